@@ -1,0 +1,177 @@
+""".npz files: X and y of NumPy, or the parts of a scipy.sparse CSR matrix and y.
+
+    X [N, F]                             dense, any real numbers
+    data, indices, indptr, shape         what scipy.sparse.save_npz writes (format csr)
+    y or Y: [N] or [N, 1]                one label a row
+            [N, C] of 0 and 1            labels as lists
+    label_indptr, label_indices          labels as lists, in CSR form
+
+Labels may be missing (for prediction). Object arrays are refused: nothing is ever unpickled.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data import csr
+from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
+from hogbatch.errors import DataError
+
+CSR_PARTS = ("data", "indices", "indptr", "shape")
+# What NumPy and zipfile raise on a damaged archive: RuntimeError stands for encryption and unknown
+# compression, MemoryError for a header that claims a huge array.
+DAMAGE = (
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+Arrays = Mapping[str, NDArray[Any]]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def read(path: Path, options: Options) -> RawSet:
+    """Read a .npz file; DataError names the array that is missing or not as expected."""
+    arrays = _open(path)
+    try:
+        inputs, features = _inputs(arrays)
+        rows = len(inputs.dense) or len(inputs.indptr) - 1
+        labels, lists, classes = _labels(arrays, rows)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+    return RawSet(inputs, features, labels, lists, str(path), classes_hint=classes)
+
+
+def _open(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}") from None
+    except TypeError:  # a bare .npy array is no archive
+        raise DataError(f"{path}: expected a .npz archive; got a single array") from None
+    except DAMAGE as error:
+        raise DataError(f"{path}: not an intact .npz of plain arrays: {error}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _inputs(arrays: Arrays) -> tuple[Inputs, int]:
+    if "X" in arrays:
+        dense = _finite("X", arrays["X"], dimensions=2)
+        inputs, rows, features = dense_inputs(dense), *dense.shape
+    elif all(part in arrays for part in CSR_PARTS):
+        inputs, (rows, features) = _csr(arrays)
+    else:
+        raise ValueError(
+            f"expected arrays X and y, or {', '.join(CSR_PARTS)} and y; "
+            f"found {', '.join(arrays) or 'none'}"
+        )
+    if not rows or not features:
+        raise ValueError(f"expected at least one row and one feature; got {rows} x {features}")
+    return inputs, features
+
+
+def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
+    layout = arrays.get("format", np.array(b"csr")).astype(np.str_)
+    if layout != "csr":
+        raise ValueError(f"expected a sparse matrix in csr format; got {layout} (use .tocsr())")
+    shape = _whole("shape", arrays["shape"], np.int64, MAX_INDEX + 1)
+    if shape.shape != (2,):
+        raise ValueError(f"shape: expected 2 numbers; got {len(shape)}")
+    rows, features = int(shape[0]), int(shape[1])
+    indptr, indices = _lists(arrays, "indptr", "indices", rows)
+    values = _finite("data", arrays["data"], dimensions=1)
+    if len(values) != len(indices):
+        raise ValueError(f"data: expected {len(indices)} values, as in indices; got {len(values)}")
+    if indices.max(initial=-1) >= features:
+        raise ValueError(f"indices: {indices.max()} is beyond the {features} features of shape")
+    order = csr.ascending_order(indptr, indices)
+    if order is not None:
+        indices, values = indices[order], values[order]
+    repeated = np.flatnonzero(csr.repeats(indptr, indices))
+    if len(repeated):
+        row = csr.row_of(indptr, repeated[0])
+        raise ValueError(f"row {row} has feature {indices[repeated[0]]} twice (sum_duplicates())")
+    return csr_inputs(indptr, indices, values), (rows, features)
+
+
+def _labels(arrays: Arrays, rows: int) -> tuple[NDArray[np.float64] | None, LabelLists | None, int]:
+    """Find the labels: numbers, lists, and the number of labels where it is known."""
+    if "label_indptr" in arrays and "label_indices" in arrays:
+        indptr, indices = _lists(arrays, "label_indptr", "label_indices", rows)
+        order = csr.ascending_order(indptr, indices)
+        indices = indices if order is None else indices[order]
+        if csr.repeats(indptr, indices).any():
+            raise ValueError("label_indices: a label occurs twice in one row")
+        return None, LabelLists(indptr, indices), 0
+    name = "Y" if "Y" in arrays and "y" not in arrays else "y"
+    if name not in arrays:
+        return None, None, 0
+    labels = arrays[name]
+    if labels.ndim == 2 and labels.shape[1] != 1 and len(labels) == rows:
+        return None, *_lists_of_matrix(name, labels)
+    if labels.size != rows:
+        raise ValueError(f"{name}: expected labels for {rows} rows; got shape {labels.shape}")
+    _finite(name, labels.ravel(), dimensions=1)
+    return labels.ravel().astype(np.float64), None, 0
+
+
+def _lists_of_matrix(name: str, marks: NDArray[Any]) -> tuple[LabelLists, int]:
+    if not np.isin(marks, (0, 1)).all():
+        raise ValueError(f"{name}: expected a matrix of 0 and 1, or one column")
+    rows, labels = np.nonzero(marks)
+    indptr = np.searchsorted(rows, np.arange(len(marks) + 1))
+    return LabelLists(indptr, labels.astype(np.int32)), marks.shape[1]
+
+
+def _lists(
+    arrays: Arrays, starts: str, members: str, rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Check the two index arrays of a CSR form."""
+    indices = _whole(members, arrays[members], np.int32, MAX_INDEX)
+    indptr = _whole(starts, arrays[starts], np.int64, len(indices))
+    if len(indptr) != rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
+        raise ValueError(
+            f"{starts}: expected {rows + 1} numbers from 0 to {len(indices)}, the length of "
+            f"{members}; got {len(indptr)} from {indptr[:1]} to {indptr[-1:]}"
+        )
+    if (np.diff(indptr) < 0).any():
+        raise ValueError(f"{starts}: expected numbers that never fall")
+    return indptr, indices
+
+
+def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> NDArray[Scalar]:
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected a row of whole numbers; got {_form(array)}")
+    if len(array) and (array.min() < 0 or array.max() > largest):
+        raise ValueError(
+            f"{name}: expected numbers from 0 to {largest}; got {array.min()} to {array.max()}"
+        )
+    return array.astype(kind)
+
+
+def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
+    if array.ndim != dimensions or array.dtype.kind not in "iufb":
+        raise ValueError(f"{name}: expected {dimensions}-d real numbers; got {_form(array)}")
+    with np.errstate(over="ignore"):  # what overflows is found below
+        numbers = np.ascontiguousarray(array, np.float32)
+    if not np.isfinite(numbers).all():
+        place = [int(i) for i in np.argwhere(~np.isfinite(numbers))[0]]
+        raise ValueError(
+            f"{name}{place}: expected a finite number within float32; got {array[tuple(place)]}"
+        )
+    return numbers
+
+
+def _form(array: NDArray[Any]) -> str:
+    return f"{array.ndim}-d {array.dtype}"

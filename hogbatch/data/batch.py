@@ -1,0 +1,73 @@
+"""Views of rows: what readers produce, the store shares and kernels read.
+
+Shape letters, everywhere: B rows of a batch, N rows of a set, F features, C classes or labels,
+n stored values.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Inputs(NamedTuple):
+    """The features of N rows, dense or CSR; the arrays of the other form are empty."""
+
+    dense: NDArray[np.float32]  # [N, F], or [0, 0] when sparse
+    indptr: NDArray[np.int64]  # [N + 1], or [0] when dense
+    indices: NDArray[np.int32]  # [n], ascending within a row
+    values: NDArray[np.float32]  # [n]
+
+
+class Labels(NamedTuple):
+    """The labels of N rows: one number each, or for multi-label sets a CSR list of label indices.
+
+    `values` holds the target for squared loss, 0 or 1 for binary losses, and the class index for
+    softmax (exact in float32 up to 2^24 classes).
+    """
+
+    values: NDArray[np.float32]  # [N], or [0] when multi-label
+    indptr: NDArray[np.int64]  # [N + 1], or [0] when there is one label a row
+    indices: NDArray[np.int32]  # [n], ascending within a row
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """N rows with their labels; `features` is F, which a CSR alone does not tell."""
+
+    inputs: Inputs
+    labels: Labels
+    features: int
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.inputs.indptr) - 1 if self.sparse else len(self.inputs.dense)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the inputs are in CSR form."""
+        return len(self.inputs.indptr) > 0
+
+
+def dense_inputs(dense: NDArray[np.float32]) -> Inputs:
+    """Wrap dense[N, F] (float32, C-contiguous; not copied)."""
+    return Inputs(dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+def csr_inputs(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32]
+) -> Inputs:
+    """Wrap a CSR matrix (not copied)."""
+    return Inputs(np.empty((0, 0), np.float32), indptr, indices, values)
+
+
+def single_labels(values: NDArray[np.float32]) -> Labels:
+    """Wrap one label a row, values[N] (not copied)."""
+    return Labels(values, np.empty(0, np.int64), np.empty(0, np.int32))
+
+
+def multi_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> Labels:
+    """Wrap lists of label indices (not copied)."""
+    return Labels(np.empty(0, np.float32), indptr, indices)

@@ -1,0 +1,58 @@
+"""Arithmetic on CSR arrays: which row, in order, some rows, to and from dense."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+
+Pointers = NDArray[np.int64]
+
+
+def row_of(indptr: Pointers, position: int) -> int:
+    """Find the row that holds stored value number `position`."""
+    return int(np.searchsorted(indptr, position, side="right")) - 1
+
+
+def rows_of(indptr: Pointers) -> Pointers:
+    """Name the row of each stored value: int64[n]."""
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def ascending_order(indptr: Pointers, indices: NDArray[np.int32]) -> Pointers | None:
+    """Order positions so that indices ascend within rows; None when they do already."""
+    falls = indices[1:] < indices[:-1]
+    starts = indptr[1:-1]  # between two rows an index may fall
+    falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
+    return np.lexsort((indices, rows_of(indptr))) if falls.any() else None
+
+
+def repeats(indptr: Pointers, indices: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Mark values whose index the value before has too, in the same row: bool[n].
+
+    Indices must ascend within rows.
+    """
+    same = np.zeros(len(indices), np.bool_)
+    same[1:] = indices[1:] == indices[:-1]
+    same[indptr[:-1][indptr[:-1] < len(indices)]] = False
+    return same
+
+
+def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
+    """Give the indptr of `rows` alone, and where their values are stored now."""
+    lengths = np.diff(indptr)[rows]
+    taken = np.concatenate(([0], np.cumsum(lengths)))
+    return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
+
+
+def to_dense(inputs: Inputs, features: int) -> Inputs:
+    """Write CSR inputs out as dense[N, features]."""
+    dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)
+    dense[rows_of(inputs.indptr), inputs.indices] = inputs.values
+    return dense_inputs(dense)
+
+
+def to_csr(inputs: Inputs) -> Inputs:
+    """Keep what is not zero of dense inputs."""
+    rows, columns = np.nonzero(inputs.dense)
+    indptr = np.searchsorted(rows, np.arange(len(inputs.dense) + 1))
+    return csr_inputs(indptr, columns.astype(np.int32), inputs.dense[rows, columns])

@@ -1,0 +1,54 @@
+"""Which rows, in which order: the split into training and test set, and each epoch's order."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data import csr
+from hogbatch.data.batch import (
+    Examples,
+    Inputs,
+    Labels,
+    csr_inputs,
+    dense_inputs,
+    multi_labels,
+    single_labels,
+)
+
+Rows = NDArray[np.int64]
+
+
+def split(rows: int, test_fraction: float) -> tuple[Rows, Rows]:
+    """Permute `rows` with seed 0 and cut off the last int(rows * test_fraction) for testing.
+
+    The split is the same for every seed of a run, so that runs can be compared.
+    """
+    order = np.random.default_rng(0).permutation(rows)
+    training = rows - int(rows * test_fraction)
+    return order[:training], order[training:]
+
+
+def epoch_order(rows: int, seed: int, epoch: int) -> Rows:
+    """Give the order of one epoch; it depends on the arguments and on nothing else."""
+    # A spawn key keeps epoch 0 of seed 0 apart from the generator that made the split.
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    return np.random.default_rng(sequence).permutation(rows)
+
+
+def take(examples: Examples, rows: Rows) -> Examples:
+    """Copy `rows`, in that order."""
+    inputs = _take_inputs(examples.inputs, rows)
+    return Examples(inputs, _take_labels(examples.labels, rows), examples.features)
+
+
+def _take_inputs(inputs: Inputs, rows: Rows) -> Inputs:
+    if not len(inputs.indptr):
+        return dense_inputs(inputs.dense[rows])
+    indptr, positions = csr.positions(inputs.indptr, rows)
+    return csr_inputs(indptr, inputs.indices[positions], inputs.values[positions])
+
+
+def _take_labels(labels: Labels, rows: Rows) -> Labels:
+    if not len(labels.indptr):
+        return single_labels(labels.values[rows])
+    indptr, positions = csr.positions(labels.indptr, rows)
+    return multi_labels(indptr, labels.indices[positions])

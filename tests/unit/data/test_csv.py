@@ -1,0 +1,117 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from hogbatch.data import text
+from hogbatch.data.readers import read
+from hogbatch.errors import DataError
+
+
+def test_the_last_column_is_the_label(write):
+    raw = read(write("a.csv", "1,2,3\n4,5.5,-6\n"))
+    assert raw.inputs.dense.tolist() == [[1, 2], [4, 5.5]]
+    assert raw.inputs.dense.dtype == np.float32
+    assert raw.inputs.dense.flags.c_contiguous
+    assert raw.labels.tolist() == [3, -6]
+    assert (raw.features, raw.index_base, raw.label_lists) == (2, None, None)
+
+
+@pytest.mark.parametrize("label", ["b", "1"])
+def test_the_label_column_goes_by_name_or_number(write, label):
+    raw = read(write("a.csv", "a,b,c\n1,2,3\n"), label=label)
+    assert (raw.inputs.dense.tolist(), raw.labels.tolist()) == ([[1, 3]], [2])
+    assert raw.locate(0).endswith("a.csv:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "1\t2\t3\n4\t5\t6\n"),
+        ("a.csv", "1\t2\t3\n4\t5\t6\n"),
+        ("a.csv", "1,2,3\r\n4,5,6"),
+        ("a.csv", "1, 2,  3\n4 ,5,6\n"),
+        ("a.csv", "\n1,2,3\n\n4,5,6\n\n"),
+        ("a.csv", '"1","2","3"\n4,5,"6"\n'),
+        ("a.csv", "\ufeffx,y,z\n1,2,3\n4,5,6\n"),
+        ("a.csv", '"x, too",y,é\n1,2,3\n4,5,6\n'),
+        ("a.csv", b"x,\xff\xfe,z\n1,2,3\n4,5,6\n"),
+        ("a.csv.gz", gzip.compress(b"1,2,3\n4,5,6\n")),
+    ],
+)
+def test_ways_to_write_the_same_table(write, name, content):
+    raw = read(write(name, content))
+    assert raw.inputs.dense.tolist() == [[1, 2], [4, 5]]
+    assert raw.labels.tolist() == [3, 6]
+
+
+def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
+    rows = np.arange(120).reshape(-1, 3) / 7
+    path = write("a.csv", "x,y,z\n\n" + "\n".join(",".join(map(str, row)) for row in rows))
+    monkeypatch.setattr(text, "BLOCK_BYTES", 60)
+    raw = read(path)
+    np.testing.assert_array_equal(raw.inputs.dense, rows[:, :2].astype(np.float32))
+    np.testing.assert_array_equal(raw.labels, rows[:, 2])
+    np.testing.assert_array_equal(raw.lines, np.arange(40) + 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("1,2", "2 columns; expected 3 as in line 1"),
+        ("1,2,3,4", "4 columns; expected 3 as in line 1"),
+        ("1 2,3", "2 columns"),
+        ("1,two,3", "column 1 (b): expected a number; got 'two'"),
+        ("1,,3", "column 1 (b): expected a number; got ''"),
+        ("1,2,", "column 2 (c): expected a number; got ''"),
+        ("nan,2,3", "column 0 (a): expected a finite number within float32; got 'nan'"),
+        ("1,2,inf", "column 2 (c): expected a finite number"),
+        ("1,1e400,3", "column 1 (b): expected a finite number within float32; got '1e400'"),
+        ("1,1-2,3", "column 1 (b): expected a number; got '1-2'"),
+        ("1,\xff,3", "column 1 (b): expected a number"),
+        ('1,"' + "9" * 140_000 + '",3', "field larger than field limit"),
+    ],
+)
+def test_a_bad_line_is_named(write, line, complaint):
+    path = write("a.csv", f"a,b,c\n1,2,3\n\n{line}\n1,2,3\n".encode("latin-1"))
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}:4: {complaint}")
+
+
+@pytest.mark.parametrize("first", ["1,nan", "1,", "1e400,2"])
+def test_a_first_line_with_a_bad_number_is_no_header(write, first):
+    with pytest.raises(DataError, match=r"a\.csv:1: column \d: expected a"):
+        read(write("a.csv", f"{first}\n1,2\n"))
+
+
+def test_a_label_column_that_is_not_there_names_those_that_are(write):
+    with pytest.raises(DataError, match=r"no label column 'd': its 3 columns are a, b, c$"):
+        read(write("a.csv", "a,b,c\n1,2,3\n"), label="d")
+    with pytest.raises(DataError, match=r"'3': its 3 columns have no names; .* from 0 to 2$"):
+        read(write("a.csv", "1,2,3\n"), label="3")
+
+
+def test_a_file_as_wide_as_the_model_has_no_label_column(write):
+    path = write("a.csv", "a,b,c\n1,2,3\n")
+    raw = read(path, features=3)
+    assert (raw.inputs.dense.tolist(), raw.labels) == ([[1, 2, 3]], None)
+    assert read(path, features=2).labels.tolist() == [3]
+    assert read(path, features=3, label="b").labels.tolist() == [2]
+    assert read(path, features=3, label="y").labels is None
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("a,b\n", "has a header and no rows"),
+        ("1\n2\n", ":1: expected features and a label"),
+        ("1;2\n", ":1: expected features and a label"),
+        ('"' + "x" * 140_000 + '",b\n', ":1: field larger than field limit"),
+    ],
+)
+def test_what_is_no_table_is_an_error(write, content, complaint):
+    with pytest.raises(DataError, match=complaint):
+        read(write("a.csv", content))

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+from hogbatch.data.batch import csr_inputs
+from hogbatch.data.encode import Encoding, encode, infer_encoding
+from hogbatch.data.raw import LabelLists, RawSet
+from hogbatch.errors import DataError, UsageError
+
+
+def a_set(labels=None, lists=None, classes_hint=0):
+    rows = len(labels if lists is None else lists) if labels or lists else 1
+    inputs = csr_inputs(
+        np.zeros(rows + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+    )
+    if lists is not None:
+        indptr = np.cumsum([0, *map(len, lists)])
+        lists = LabelLists(indptr, np.array([label for row in lists for label in row], np.int32))
+    labels = None if labels is None else np.array(labels, np.float64)
+    lines = np.arange(rows) * 10 + 1
+    return RawSet(inputs, 1, labels, lists, "a.svm", classes_hint, lines=lines)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([1, -1, 1], "binary"),
+        ([0.5, 2.5], "binary"),
+        ([3, 1, 2], "classes"),
+        (list(range(100)), "classes"),
+        (list(range(101)), "real"),
+        ([*range(150)] * 10, "classes"),
+        ([*range(150)] * 9 + [0] * 149, "real"),
+        ([1.5, 2, 3], "real"),
+        ([1, 1], "real"),
+    ],
+)
+def test_auto_goes_by_the_distinct_labels(labels, kind):
+    assert infer_encoding(a_set(labels), "auto").kind == kind
+
+
+def test_auto_takes_lists_as_multilabel():
+    assert infer_encoding(a_set(lists=[[1], [0, 4]]), "auto") == Encoding("multilabel", (), 5)
+    assert infer_encoding(a_set(lists=[[1], []], classes_hint=9), "auto").outputs == 9
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_of_two_labels_the_larger_becomes_one(loss):
+    raw = a_set([4, -2.5, 4])
+    encoding = infer_encoding(raw, loss)
+    assert encoding == Encoding("binary", (-2.5, 4.0), 1)
+    labels = encode(raw, encoding)
+    assert labels.values.tolist() == [1, 0, 1]
+    assert labels.values.dtype == np.float32
+
+
+def test_classes_are_numbered_in_order():
+    raw = a_set([7, -1, 3, 7])
+    encoding = infer_encoding(raw, "softmax")
+    assert encoding == Encoding("classes", (-1.0, 3.0, 7.0), 3)
+    assert encode(raw, encoding).values.tolist() == [2, 0, 1, 2]
+
+
+def test_softmax_may_have_two_classes():
+    assert infer_encoding(a_set([1, -1]), "softmax").outputs == 2
+
+
+def test_squared_takes_any_number():
+    raw = a_set([1, 1, 2.25])
+    encoding = infer_encoding(raw, "squared")
+    assert encoding == Encoding("real", (), 1)
+    assert encode(raw, encoding).values.tolist() == [1, 1, 2.25]
+
+
+def test_whole_labels_are_lists_of_one_for_multilabel():
+    raw = a_set([2, 0])
+    labels = encode(raw, infer_encoding(raw, "multilabel"))
+    assert labels.indptr.tolist() == [0, 1, 2]
+    assert labels.indices.tolist() == [2, 0]
+    assert labels.indices.dtype == np.int32
+    assert len(labels.values) == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "loss", "complaint"),
+    [
+        (a_set([1, 2, 3]), "logistic", "a.svm: loss logistic needs exactly two .* got 3 (1, 2, 3)"),
+        (a_set([1, 1]), "hinge", "a.svm: loss hinge needs exactly two distinct labels; got 1 (1)"),
+        (a_set([1, 1.5]), "softmax", "a.svm:11: loss softmax needs whole-number labels; got 1.5"),
+        (a_set([1, 1]), "softmax", "a.svm: loss softmax needs at least two distinct labels; got 1"),
+        (
+            a_set([1, -1]),
+            "multilabel",
+            "a.svm:11: multi-label needs whole labels from 0 on; got -1",
+        ),
+        (a_set(lists=[[1], [2, 3]]), "softmax", "a.svm:11: loss softmax needs one label a row"),
+        (a_set(lists=[[1], []]), "squared", "a.svm:11: .* one label a row; got a list of 0"),
+        (a_set(lists=[[], []]), "auto", "a.svm: not one row has a label"),
+        (a_set(), "auto", "a.svm has no labels"),
+    ],
+)
+def test_a_loss_that_does_not_suit_the_labels_is_an_error(raw, loss, complaint):
+    pattern = complaint.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(DataError, match=f"^{pattern}"):
+        infer_encoding(raw, loss)
+
+
+def test_an_unknown_loss_names_the_known_ones():
+    with pytest.raises(UsageError, match=r"one of auto, logistic, hinge.*; got 'log'"):
+        infer_encoding(a_set([1, 2]), "log")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "complaint"),
+    [
+        (Encoding("binary", (-1, 1), 1), a_set([1, 0]), r":11: label 0 does not occur .*\(-1, 1\)"),
+        (Encoding("classes", (1, 2, 3), 3), a_set([3, 2, 9]), r":21: label 9 does not occur"),
+        (Encoding("multilabel", (), 3), a_set(lists=[[0, 2], [1, 3]]), r":11: label 3 .* 0 to 2"),
+        (Encoding("multilabel", (), 3), a_set([2, 3]), r":11: label 3 does not occur"),
+        (
+            Encoding("binary", (-1, 1), 1),
+            a_set(lists=[[0], [1, 2]]),
+            ":11: the training data has one",
+        ),
+        (Encoding("real", (), 1), a_set(), " has no labels"),
+    ],
+)
+def test_a_label_that_training_never_saw_is_named(encoding, raw, complaint):
+    with pytest.raises(DataError, match=rf"^a\.svm{complaint}"):
+        encode(raw, encoding)

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+
+from hogbatch.data import text
+from hogbatch.data.csr import to_dense
+from hogbatch.data.readers import read
+from hogbatch.errors import DataError
+
+
+def dense(raw):
+    return to_dense(raw.inputs, raw.features).dense.tolist()
+
+
+def test_rows_labels_and_types(write):
+    raw = read(write("a.svm", "+1 1:0.5 3:2\n-1\n2.5 2:-1e-3\n"))
+    assert raw.labels.tolist() == [1, -1, 2.5]
+    assert raw.label_lists is None
+    assert dense(raw) == [[0.5, 0, 2], [0, 0, 0], [0, np.float32(-0.001), 0]]
+    assert (raw.rows, raw.features, raw.index_base, raw.classes_hint) == (3, 3, 1, 0)
+    assert [array.dtype for array in raw.inputs] == [np.float32, np.int64, np.int32, np.float32]
+
+
+def test_features_count_from_zero_when_index_zero_occurs(write):
+    raw = read(write("a.svm", "1 1:5\n1 0:3\n"))
+    assert (raw.index_base, raw.features) == (0, 2)
+    assert dense(raw) == [[0, 5], [3, 0]]
+
+
+def test_the_index_base_can_be_told(write):
+    raw = read(write("a.svm", "1 1:5\n"), index_base=0)
+    assert (raw.index_base, dense(raw)) == (0, [[0, 5]])
+
+
+def test_index_zero_where_features_count_from_one_is_an_error(write):
+    with pytest.raises(DataError, match=r"a\.svm:3: feature index 0.*--index-base 0"):
+        read(write("a.svm", "1 1:5\n\n1 0:3\n"), index_base=1)
+
+
+def test_comments_query_ids_blank_lines_and_line_ends_do_not_matter(write):
+    plain = read(write("a.svm", "1 1:5 2:1\n-1 2:7\n"))
+    odd = "# 9 9:9\r\n1 qid:3 1:5 2:1 # 3:1 é\r\n\r\n  \n\t-1\tqid:4  2:7".encode("latin-1")
+    raw = read(write("b.svm", odd))
+    assert dense(raw) == dense(plain)
+    assert raw.labels.tolist() == plain.labels.tolist()
+    assert [raw.locate(row).rpartition(":")[2] for row in range(2)] == ["2", "5"]
+
+
+def test_a_query_id_may_stand_where_labels_are_missing(write):
+    raw = read(write("a.svm", "qid:1 3:1\n1,2 qid:1 1:1\n"))
+    assert raw.label_lists.indptr.tolist() == [0, 0, 2]
+    assert raw.features == 3
+
+
+def test_label_lists_may_be_empty_and_come_sorted_without_doubles(write):
+    raw = read(write("a.svm", "3,1,3 1:1\n 2:1\n1:4 2:5\n0, 4\n"))
+    assert raw.labels is None
+    assert raw.label_lists.indptr.tolist() == [0, 2, 2, 2, 4]
+    assert raw.label_lists.indices.tolist() == [1, 3, 0, 4]
+    assert dense(raw) == [[1, 0], [0, 1], [4, 5], [0, 0]]
+
+
+def test_unsorted_features_are_sorted(write):
+    raw = read(write("a.svm", "1 3:3 1:1\n1 2:2\n1 5:5 4:4\n"))
+    assert raw.inputs.indices.tolist() == [0, 2, 1, 3, 4]
+    assert raw.inputs.values.tolist() == [1, 3, 2, 4, 5]
+
+
+def test_the_same_index_may_end_one_row_and_start_the_next(write):
+    assert dense(read(write("a.svm", "1 2:1\n\n1 2:2\n1\n1 2:3\n"))) == [
+        [0, 1],
+        [0, 2],
+        [0, 0],
+        [0, 3],
+    ]
+
+
+def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
+    lines = "".join(f"{i % 2} {i + 1}:{i / 8} {i + 9}:-2\n" for i in range(40))
+    whole = read(write("a.svm", lines))
+    monkeypatch.setattr(text, "BLOCK_BYTES", 23)
+    parts = read(write("b.svm", lines + "# the end"))
+    for one, other in zip(whole.inputs, parts.inputs, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+    np.testing.assert_array_equal(whole.labels, parts.labels)
+    np.testing.assert_array_equal(whole.lines, parts.lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("1 1:x", "expected a number; got 'x'"),
+        ("1 1:nan", "expected a finite number within float32; got 'nan'"),
+        ("1 1:-inf", "expected a finite number"),
+        ("1 1:1e400", "expected a finite number within float32; got '1e400'"),
+        ("1 1:1e39", "expected a finite number"),
+        ("nan 1:1", "expected a finite number"),
+        ("spam 1:1", "expected a number; got 'spam'"),
+        ("1 -1:1", "cannot be negative; got -1"),
+        ("1 1.5:1", "whole feature index"),
+        ("1 2147483647:1", "whole feature index up to 2147483646; got 2147483647"),
+        ("1 99999999999999999999:1", "whole feature index"),
+        ("1 x:1", "expected a number; got 'x'"),
+        ("1 1:", "expected a number; got ''"),
+        ("1 :1", "expected a number; got ''"),
+        ("1 1: 2", "expected a number; got ''"),
+        ("1 1:2:3", "expected a number; got '2:3'"),
+        ("1 2", "expected index:value; got '2'"),
+        ("1 1:1 2", "expected index:value; got '2'"),
+        ("1, 1:1", "expected a number; got '1,1'"),
+        ("1,,2 1:1", "expected a number; got ''"),
+        ("1 1:1-2", "expected a number; got '1-2'"),
+        ("1 qid:x 1:1", "expected a number; got 'qid'"),
+        ("1 4:1 2:1 4:2", "feature index 4 occurs twice"),
+        ("1.5,2 1:1", "a label must be a whole number from 0 on; got 1.5"),
+        ("-1,2 1:1", "got -1"),
+        ("1 1:1\x00", "expected a number"),
+        ("1\xa01:1", "expected a"),
+    ],
+)
+def test_a_bad_line_is_named(write, line, complaint):
+    for name, more in (("a.svm", ""), ("b.svm", "1 3:1\n")):
+        path = write(name, f"1 1:1\n\n{line}\n{more}".encode("latin-1"))
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}:3: ")
+        assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "# nothing\n"])
+def test_a_file_without_rows_is_an_error(write, content):
+    with pytest.raises(DataError, match=r"a\.svm is empty"):
+        read(write("a.svm", content))
+
+
+def test_the_largest_index_fits(write):
+    assert read(write("a.svm", "1 2147483646:1\n")).features == 2**31 - 2
+    assert read(write("a.svm", "1 2147483646:1\n"), index_base=0).features == 2**31 - 1
