@@ -1,0 +1,95 @@
+"""Where the coordinator of a run directory is to be found, and that there is only one.
+
+RUN_DIR/coordinator.json says it; the coordinator holds a lock on that file (flock) as long as it
+lives. The kernel drops the lock with the process, so a stale file never bars the next coordinator.
+libzmq itself would let a second process take over an address without a word.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from hogbatch.errors import RunDirectoryHeld, UsageError
+
+NAME = "coordinator.json"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """How to reach a coordinator, and since when it lives (ISO 8601, for people)."""
+
+    run: str
+    pid: int
+    control: str  # ZeroMQ endpoint
+    store: str  # path of the socket that hands the segments over
+    since: str
+
+
+def make_private(run_dir: Path) -> None:
+    """Make `run_dir` with mode 0700; UsageError if it is there and others may enter it."""
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(mode=0o700, exist_ok=True)
+    mode = run_dir.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise UsageError(
+            f"expected a run directory with mode 0700; got {mode:04o} for {run_dir}: "
+            f"run 'chmod 700 {run_dir}', or choose another --run-dir"
+        )
+
+
+class Tenancy:
+    """The right to coordinate in a run directory, held until `close` or the process's end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def take(cls, run_dir: Path) -> Self:
+        """Hold `run_dir`, made with mode 0700 if need be; RunDirectoryHeld if another does."""
+        try:
+            make_private(run_dir)
+            fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(
+                f"cannot use {run_dir} as run directory: {error.strerror}; choose another --run-dir"
+            ) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            held = _parse(os.pread(fd, 65536, 0))
+            os.close(fd)
+            by = f" by process {held.pid} since {held.since}" if held else ""
+            raise RunDirectoryHeld(
+                f"run directory {run_dir} is held{by}; choose another --run-dir"
+            ) from None
+        return cls(fd)
+
+    def publish(self, address: Address) -> None:
+        """Let workers find the coordinator."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, msgspec.json.encode(address), 0)
+
+    def close(self) -> None:
+        """Withdraw the address and let go of the directory."""
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def find(run_dir: Path) -> Address:
+    """Return the address of the coordinator in `run_dir`; UsageError if none is published."""
+    try:
+        address = _parse((run_dir / NAME).read_bytes())
+    except OSError as error:
+        raise UsageError(f"{run_dir} is no run directory: {NAME}: {error.strerror}") from None
+    if address is None:
+        raise UsageError(f"no coordinator lives in {run_dir}; start one with hogbatch coordinator")
+    return address
+
+
+def _parse(text: bytes) -> Address | None:
+    try:
+        return msgspec.json.decode(text, type=Address)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,127 @@
+"""What crosses the control plane, and nothing else.
+
+    worker ─────── Hello, Ready, Done, Beat, Failed, Goodbye ──▶ coordinator
+    coordinator ── Welcome, Work, Stop, Refused ───────────────▶ worker
+
+A message is some dozens of bytes. Arrays never travel: they lie in shared memory
+(:mod:`hogbatch.store`), and a message names the rows to work on. Each docstring is what the
+sender says.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+# Bounds are part of the protocol: a number outside them is refused by the decoder, so nothing
+# behind it ever meets a negative count or a NaN.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=str.lower, gc=False):
+    """Base of every message; on the wire a msgpack array led by its tag."""
+
+
+class Layer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One fully connected layer: `fan_in` inputs, `width` outputs, then the activation."""
+
+    fan_in: int
+    width: int
+    activation: str
+
+
+class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The optimizer by name, with its constants; the learning rate comes with each Work."""
+
+    name: str
+    l2: float
+    momentum: float  # Adam's beta1 too
+    beta2: float
+    epsilon: float
+
+
+class Hello(Message, frozen=True):
+    """I have mapped your shared memory; take me in."""
+
+    device: Literal["cpu", "gpu"]
+    name: Text  # what people should call it, e.g. "cpu" or "gpu:0"; the coordinator adds a number
+    threads: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    pid: Count
+    package: Text  # version of hogbatch
+    fingerprint: Text  # of the dataset it mapped
+
+
+class Ready(Message, frozen=True):
+    """Kernels are compiled and warm; send work. Rows per batch with seconds, if measured."""
+
+    profile: tuple[tuple[Count, Amount], ...]
+
+
+class Done(Message, frozen=True):
+    """The lease is done; its updates are in the shared model. (The paper's ScheduleWork.)"""
+
+    lease: Count
+    rows: Count
+    updates: Count
+    seconds: Amount  # computing, mean over the worker's threads, without the wait for work
+    loss: Amount  # summed over the rows
+    skipped: Count  # rows refused by the finite-gradient guard
+    hits: tuple[Amount, ...]  # sums of the metrics, evaluation only; see hogbatch.losses
+
+
+class Beat(Message, frozen=True):
+    """I am alive. Sent every second, also while computing."""
+
+
+class Failed(Message, frozen=True):
+    """I cannot go on. `reason` is for people, not for code."""
+
+    reason: Text
+
+
+class Goodbye(Message, frozen=True):
+    """I leave; what I was given and have not reported is yours again."""
+
+
+class Welcome(Message, frozen=True):
+    """You are worker number `worker`, called `name`; this is the network."""
+
+    run: str
+    worker: int  # its line among the fences
+    name: str
+    layers: tuple[Layer, ...]
+    loss: str
+    optimizer: Optimizer
+    merge: str
+    merge_every: int  # batches between two merges of a GPU worker
+
+
+class Work(Message, frozen=True):
+    """Do rows [start, stop). (The paper's ExecuteWork.)
+
+    For "train" they are positions in the order of `epoch`, for "evaluate" rows of the test set.
+    """
+
+    lease: int
+    task: Literal["train", "evaluate"]
+    epoch: int
+    start: int
+    stop: int
+    batch_size: int
+    learning_rate: float
+    fence: int  # the worker may write as long as its fence line shows this value
+
+
+class Stop(Message, frozen=True):
+    """Leave now; nothing more will come."""
+
+
+class Refused(Message, frozen=True):
+    """I do not take you in, with the reason: other version, other data, no room."""
+
+    reason: str
+
+
+ToWorker = Welcome | Work | Stop | Refused
+ToCoordinator = Hello | Ready | Done | Beat | Failed | Goodbye
