@@ -1,0 +1,41 @@
+"""One model in shared memory, as flat arrays; which layer lies where is the models' business."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.store.layout import Shape
+from hogbatch.store.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModel:
+    """Views of P parameters and the optimizer's state, which all workers write without locks."""
+
+    params: NDArray[np.float32]  # [P]
+    first: NDArray[np.float32]  # [P], or [0] if the optimizer has no slots
+    second: NDArray[np.float32]  # [P], or [0] if the optimizer has fewer than two
+    steps: NDArray[np.int64]  # [1], optimizer steps so far
+
+    @staticmethod
+    def fields(parameters: int, slots: int) -> Mapping[str, tuple[str, Shape]]:
+        """The arrays to arrange for P = `parameters` and 0, 1 or 2 optimizer slots."""
+        return {
+            "model/params": ("<f4", (parameters,)),
+            "model/first": ("<f4", (parameters if slots > 0 else 0,)),
+            "model/second": ("<f4", (parameters if slots > 1 else 0,)),
+            "model/steps": ("<i8", (1,)),
+        }
+
+    @classmethod
+    def of(cls, segment: Segment) -> Self:
+        """The model in `segment`."""
+        return cls(
+            segment.array("model/params"),
+            segment.array("model/first"),
+            segment.array("model/second"),
+            segment.array("model/steps"),
+        )

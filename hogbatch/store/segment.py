@@ -1,0 +1,117 @@
+"""Memory that several processes map, known by a file descriptor and by nothing else.
+
+A segment is a memfd (memfd_create(2)): no name in any file system, so nothing is left behind
+when its last process ends, by SIGKILL or otherwise.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store.layout import Layout
+
+MEMINFO = Path("/proc/meminfo")
+F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
+FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class Segment:
+    """The arrays of one layout, as views of one mapping. Owns the descriptor `fd`."""
+
+    def __init__(self, fd: int, layout: Layout, writable: bool) -> None:
+        """Map `fd`; use :meth:`create` or :meth:`attach`."""
+        rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        mapping = mmap.mmap(fd, layout.size, mmap.MAP_SHARED, rights)
+        self.fd = fd
+        self.layout = layout
+        self.sealed = False  # whether whoever maps it from now on can only read
+        self.memory = np.frombuffer(mapping, np.uint8)  # [size], the mapping as a whole
+        self._fields = {field.name: field for field in layout.fields}
+
+    @classmethod
+    def create(cls, name: str, layout: Layout) -> Self:
+        """Make a segment full of zeros; `name` shows in error messages and /proc/PID/maps.
+
+        All its memory is taken here, so that too little is a UsageError now and never a SIGBUS
+        in the middle of a run.
+        """
+        _check_room(name, layout.size)
+        fd = os.memfd_create(f"hogbatch-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            _allocate(name, fd, layout.size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
+            return cls(fd, layout, writable=True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def attach(cls, fd: int, layout: Layout, writable: bool) -> Self:
+        """Map a segment made elsewhere; takes over `fd` unless it raises."""
+        size = os.fstat(fd).st_size
+        if size < layout.size:
+            raise ProtocolError(
+                f"expected a segment of {layout.size} bytes, as its layout says; got {size} bytes:"
+                " run coordinator and worker from the same version of hogbatch"
+            )
+        return cls(fd, layout, writable)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is an array of that name."""
+        return name in self._fields
+
+    def array(self, name: str) -> NDArray[Any]:
+        """The array `name`, a view; read-only when the segment was attached so."""
+        field = self._fields[name]
+        return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
+
+    def seal_data(self) -> None:
+        """Let everyone from now on map it for reading only, for good.
+
+        This process's mapping, and its views, stay writable.
+        """
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+        self.sealed = True
+
+    def close(self) -> None:
+        """Give up the descriptor and the mapping; views stay valid, and the last one unmaps it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+        self.memory = np.empty(0, np.uint8)
+        self._fields = {}
+
+
+def _check_room(name: str, size: int) -> None:
+    # Asked before allocating, because a memfd that outgrows the memory wakes the OOM killer.
+    if size > _available_bytes():
+        raise _too_little(name, size)
+
+
+def _allocate(name: str, fd: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.ENOMEM):
+            raise _too_little(name, size) from error
+        raise
+
+
+def _available_bytes() -> int:
+    lines = MEMINFO.read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+def _too_little(name: str, size: int) -> UsageError:
+    return UsageError(
+        f"expected {size / 1e9:.2f} GB of free memory for the {name} segment;"
+        f" got {_available_bytes() / 1e9:.2f} GB: end other programs, or use fewer rows or a"
+        " smaller network"
+    )

@@ -1,0 +1,202 @@
+"""Segments between real processes: handed over, shared, sealed, and gone after a SIGKILL."""
+
+import os
+import select
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from hogbatch.errors import UsageError
+from hogbatch.store.fence import Fences
+from hogbatch.store.handover import Catalog, Handover, Peer, receive, records
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+
+DEADLINE_S = 60  # far more than any step takes, so that a slow machine fails no test
+
+WORKER = f"""
+import sys
+from hogbatch.store.fence import Fences
+from hogbatch.store.handover import receive
+from hogbatch.store.model import SharedModel
+
+catalog, segments, coordinator = receive(sys.argv[1], {DEADLINE_S})
+model, fences = SharedModel.of(segments["shared"]), Fences.of(segments["shared"])
+"""
+
+COORDINATOR = """
+import select, sys
+from pathlib import Path
+from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+
+segments = {"shared": Segment.create("shared", arrange(SharedModel.fields(8, 0)))}
+SharedModel.of(segments["shared"]).params[:] = 4
+handover = Handover.open(Path(sys.argv[1]), Catalog("r", "f", 3, records(segments)), segments)
+print(handover.address, flush=True)
+select.select([handover], [], [])
+handover.serve()
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def process(code, *arguments):
+    """A child that runs `code`; it is killed at the end, whatever became of the test."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def tell(child):
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def serve_next(handover):
+    assert select.select([handover], [], [], DEADLINE_S)[0], "nobody came"
+    return handover.serve()
+
+
+@pytest.fixture
+def segments():
+    shared = arrange({**SharedModel.fields(8, 1), **Fences.fields()})
+    made = {
+        "data": Segment.create("data", arrange({"x": ("<f4", (4,))})),
+        "shared": Segment.create("shared", shared),
+    }
+    made["data"].array("x")[:] = [1, 2, 3, 4]
+    made["data"].seal_data()
+    yield made
+    for segment in made.values():
+        segment.close()
+
+
+@pytest.fixture
+def handover(tmp_path, segments):
+    catalog = Catalog("run-1", "abc", 54, records(segments))
+    with closing(Handover.open(tmp_path / "run", catalog, segments)) as handover:
+        yield handover
+
+
+def test_two_processes_see_each_others_writes(handover, segments):
+    code = """
+model.params[2] = 7
+print(catalog.run, catalog.features, coordinator, flush=True)
+sys.stdin.readline()
+print(model.params[3], fences.current(5), flush=True)
+"""
+    model, fences = SharedModel.of(segments["shared"]), Fences.of(segments["shared"])
+    with process(WORKER + code, handover.address) as worker:
+        assert serve_next(handover) == [Peer(worker.pid, os.geteuid())]
+        assert worker.stdout.readline().split() == ["run-1", "54", str(os.getpid())]
+        assert model.params[2] == 7
+        model.params[3] = 9
+        fences.revoke(5)
+        tell(worker)
+        assert worker.stdout.readline().split() == ["9.0", "1"]
+
+
+def test_a_worker_can_read_the_data_and_in_no_way_write_it(handover):
+    code = """
+import mmap, os
+
+def outcome(attempt):
+    try:
+        attempt()
+    except Exception as error:
+        return type(error).__name__
+    return "written"
+
+data = segments["data"]
+x = data.array("x")
+again = os.open(f"/proc/self/fd/{data.fd}", os.O_RDWR)
+attempts = {
+    "view": lambda: x.__setitem__(0, 9),
+    "flag": lambda: x.setflags(write=True),
+    "mapping": lambda: mmap.mmap(data.fd, 4096),
+    "opened again": lambda: mmap.mmap(again, 4096),
+    "write": lambda: os.pwrite(data.fd, b"x", 0),
+    "size": lambda: os.ftruncate(data.fd, 0),
+}
+print(x.sum(), *(outcome(attempt) for attempt in attempts.values()))
+"""
+    with process(WORKER + code, handover.address) as worker:
+        serve_next(handover)
+        assert worker.stdout.readline().split() == [
+            "10.0",
+            *["ValueError"] * 2,
+            *["PermissionError"] * 4,
+        ]
+
+
+def test_a_killed_worker_takes_nothing_from_the_others(handover, segments):
+    with process(WORKER + "print(flush=True); sys.stdin.readline()", handover.address) as worker:
+        serve_next(handover)
+        worker.stdout.readline()
+        worker.kill()
+        worker.wait()
+    SharedModel.of(segments["shared"]).params[0] = 1
+    code = "print(model.params[0], flush=True)"
+    with process(WORKER + code, handover.address) as worker:
+        serve_next(handover)
+        assert worker.stdout.readline() == "1.0\n"
+
+
+def test_a_killed_coordinator_leaves_nothing_behind(tmp_path):
+    run_dir = tmp_path / "run"
+    with process(COORDINATOR, run_dir) as coordinator:
+        address = coordinator.stdout.readline().strip()
+        received = receive(address, DEADLINE_S)
+        assert received.coordinator_pid == coordinator.pid
+        assert places(coordinator.pid, "memfd:hogbatch-shared") != []
+        assert places(coordinator.pid, "/dev/shm") == []
+        coordinator.kill()
+        coordinator.wait()
+    assert list(run_dir.iterdir()) == []
+    with pytest.raises(UsageError, match="is the run over"):
+        receive(address, DEADLINE_S)
+    assert SharedModel.of(received.segments["shared"]).params.tolist() == [4] * 8
+    received.segments["shared"].close()
+
+
+def places(pid, text):
+    """Mappings and open files of a process whose line in /proc holds `text`."""
+    root = Path(f"/proc/{pid}")
+    files = [os.readlink(fd) for fd in (root / "fd").iterdir()]
+    return [line for line in [*(root / "maps").read_text().splitlines(), *files] if text in line]
+
+
+CLIENT = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(sys.argv[1])
+"""
+RUDE_CLIENTS = {
+    "connects and never reads": "",
+    "sends garbage": "connection.send(bytes(range(256)) * 99)",
+    "leaves at once": "connection.close()",
+}
+
+
+@pytest.mark.parametrize("behaviour", RUDE_CLIENTS)
+def test_a_client_cannot_keep_the_coordinator_from_serving_a_worker(handover, behaviour):
+    code = "print(model.params[0], flush=True)"
+    rudeness = CLIENT + RUDE_CLIENTS[behaviour] + "\nprint(flush=True); sys.stdin.readline()"
+    with process(rudeness, handover.address) as rude:
+        rude.stdout.readline()
+        serve_next(handover)
+        with process(WORKER + code, handover.address) as worker:
+            assert serve_next(handover) == [Peer(worker.pid, os.geteuid())]
+            assert worker.stdout.readline() == "0.0\n"

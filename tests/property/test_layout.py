@@ -1,0 +1,57 @@
+from itertools import pairwise
+from math import prod
+
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.store.layout import LANES, LINE, PAGE, arrange, stored_width, tensor_offsets
+from hogbatch.store.segment import Segment
+
+shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
+arrays = st.dictionaries(
+    st.text(min_size=1, max_size=5),
+    st.tuples(st.sampled_from(["<f4", "<i4", "<i8", "u1"]), shapes),
+    max_size=8,
+)
+few = settings(deadline=None, max_examples=60)
+
+
+@few
+@given(arrays)
+def test_fields_never_overlap_are_aligned_and_lie_inside(wanted):
+    layout = arrange(wanted)
+    assert {f.name: (f.dtype, f.shape) for f in layout.fields} == wanted
+    assert all(before.end <= after.offset for before, after in pairwise(layout.fields))
+    assert all(field.offset % LINE == 0 for field in layout.fields)
+    assert all(0 <= field.offset <= field.end <= layout.size for field in layout.fields)
+    assert layout.size % PAGE == 0 and layout.size > 0
+
+
+@few
+@given(arrays)
+def test_every_array_of_a_segment_keeps_what_was_written_to_it(wanted):
+    segment = Segment.create("property", arrange(wanted))
+    views = {name: segment.array(name) for name in wanted}
+    for number, view in enumerate(views.values()):
+        view[...] = number + 1
+    for number, (name, view) in enumerate(views.items()):
+        assert (view.dtype.str.strip("|"), view.shape) == wanted[name]
+        assert (view == number + 1).all()
+    segment.close()
+
+
+@few
+@given(st.integers(1, 10**6))
+def test_a_stored_width_is_the_least_one_that_holds_the_real_one(width):
+    stored = stored_width(width)
+    choices = (1, 2, 4, 8, -(-width // LANES) * LANES)
+    assert stored == min(choice for choice in choices if choice >= width)
+
+
+@few
+@given(st.lists(shapes, max_size=10))
+def test_tensors_never_overlap_are_aligned_and_lie_inside(tensors):
+    offsets, total = tensor_offsets(tensors)
+    ends = [offset + prod(shape) for offset, shape in zip(offsets, tensors, strict=True)]
+    assert all(end <= start for end, start in zip(ends, [*offsets[1:], total], strict=False))
+    assert all(offset % LANES == 0 for offset in [*offsets, total])
+    assert total < sum(prod(shape) + LANES for shape in tensors) + 1

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
+from hogbatch.store import dataset
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+
+
+def dense(rows):
+    values = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+    return Examples(dense_inputs(values), single_labels(values[:, 0].copy()), 3)
+
+
+def sparse(rows):
+    indptr = np.arange(0, 2 * rows + 1, 2, dtype=np.int64)
+    indices = np.tile(np.array([0, 2], np.int32), rows)
+    inputs = csr_inputs(indptr, indices, np.arange(2 * rows, dtype=np.float32))
+    return Examples(inputs, multi_labels(indptr, indices), 3)
+
+
+def stored(train, test):
+    segment = Segment.create("data", arrange(dataset.fields(train, test)))
+    dataset.fill(segment, train, test)
+    return segment
+
+
+def same(left, right):
+    return left.features == right.features and all(
+        np.array_equal(a, b) and a.dtype == b.dtype
+        for a, b in zip(left.inputs + left.labels, right.inputs + right.labels, strict=True)
+    )
+
+
+@pytest.mark.parametrize("examples", [dense, sparse])
+def test_both_sets_come_back_as_they_went_in(examples):
+    train, test = examples(5), examples(2)
+    segment = stored(train, test)
+    assert same(dataset.train_of(segment, 3), train)
+    assert same(dataset.test_of(segment, 3), test)
+    segment.close()
+
+
+def test_without_a_test_set_there_is_none():
+    segment = stored(dense(5), None)
+    assert same(dataset.train_of(segment, 3), dense(5))
+    assert dataset.test_of(segment, 3) is None
+    segment.close()
+
+
+def test_the_rows_are_views_of_the_segment():
+    segment = stored(dense(5), None)
+    segment.array("train/inputs/dense")[4, 2] = -1
+    rows = dataset.train_of(segment, 3).inputs.dense
+    assert rows[4, 2] == -1
+    assert np.shares_memory(rows, segment.memory)
+    segment.close()
+
+
+def test_the_form_of_the_rows_is_kept():
+    segment = stored(sparse(5), None)
+    examples = dataset.train_of(segment, 3)
+    assert (examples.sparse, examples.rows) == (True, 5)
+    segment.close()
+
+
+def test_neighbouring_epochs_have_orders_of_their_own():
+    segment = Segment.create("shared", arrange(EpochOrders.fields(4)))
+    orders = EpochOrders.attach(segment)
+    orders.of(0)[:] = [0, 1, 2, 3]
+    orders.of(1)[:] = [3, 2, 1, 0]
+    again = EpochOrders.attach(segment)
+    assert again.of(0).tolist() == again.of(2).tolist() == [0, 1, 2, 3]
+    assert again.of(1).tolist() == [3, 2, 1, 0]
+    assert again.of(1).dtype == np.int64
+    segment.close()

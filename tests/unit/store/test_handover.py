@@ -1,0 +1,228 @@
+"""The client here is a socket of this process; real workers are in tests/integration."""
+
+import os
+import select
+import socket
+import threading
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store import handover as module
+from hogbatch.store.handover import Catalog, Handover, Peer, receive, records
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+
+ME = Peer(os.getpid(), os.geteuid())
+
+
+@pytest.fixture
+def segments():
+    made = {
+        name: Segment.create(name, arrange({"x": ("<f4", (4,))})) for name in ("data", "shared")
+    }
+    made["data"].array("x")[:] = [1, 2, 3, 4]
+    made["data"].seal_data()
+    yield made
+    for segment in made.values():
+        segment.close()
+
+
+@pytest.fixture
+def catalog(segments):
+    return Catalog("run-1", "abc", 54, records(segments))
+
+
+@pytest.fixture
+def handover(tmp_path, segments, catalog):
+    with closing(Handover.open(tmp_path / "run", catalog, segments)) as handover:
+        yield handover
+
+
+def client(address):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(10)
+    connection.connect(address)
+    return connection
+
+
+def waits(handover):
+    return bool(select.select([handover], [], [], 0)[0])
+
+
+@pytest.fixture
+def received(handover):
+    """What a worker receives, in a thread beside the coordinator's `serve`."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(receive(handover.address, 10)))
+    thread.start()
+    assert select.select([handover], [], [], 10)[0]
+    assert handover.serve() == [ME]
+    thread.join()
+    yield results[0]
+    for segment in results[0].segments.values():
+        segment.close()
+
+
+def test_a_worker_gets_the_catalog_and_the_segments(received, catalog, segments):
+    assert received.catalog == catalog
+    assert received.coordinator_pid == os.getpid()
+    assert received.segments["data"].array("x").tolist() == [1, 2, 3, 4]
+    received.segments["shared"].array("x")[0] = 8
+    assert segments["shared"].array("x")[0] == 8
+
+
+def test_only_the_sealed_segment_is_read_only_for_a_worker(received):
+    writable = {name: s.array("x").flags.writeable for name, s in received.segments.items()}
+    assert writable == {"data": False, "shared": True}
+
+
+def test_descriptors_received_do_not_pass_to_programs_started_later(received):
+    assert not any(os.get_inheritable(s.fd) for s in received.segments.values())
+
+
+def test_no_name_is_left_in_the_run_directory(handover, tmp_path):
+    assert list((tmp_path / "run").iterdir()) == []
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_name_left_by_a_killed_coordinator_is_in_nobodys_way(tmp_path, catalog, segments):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.bind(str(tmp_path / module.NAME))
+    with closing(Handover.open(tmp_path, catalog, segments)) as handover:
+        assert list(tmp_path.iterdir()) == []
+        client(handover.address).close()
+
+
+def test_a_long_path_is_no_hindrance(tmp_path, catalog, segments):
+    run_dir = tmp_path / ("d" * 120) / "run"
+    with closing(Handover.open(run_dir, catalog, segments)) as handover:
+        client(handover.address).close()
+
+
+def test_a_directory_open_to_others_is_refused(tmp_path, catalog, segments):
+    tmp_path.chmod(0o755)
+    with pytest.raises(UsageError, match=r"expected a run directory with mode 0700; got 0755"):
+        Handover.open(tmp_path, catalog, segments)
+
+
+def test_a_directory_that_cannot_hold_a_socket_is_refused(tmp_path, catalog, segments):
+    (tmp_path / module.NAME).mkdir()
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(UsageError, match=f"can hold a Unix socket; got .* for {tmp_path}:"):
+        Handover.open(tmp_path, catalog, segments)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path, catalog, segments):
+    (tmp_path / "run").touch()
+    with pytest.raises(UsageError, match="got 'File exists'"):
+        Handover.open(tmp_path / "run", catalog, segments)
+
+
+def test_serving_nobody_returns_at_once(handover):
+    assert not waits(handover)
+    assert handover.serve() == []
+
+
+def test_everyone_who_waits_is_served(handover):
+    clients = [client(handover.address) for _ in range(3)]
+    assert handover.serve() == [ME] * 3
+    for connection in clients:
+        _, fds, _, _ = socket.recv_fds(connection, module.MAX_BYTES, 4)
+        assert len(fds) == 2
+        for fd in fds:
+            os.close(fd)
+        connection.close()
+
+
+def test_a_client_that_has_gone_is_counted(handover):
+    client(handover.address).close()
+    assert handover.serve() == []
+    assert handover.refused == 1
+
+
+def test_garbage_is_not_read(handover):
+    with client(handover.address) as rude, client(handover.address):
+        rude.send(b"\xff" * 1000)
+        assert handover.serve() == [ME, ME]
+
+
+def test_another_user_gets_nothing(handover, monkeypatch):
+    with client(handover.address) as other:
+        monkeypatch.setattr(os, "geteuid", lambda: ME.uid + 1)
+        assert handover.serve() == []
+        assert handover.refused == 1
+        assert socket.recv_fds(other, 100, 4)[:2] == (b"", [])
+
+
+def test_a_coordinator_of_another_user_is_not_believed(handover, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: ME.uid + 1)
+    with pytest.raises(ProtocolError, match=f"got one of user {ME.uid}"):
+        receive(handover.address, 10)
+
+
+def test_closing_frees_every_descriptor_once(tmp_path, catalog, segments):
+    before = os.listdir("/proc/self/fd")
+    handover = Handover.open(tmp_path, catalog, segments)
+    handover.close()
+    handover.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_catalog_too_long_for_one_packet_is_refused(tmp_path, segments):
+    long = Catalog("r" * module.MAX_BYTES, "", 1, records(segments))
+    with pytest.raises(ValueError, match="expected a catalog of at most 65536 bytes"):
+        Handover.open(tmp_path, long, segments)
+
+
+def test_the_longest_catalog_fits_into_the_buffer_of_a_new_connection(tmp_path, segments):
+    short = Catalog("", "", 1, records(segments))
+    room = module.MAX_BYTES - len(msgspec.json.encode(short))
+    longest = msgspec.structs.replace(short, run="r" * room)
+    with (
+        closing(Handover.open(tmp_path, longest, segments)) as handover,
+        client(handover.address),
+    ):
+        assert handover.serve() == [ME]
+
+
+@pytest.mark.parametrize("address", ["/proc/self/fd/999", "/proc/self/fd/0", "/nowhere"])
+def test_an_address_without_a_coordinator_is_an_error_that_names_it(address):
+    with pytest.raises(UsageError, match=f"expected a coordinator of this user at {address}"):
+        receive(address, 1)
+
+
+def test_a_silent_coordinator_is_given_up(handover):
+    with pytest.raises(ProtocolError, match=r"expected an answer .* within 0.05 s"):
+        receive(handover.address, 0.05)
+
+
+def test_a_coordinator_with_a_full_queue_is_given_up(handover):
+    handover._listener.listen(0)
+    with client(handover.address), pytest.raises(ProtocolError, match=r"within 0.05 s"):
+        receive(handover.address, 0.05)
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\xff", b"{}", b"[1]"])
+def test_an_answer_that_is_no_catalog_is_an_error_and_leaks_nothing(wrong):
+    before = os.listdir("/proc/self/fd")
+    fds = [os.open("/dev/null", os.O_RDONLY)]
+    with pytest.raises(ProtocolError, match=f"got {len(wrong)} bytes and 1 descriptors"):
+        module._attach(wrong, fds)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_catalog_without_its_descriptors_is_an_error(catalog):
+    with pytest.raises(ProtocolError, match="and 0 descriptors"):
+        module._attach(msgspec.json.encode(catalog), [])
+
+
+def test_a_segment_that_cannot_be_attached_leaks_nothing(catalog):
+    before = os.listdir("/proc/self/fd")
+    fds = [os.memfd_create("small"), os.memfd_create("small")]
+    with pytest.raises(ProtocolError, match="got 0 bytes"):
+        module._attach(msgspec.json.encode(catalog), fds)
+    assert os.listdir("/proc/self/fd") == before

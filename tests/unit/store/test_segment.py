@@ -1,0 +1,158 @@
+import errno
+import mmap
+import os
+
+import numpy as np
+import pytest
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store import segment as module
+from hogbatch.store.layout import Layout, arrange
+from hogbatch.store.segment import Segment
+
+LAYOUT = arrange({"a": ("<f4", (2, 3)), "empty": ("<i8", (0,)), "b": ("<i8", (4,))})
+
+
+@pytest.fixture
+def segment():
+    segment = Segment.create("test", LAYOUT)
+    yield segment
+    segment.close()
+
+
+def attached(segment, writable):
+    return Segment.attach(os.dup(segment.fd), segment.layout, writable)
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_new_segment_is_full_of_zeros(segment):
+    assert segment.array("a").tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert segment.array("empty").shape == (0,)
+    assert len(segment.memory) == LAYOUT.size
+
+
+def test_two_mappings_show_the_same_numbers(segment):
+    other = attached(segment, writable=True)
+    segment.array("a")[1, 2] = 5
+    other.array("b")[0] = 7
+    assert other.array("a")[1, 2] == 5
+    assert segment.array("b")[0] == 7
+    other.close()
+
+
+def test_arrays_start_on_cache_lines(segment):
+    assert [segment.array(name).ctypes.data % 64 for name in ("a", "b")] == [0, 0]
+
+
+def test_it_knows_its_arrays(segment):
+    assert "a" in segment
+    assert "c" not in segment
+    with pytest.raises(KeyError, match="c"):
+        segment.array("c")
+
+
+def test_an_array_attached_for_reading_cannot_be_written(segment):
+    other = attached(segment, writable=False)
+    with pytest.raises(ValueError, match="read-only"):
+        other.array("a")[0, 0] = 1
+    other.close()
+
+
+def test_its_maker_still_writes_a_sealed_segment_and_nobody_else_does(segment):
+    segment.seal_data()
+    segment.array("a")[0, 0] = 3
+    other = attached(segment, writable=False)
+    assert other.array("a")[0, 0] == 3
+    other.close()
+    with pytest.raises(PermissionError):
+        Segment.attach(segment.fd, LAYOUT, writable=True)
+    with pytest.raises(PermissionError):
+        os.pwrite(segment.fd, b"x", 0)
+    with pytest.raises(PermissionError):
+        mmap.mmap(segment.fd, LAYOUT.size)
+
+
+@pytest.mark.parametrize("size", [0, 2 * LAYOUT.size])
+def test_nobody_changes_the_size(segment, size):
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment.fd, size)
+
+
+def test_views_outlive_the_segment():
+    segment = Segment.create("test", LAYOUT)
+    view = segment.array("b")
+    segment.close()
+    view[:] = 9
+    assert view.tolist() == [9, 9, 9, 9]
+    assert "b" not in segment
+
+
+def test_the_last_view_takes_the_mapping_with_it():
+    segment = Segment.create("last-view", LAYOUT)
+    view = segment.array("b")
+    segment.close()
+    assert "hogbatch-last-view" in maps()
+    del view
+    assert "hogbatch-last-view" not in maps()
+
+
+def maps():
+    with open("/proc/self/maps") as lines:
+        return lines.read()
+
+
+def test_closing_frees_the_descriptors_once():
+    before = open_descriptors()
+    segment = Segment.create("test", LAYOUT)
+    segment.close()
+    assert open_descriptors() == before
+    with open("/dev/null") as reused:
+        segment.close()
+        os.fstat(reused.fileno())
+
+
+def test_a_segment_smaller_than_its_layout_is_refused(segment):
+    with pytest.raises(ProtocolError, match=r"expected a segment of 8192 bytes.*got 4096 bytes"):
+        Segment.attach(segment.fd, Layout((), 8192), writable=True)
+
+
+def test_more_than_the_free_memory_is_refused_before_it_is_taken(monkeypatch):
+    monkeypatch.setattr(os, "memfd_create", None)  # must not get that far
+    with pytest.raises(UsageError, match=r"expected 1000000\.00 GB.* data segment; got \d+\.\d\d"):
+        Segment.create("data", Layout((), 10**15))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
+def test_memory_that_runs_out_while_it_is_taken_is_a_clear_error(monkeypatch, number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    before = open_descriptors()
+    with pytest.raises(UsageError, match="free memory for the data segment"):
+        Segment.create("data", LAYOUT)
+    assert open_descriptors() == before
+
+
+def test_another_failure_is_not_taken_for_too_little_memory(monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(OSError, match="broken"):
+        Segment.create("data", LAYOUT)
+
+
+def test_free_memory_is_what_the_kernel_calls_available(monkeypatch, tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB\n")
+    monkeypatch.setattr(module, "MEMINFO", tmp_path / "meminfo")
+    with pytest.raises(UsageError, match=r"got 0\.00 GB"):
+        Segment.create("data", Layout((), 4096))
+
+
+def test_the_kernel_has_taken_every_page(segment):
+    assert os.fstat(segment.fd).st_blocks * 512 == LAYOUT.size
+    assert np.count_nonzero(segment.memory) == 0
