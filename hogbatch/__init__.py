@@ -1,0 +1,30 @@
+"""hogbatch trains one model with every CPU core and GPU of a server at once.
+
+    import hogbatch
+    run = hogbatch.train("a9a", max_seconds=10)
+    run.test_loss
+
+`train` and `Run` need ZeroMQ; `load_model` needs NumPy and safetensors alone, so each is imported
+when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hogbatch.checkpoint import Model as Model, load_model as load_model
+    from hogbatch.training import Run as Run, train as train
+
+_HOMES = {
+    "Model": "hogbatch.checkpoint",
+    "Run": "hogbatch.training",
+    "load_model": "hogbatch.checkpoint",
+    "train": "hogbatch.training",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hogbatch' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,247 @@
+"""The compiled loop: one call without the interpreter lock runs a whole lease on one thread.
+
+Same algorithm as the interpreted `hogbatch.kernels.network`, operation by operation. Updates go
+straight into the shared parameters. Between two batches nothing but the fence word is looked at.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.kernels.contract import ADAM, ROWS, SKIPPED, UPDATES, Floats, Hyper, Links, Slots
+from hogbatch.kernels.cpu.compile import kernel
+from hogbatch.kernels.cpu.dense import (
+    activate,
+    activate_backward,
+    bias_gradient,
+    bound_rows,
+    dense_backward,
+    dense_forward,
+    gather,
+    step,
+    step_row,
+    weight_gradient,
+)
+from hogbatch.kernels.cpu.losses import loss_and_hits, loss_gradient
+from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, csr_step
+
+# Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
+WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION = range(6)
+
+
+class Model(NamedTuple):
+    """The shared model as kernels see it."""
+
+    table: NDArray[np.int64]  # [layers, 6]
+    params: Floats  # [P]
+    first: Floats  # [P], or [0]
+    second: Floats  # [P], or [0]
+    steps: NDArray[np.int64]  # [1]: updates so far, for Adam's bias correction
+
+
+class Lease(NamedTuple):
+    """How to work on the rows of a lease."""
+
+    batch_size: int
+    loss: int
+    optimizer: int
+    fence: int  # go on while the fence line shows this value
+
+
+class Workspace(NamedTuple):
+    """Scratch of one thread for batches of up to B rows."""
+
+    starts: NDArray[np.int64]  # [layers + 1]: where in `activations` each layer's output begins
+    activations: Floats  # the input (if dense), then every layer's output
+    grad: Floats  # [B * widest]
+    grad_below: Floats  # [B * widest]
+    weight: Floats  # gradient of the largest dense layer
+    bias: Floats  # [widest]
+
+
+@kernel
+def workspace(table, sparse, size):
+    """Allocate for batches of `size` rows."""
+    layers = table.shape[0]
+    starts = np.zeros(layers + 2, np.int64)
+    widest = table[0, FAN_IN] if not sparse else 1
+    starts[1] = size * widest
+    largest = 1
+    for layer in range(layers):
+        fan_in, fan_out = table[layer, FAN_IN], table[layer, FAN_OUT]
+        starts[layer + 2] = starts[layer + 1] + size * fan_out
+        widest = max(widest, fan_out)
+        if layer > 0 or not sparse:
+            largest = max(largest, fan_in * fan_out)
+    return Workspace(
+        starts,
+        np.empty(starts[layers + 1], np.float32),
+        np.empty(size * widest, np.float32),
+        np.empty(size * widest, np.float32),
+        np.empty(largest, np.float32),
+        np.empty(widest, np.float32),
+    )
+
+
+@kernel
+def matrix(flat, offset, rows, columns):
+    """flat[offset:] as [rows, columns]; [0, 0] if `flat` is empty."""
+    if flat.shape[0] == 0:
+        return flat.reshape(0, 0)
+    return flat[offset : offset + rows * columns].reshape(rows, columns)
+
+
+@kernel
+def vector(flat, offset, length):
+    """flat[offset:] as [length]; [0] if `flat` is empty."""
+    return flat[:0] if flat.shape[0] == 0 else flat[offset : offset + length]
+
+
+@kernel
+def forward(model, inputs, rows, space):
+    """Scores[B, H] of `rows`; every layer's output stays in `space`."""
+    size = rows.shape[0]
+    sparse = inputs.indptr.shape[0] > 0
+    x = matrix(space.activations, 0, size, 1 if sparse else model.table[0, FAN_IN])
+    if not sparse:
+        gather(inputs, rows, x)
+    for layer in range(model.table.shape[0]):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
+        bias = vector(model.params, model.table[layer, BIAS], fan_out)
+        out = matrix(space.activations, space.starts[layer + 1], size, fan_out)
+        if layer == 0 and sparse:
+            csr_forward(inputs, rows, weights, bias, out)
+        else:
+            dense_forward(x, weights, bias, out)
+        activate(model.table[layer, ACTIVATION], model.table[layer, WIDTH], out)
+        x = out
+    return x
+
+
+@kernel
+def step_bias(model, layer, optimizer, hyper, grad, space):
+    """Step the bias of `layer`; it is never decayed."""
+    offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
+    gradient = space.bias[:fan_out]
+    bias_gradient(grad, gradient)
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    step_row(
+        optimizer,
+        plain,
+        gradient,
+        vector(model.first, offset, fan_out),
+        vector(model.second, offset, fan_out),
+        vector(model.params, offset, fan_out),
+    )
+
+
+@kernel
+def backward(model, inputs, rows, optimizer, hyper, links, space):
+    """Step every layer, last to first; `space.grad` holds d loss / d scores."""
+    size = rows.shape[0]
+    sparse = inputs.indptr.shape[0] > 0
+    above, below = space.grad, space.grad_below
+    for layer in range(model.table.shape[0] - 1, -1, -1):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        offset = model.table[layer, WEIGHTS]
+        weights = matrix(model.params, offset, fan_in, fan_out)
+        slots = Slots(
+            matrix(model.first, offset, fan_in, fan_out),
+            matrix(model.second, offset, fan_in, fan_out),
+        )
+        grad = matrix(above, 0, size, fan_out)
+        if layer == 0 and sparse:
+            csr_bound_rows(optimizer, hyper, inputs, rows, grad)
+            csr_step(optimizer, hyper, inputs, rows, grad, links, slots, weights)
+        else:
+            x = matrix(space.activations, space.starts[layer], size, fan_in)
+            if layer > 0:  # before the weights change
+                passed = matrix(below, 0, size, fan_in)
+                dense_backward(grad, weights, passed)
+                activate_backward(model.table[layer - 1, ACTIVATION], x, passed)
+            bound_rows(optimizer, hyper, x, grad)
+            gradient = matrix(space.weight, 0, fan_in, fan_out)
+            weight_gradient(x, grad, gradient)
+            step(optimizer, hyper, gradient, slots, weights)
+        step_bias(model, layer, optimizer, hyper, grad, space)
+        above, below = below, above
+
+
+@kernel
+def forget_not_finite(activations):
+    """Clear what overflowed: a skipped row has gradient 0, but 0 * inf would be NaN."""
+    for i in range(activations.shape[0]):
+        if not np.isfinite(activations[i]):
+            activations[i] = 0.0
+
+
+@kernel
+def corrected(optimizer, hyper, t):
+    """Adam's bias correction folded into the rate; t counts updates from 1."""
+    if optimizer != ADAM:
+        return hyper
+    rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
+    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
+
+
+@kernel
+def most_values(inputs, rows, batch_size):
+    """Stored values in the fullest batch of a CSR lease; 0 for dense inputs."""
+    most = 0
+    if inputs.indptr.shape[0] > 0:
+        for start in range(0, rows.shape[0], batch_size):
+            values = 0
+            for b in range(start, min(start + batch_size, rows.shape[0])):
+                values += inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
+            most = max(most, values)
+    return most
+
+
+@kernel
+def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
+    """Train on `rows`[B...] in batches of lease.batch_size; add to `totals`.
+
+    `head`[F] is this thread's `Links.head`. Stops between two batches when `fence`[0] no longer
+    shows lease.fence; totals[ROWS] then says how far it came.
+    """
+    sparse = inputs.indptr.shape[0] > 0
+    size = min(lease.batch_size, rows.shape[0])
+    space = workspace(model.table, sparse, size)
+    most = most_values(inputs, rows, size)
+    links = Links(
+        head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    )
+    last = model.table.shape[0] - 1
+    width, fan_out = model.table[last, WIDTH], model.table[last, FAN_OUT]
+    for start in range(0, rows.shape[0], size):
+        if fence[0] != lease.fence:
+            break
+        part = rows[start : min(start + size, rows.shape[0])]
+        scores = forward(model, inputs, part, space)
+        grad = matrix(space.grad, 0, part.shape[0], fan_out)
+        skipped = totals[SKIPPED]
+        loss_gradient(lease.loss, labels, part, width, scores, grad, totals)
+        if totals[SKIPPED] > skipped:
+            forget_not_finite(space.activations)
+        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+        exact = corrected(lease.optimizer, hyper, model.steps[0])
+        backward(model, inputs, part, lease.optimizer, exact, links, space)
+        totals[ROWS] += part.shape[0]
+        totals[UPDATES] += 1.0
+
+
+@kernel
+def evaluate(model, inputs, labels, rows, lease, fence, totals):
+    """Add the losses and metrics of `rows` to `totals`; the model is only read."""
+    size = min(lease.batch_size, rows.shape[0])
+    space = workspace(model.table, inputs.indptr.shape[0] > 0, size)
+    width = model.table[model.table.shape[0] - 1, WIDTH]
+    for start in range(0, rows.shape[0], size):
+        if fence[0] != lease.fence:
+            break
+        part = rows[start : min(start + size, rows.shape[0])]
+        scores = forward(model, inputs, part, space)
+        loss_and_hits(lease.loss, labels, part, width, scores, totals)
+        totals[ROWS] += part.shape[0]

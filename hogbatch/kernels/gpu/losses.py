@@ -1,0 +1,40 @@
+"""Losses with their gradients and metrics, one block a row."""
+
+from hogbatch.kernels.gpu.launch import kernel, over_rows
+
+_loss_gradient = kernel("losses", "loss_gradient")
+_loss_and_hits = kernel("losses", "loss_and_hits")
+
+
+def loss_gradient(kind, labels, rows, width, scores, grad, totals):
+    batch, stored = scores.shape
+    over_rows(
+        _loss_gradient,
+        batch,
+        stored,
+        kind,
+        *labels,
+        rows,
+        batch,
+        width,
+        stored,
+        scores,
+        grad,
+        totals,
+    )
+
+
+def loss_and_hits(kind, labels, rows, width, scores, totals):
+    batch, stored = scores.shape
+    over_rows(
+        _loss_and_hits,
+        batch,
+        stored,
+        kind,
+        *labels,
+        rows,
+        width,
+        stored,
+        scores,
+        totals,
+    )

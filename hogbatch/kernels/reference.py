@@ -1,0 +1,292 @@
+"""The contract in plain NumPy: obvious, and right by inspection. The oracle of the other backends.
+
+It also computes for real, in `HostDevice` and wherever a model is evaluated without Numba, so the
+products go through BLAS. The dtype of the arrays decides the precision: float32 in earnest,
+float64 for checks by finite differences.
+
+Losses of one row, z its scores and y its label:
+    logistic    log(1 + exp(-m))     m = (2y - 1) z, y in {0, 1}, z the score in column 0
+    hinge       max(0, 1 - m)        with slope 0 at the kink
+    softmax     -log(exp(z_y) / sum_c exp(z_c))
+    multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
+    squared     (z - y)² / 2         z the score in column 0
+"""
+
+import numpy as np
+
+from hogbatch.kernels.contract import (
+    ADAGRAD,
+    ADAM,
+    FURTHEST,
+    HINGE,
+    HITS,
+    LOGISTIC,
+    LOSS,
+    MOMENTUM,
+    MULTILABEL,
+    RELU,
+    SGD,
+    SIGMOID,
+    SKIPPED,
+    SOFTMAX,
+    SQUARED,
+    TANH,
+    Slots,
+)
+
+
+def gather(inputs, rows, out):
+    features = inputs.dense.shape[1]
+    out[:, :features] = inputs.dense[rows]
+    out[:, features:] = 0
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def dense_forward(x, weights, bias, out):
+    np.matmul(x, weights, out=out)
+    out += bias
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def csr_forward(inputs, rows, weights, bias, out):
+    indptr, positions = _select(inputs.indptr, rows)
+    _csr_product(indptr, inputs.indices[positions], inputs.values[positions], weights, out)
+    out += bias
+
+
+def _select(indptr, rows):
+    """The CSR of `rows` alone: its indptr[B + 1], and where its n values lie in the whole."""
+    starts = indptr[rows]
+    counts = indptr[rows + 1] - starts
+    local = np.concatenate(([0], np.cumsum(counts)))
+    return local, np.arange(local[-1]) + np.repeat(starts - local[:-1], counts)
+
+
+def _csr_product(indptr, indices, values, dense, out):
+    """out[M, H] = S[M, N] @ dense[N, H]; a loop over rows, so that each fits in the cache."""
+    bounds = indptr.tolist()
+    for row, target in enumerate(out):
+        stored = slice(bounds[row], bounds[row + 1])
+        np.dot(values[stored], dense[indices[stored]], out=target)
+
+
+def activate(kind, width, out):
+    real = out[:, :width]
+    if kind == RELU:
+        np.maximum(real, 0, out=real)
+    elif kind == SIGMOID:
+        real[:] = _sigmoid(real)
+    elif kind == TANH:
+        np.tanh(real, out=real)
+    out[:, width:] = 0
+
+
+def _sigmoid(z):
+    """1 / (1 + exp(-z)), without an overflow for z far below zero."""
+    small = np.exp(-np.abs(z))
+    return np.where(z < 0, small, 1) / (1 + small)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def activate_backward(kind, activated, grad):
+    if kind == RELU:
+        grad *= activated > 0
+    elif kind == SIGMOID:
+        grad *= activated * (1 - activated)
+    elif kind == TANH:
+        grad *= 1 - activated * activated
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def loss_gradient(kind, labels, rows, width, scores, grad, totals):
+    loss, slope = _LOSSES[kind](labels, rows, scores[:, :width])
+    good = np.isfinite(loss) & np.isfinite(slope).all(axis=1)
+    grad[:] = 0
+    np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
+    _count(loss, good, totals)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def loss_and_hits(kind, labels, rows, width, scores, totals):
+    real = scores[:, :width]
+    loss, _ = _LOSSES[kind](labels, rows, real)
+    good = np.isfinite(loss) & np.isfinite(real).all(axis=1)
+    _count(loss, good, totals)
+    for metric, hits in enumerate(_HITS[kind](labels, rows, real)):
+        totals[HITS + metric] += hits[good].sum(dtype=np.float64)
+
+
+def _count(loss, good, totals):
+    totals[LOSS] += loss[good].sum(dtype=np.float64)
+    totals[SKIPPED] += len(good) - np.count_nonzero(good)
+
+
+# Each loss takes the labels of the whole set, rows[B] and the real scores z[B, C], and returns
+# the loss[B] with its slope[B, C], or [B, 1] for the losses of one score.
+
+
+def _logistic(labels, rows, z):
+    sign = 2 * labels.values[rows, None] - 1
+    margin = sign * z[:, :1]
+    return np.logaddexp(0, -margin)[:, 0], -sign * _sigmoid(-margin)
+
+
+def _hinge(labels, rows, z):
+    sign = 2 * labels.values[rows, None] - 1
+    margin = sign * z[:, :1]
+    return np.maximum(0, 1 - margin)[:, 0], np.where(margin < 1, -sign, 0)
+
+
+def _softmax(labels, rows, z):
+    true = (np.arange(len(rows)), labels.values[rows].astype(np.intp))
+    shifted = z - z.max(axis=1, keepdims=True)
+    chances = np.exp(shifted)
+    total = chances.sum(axis=1, keepdims=True)
+    loss = np.log(total[:, 0]) - shifted[true]
+    chances /= total
+    chances[true] -= 1
+    return loss, chances
+
+
+def _multilabel(labels, rows, z):
+    present = _indicators(labels, rows, z)
+    losses = np.maximum(z, 0) - present * z + np.log1p(np.exp(-np.abs(z)))
+    return losses.sum(axis=1), _sigmoid(z) - present
+
+
+def _indicators(labels, rows, z):
+    """1 in [B, C] where the row has the label, else 0."""
+    indptr, positions = _select(labels.indptr, rows)
+    present = np.zeros(z.shape, z.dtype)
+    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    present[members, labels.indices[positions]] = 1
+    return present
+
+
+def _squared(labels, rows, z):
+    error = z[:, :1] - labels.values[rows, None]
+    return (error * error / 2)[:, 0], error
+
+
+_LOSSES = {
+    LOGISTIC: _logistic,
+    HINGE: _hinge,
+    SOFTMAX: _softmax,
+    MULTILABEL: _multilabel,
+    SQUARED: _squared,
+}
+
+
+# Each metric takes the same and returns a list of what a row adds to its sums, [B] each.
+
+
+def _right_signs(labels, rows, z):
+    return [(z[:, 0] > 0) == (labels.values[rows] > 0)]
+
+
+def _right_classes(labels, rows, z):
+    return [z.argmax(axis=1) == labels.values[rows]]
+
+
+def _precisions(labels, rows, z):
+    """Precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
+    present, left, batch = _indicators(labels, rows, z), z.copy(), np.arange(len(rows))
+    found = np.zeros((len(rows), 5), z.dtype)
+    for rank in range(min(5, z.shape[1])):
+        best = left.argmax(axis=1)
+        found[:, rank] = present[batch, best]
+        left[batch, best] = -np.inf
+    return [found[:, :k].sum(axis=1) / k for k in (1, 3, 5)]
+
+
+def _squared_errors(labels, rows, z):
+    return [np.square(z[:, 0] - labels.values[rows])]
+
+
+_HITS = {
+    LOGISTIC: _right_signs,
+    HINGE: _right_signs,
+    SOFTMAX: _right_classes,
+    MULTILABEL: _precisions,
+    SQUARED: _squared_errors,
+}
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def dense_backward(grad, weights, out):
+    np.matmul(grad, weights.T, out=out)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def bound_rows(kind, hyper, x, grad):
+    _bound(kind, hyper, np.square(x).sum(axis=1), grad)
+
+
+def csr_bound_rows(kind, hyper, inputs, rows, grad):
+    indptr, positions = _select(inputs.indptr, rows)
+    squares = np.zeros(len(rows), grad.dtype)
+    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    np.add.at(squares, members, np.square(inputs.values[positions]))
+    _bound(kind, hyper, squares, grad)
+
+
+def _bound(kind, hyper, squares, grad):
+    """Shrink the rows of grad[B, H] whose inputs have the squared norms squares[B]."""
+    if kind not in (SGD, MOMENTUM):
+        return
+    rate = hyper.rate / (1 - hyper.momentum) if kind == MOMENTUM else hyper.rate
+    moved = rate / len(grad) * squares
+    far = moved > FURTHEST
+    grad[far] *= (FURTHEST / moved[far])[:, None].astype(grad.dtype)
+
+
+def weight_gradient(x, grad, out):
+    np.matmul(x.T, grad, out=out)
+
+
+def bias_gradient(grad, out):
+    grad.sum(axis=0, out=out)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def step(kind, hyper, gradient, slots, weights):
+    g = gradient + hyper.l2 * weights if hyper.l2 else gradient
+    first, second = slots
+    if kind == SGD:
+        weights -= hyper.rate * g
+    elif kind == MOMENTUM:
+        first *= hyper.momentum
+        first += g
+        weights -= hyper.rate * first
+    elif kind == ADAGRAD:
+        first += g * g
+        weights -= hyper.rate * g / (np.sqrt(first) + hyper.epsilon)
+    elif kind == ADAM:
+        first += (1 - hyper.momentum) * (g - first)
+        second += (1 - hyper.beta2) * (g * g - second)
+        weights -= hyper.rate * first / (np.sqrt(second) + hyper.epsilon)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def csr_step(kind, hyper, inputs, rows, grad, links, slots, weights):
+    touched, gradient = _touched_gradient(inputs, rows, grad)
+    parts = Slots(*(slot[touched] if slot.size else slot for slot in slots))
+    stepped = weights[touched]
+    step(kind, hyper, gradient, parts, stepped)
+    weights[touched] = stepped
+    for slot, part in zip(slots, parts, strict=True):
+        if slot.size:
+            slot[touched] = part
+
+
+def _touched_gradient(inputs, rows, grad):
+    """The distinct features[T] of the batch, and X.T @ grad on them, [T, H]."""
+    indptr, positions = _select(inputs.indptr, rows)
+    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    by_feature = np.argsort(inputs.indices[positions], kind="stable")
+    positions, members = positions[by_feature], members[by_feature]
+    touched, first = np.unique(inputs.indices[positions], return_index=True)
+    gradient = np.empty((len(touched), grad.shape[1]), grad.dtype)
+    columns = np.append(first, len(positions))
+    _csr_product(columns, members, inputs.values[positions], grad, gradient)
+    return touched, gradient

@@ -1,0 +1,48 @@
+"""One test body for arrays on the host and on a GPU."""
+
+import numpy as np
+
+from hogbatch.kernels.network import Network
+
+
+class Backend:
+    """A backend whose operations take NumPy arrays, wherever it computes.
+
+    `backend.step(...)` moves the arrays (also those in named tuples) to the device, runs the
+    backend's `step` there, and moves all of them back, so that outputs appear in place.
+    """
+
+    def __init__(self, device, module):
+        self.device = device
+        self.module = module
+
+    def __getattr__(self, operation):
+        function = getattr(self.module, operation)
+
+        def call(*arguments):
+            there = [self.move(each) for each in arguments]
+            function(*there)
+            for here, each in zip(arguments, there, strict=True):
+                self.fetch(each, here)
+
+        return call
+
+    def move(self, value):
+        """`value` with its arrays on the device."""
+        if isinstance(value, np.ndarray):
+            return self.device.to_device(value)
+        if isinstance(value, tuple):
+            return type(value)(*map(self.move, value))
+        return value
+
+    def fetch(self, there, here):
+        """Write what `move` moved back into the arrays it came from."""
+        if isinstance(here, np.ndarray):
+            self.device.to_host(there, here)
+        elif isinstance(here, tuple):
+            for part_there, part_here in zip(there, here, strict=True):
+                self.fetch(part_there, part_here)
+
+    def network(self, plan, params, first, second):
+        """The interpreted network on this backend, over arrays that `move` made."""
+        return Network(self.module, self.device.xp, plan, params, first, second)

@@ -1,0 +1,55 @@
+"""Compiles the CUDA C with NVRTC from its wheel: no GPU, no driver and no CuPy needed."""
+
+import ctypes
+import re
+from importlib import metadata
+
+import pytest
+
+from hogbatch.kernels.gpu.sources import KERNELS, SOURCES
+
+WHEEL = "nvidia-cuda-nvrtc-cu12"
+
+
+@pytest.fixture(scope="session")
+def nvrtc():
+    try:
+        files = metadata.files(WHEEL) or ()
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{WHEEL} is not installed")
+    libraries = [file for file in files if re.fullmatch(r"libnvrtc\.so\.\d+", file.name)]
+    if not libraries:
+        pytest.skip(f"{WHEEL} brings no library for this platform")
+    return ctypes.CDLL(str(libraries[0].locate()))
+
+
+def compile_cuda(nvrtc, source, architecture):
+    """What the compiler has to say about `source`, empty if nothing; and the PTX it made."""
+    program, options = ctypes.c_void_p(), (ctypes.c_char_p * 1)(f"-arch={architecture}".encode())
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"source.cu", 0, None, None)
+    status = nvrtc.nvrtcCompileProgram(program, 1, options)
+    log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+    ptx = "" if status else read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return log, ptx
+
+
+def read(measure, get, program):
+    size = ctypes.c_size_t()
+    measure(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    get(program, text)
+    return text.value.decode().strip()
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_cuda_source_compiles_without_a_word(nvrtc, name, architecture):
+    log, ptx = compile_cuda(nvrtc, SOURCES[name], architecture)
+    assert log == ""
+    assert re.findall(r"\.visible \.entry (\w+)\(", ptx) == list(KERNELS[name])
+
+
+def test_a_mistake_in_a_source_is_reported(nvrtc):
+    log, ptx = compile_cuda(nvrtc, SOURCES["dense"] + "nonsense", "sm_80")
+    assert "error" in log and ptx == ""

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.data.batch import dense_inputs
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SIGMOID, TANH
+from hogbatch.store.layout import stored_width
+from tests.unit.kernels.cases import (
+    dense_set,
+    examples,
+    junk,
+    padded,
+    shapes,
+    some_rows,
+    weights_and_bias,
+)
+
+SLOPES = {
+    LINEAR: lambda z: np.ones_like(z),
+    RELU: lambda z: (z > 0).astype(float),
+    SIGMOID: lambda z: 1 / (2 + np.exp(z) + np.exp(-z)),
+    TANH: lambda z: 1 / np.cosh(z) ** 2,
+}
+VALUES = {
+    LINEAR: lambda z: z,
+    RELU: lambda z: np.maximum(z, 0),
+    SIGMOID: lambda z: 1 / (1 + np.exp(-z)),
+    TANH: np.tanh,
+}
+
+
+@examples
+@given(shape=shapes)
+def test_gather_copies_rows_and_pads_with_zeros(kernels, shape):
+    random = shape.random
+    inputs, rows = dense_set(random, shape.fan_in), some_rows(random, shape.batch)
+    out = junk(shape.batch, stored_width(shape.fan_in))
+    kernels.gather(inputs, rows, out)
+    assert_array_equal(out[:, : shape.fan_in], inputs.dense[rows])
+    assert not out[:, shape.fan_in :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
+    random = shape.random
+    x = padded(random, shape.batch, shape.fan_in)
+    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    out = junk(shape.batch, weights.shape[1])
+    kernels.dense_forward(x, weights, bias, out)
+    assert_allclose(out, x.astype(float) @ weights + bias, rtol=1e-5)
+    assert not out[:, shape.width :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_dense_backward_is_gradient_times_transposed_weights(kernels, shape):
+    random = shape.random
+    grad = padded(random, shape.batch, shape.width)
+    weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
+    out = junk(shape.batch, len(weights))
+    kernels.dense_backward(grad, weights, out)
+    assert_allclose(out, grad.astype(float) @ weights.T, rtol=1e-5)
+    assert not out[:, shape.fan_in :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_weight_gradient_is_transposed_x_times_gradient(kernels, shape):
+    random = shape.random
+    x, grad = (padded(random, shape.batch, width) for width in (shape.fan_in, shape.width))
+    out = junk(x.shape[1], grad.shape[1])
+    kernels.weight_gradient(x, grad, out)
+    assert_allclose(out, x.astype(float).T @ grad, rtol=1e-5)
+    assert not out[shape.fan_in :].any() and not out[:, shape.width :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
+    grad = padded(shape.random, shape.batch, shape.width)
+    out = junk(grad.shape[1])
+    kernels.bias_gradient(grad, out)
+    assert_array_equal(out, grad.sum(axis=0))
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@examples
+@given(shape=shapes)
+def test_activate_applies_the_function_and_clears_the_padding(kernels, kind, shape):
+    z = padded(shape.random, shape.batch, shape.width)
+    out = z.copy()
+    out[:, shape.width :] = 3
+    kernels.activate(kind, shape.width, out)
+    expected = VALUES[kind](z[:, : shape.width].astype(float))
+    assert_allclose(out[:, : shape.width], expected, rtol=1e-5)
+    assert not out[:, shape.width :].any()
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@examples
+@given(shape=shapes)
+def test_activate_backward_multiplies_by_the_slope(kernels, kind, shape):
+    random = shape.random
+    z, grad = (padded(random, shape.batch, shape.width) for _ in range(2))
+    activated = VALUES[kind](z.astype(float)).astype(np.float32)
+    activated[:, shape.width :] = 0
+    expected = grad * SLOPES[kind](z.astype(float))
+    kernels.activate_backward(kind, activated, grad)
+    assert_allclose(grad, expected, rtol=1e-3, atol=1e-6)
+    assert not grad[:, shape.width :].any()
+
+
+def test_sigmoid_and_tanh_are_stable_far_from_zero(kernels):
+    for kind, expected in ((SIGMOID, [0, 3.7835e-44, 1, 1]), (TANH, [-1, -1, 1, 1])):
+        out = np.array([[-1000, -100, 100, 1000]], np.float32)
+        kernels.activate(kind, 4, out)
+        assert_allclose(out[0], expected, rtol=1e-5, atol=1e-37)  # may flush what is denormal
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_no_activation_hides_a_nan_from_the_loss(kernels, kind):
+    out = np.array([[np.nan, 1]], np.float32)
+    kernels.activate(kind, 2, out)
+    assert np.isnan(out[0, 0])
+
+
+def test_gather_reads_only_the_rows_it_is_asked_for(kernels):
+    inputs = dense_inputs(np.array([[np.nan], [5]], np.float32))
+    out = junk(2, 1)
+    kernels.gather(inputs, np.array([1, 1], np.int64), out)
+    assert out.tolist() == [[5], [5]]

@@ -1,0 +1,171 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.data.batch import multi_labels, single_labels
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import (
+    HINGE,
+    HITS,
+    LOGISTIC,
+    LOSS,
+    LOSSES,
+    MULTILABEL,
+    SKIPPED,
+    SOFTMAX,
+    SQUARED,
+)
+from tests.unit.kernels.cases import (
+    examples,
+    junk,
+    labels_for,
+    losses,
+    overflowing,
+    padded,
+    score_width,
+    shapes,
+    some_rows,
+    totals,
+)
+
+ONE = np.array([0], np.int64)
+NO, YES = single_labels(np.array([0], np.float32)), single_labels(np.array([1], np.float32))
+
+# One row each: loss, label, scores, and what they give by hand.
+BY_HAND = {
+    "logistic, right": (LOGISTIC, YES, [2], math.log(1 + math.exp(-2)), [-1 / (1 + math.exp(2))]),
+    "logistic, wrong": (LOGISTIC, NO, [2], math.log(1 + math.exp(2)), [1 / (1 + math.exp(-2))]),
+    "logistic, far out": (LOGISTIC, YES, [-500], 500, [-1]),
+    "hinge, inside": (HINGE, YES, [0.25], 0.75, [-1]),
+    "hinge, inside, negative": (HINGE, NO, [0.25], 1.25, [1]),
+    "hinge, outside": (HINGE, NO, [-1.5], 0, [0]),
+    "softmax, even": (SOFTMAX, YES, [3, 3, 3, 3], math.log(4), [0.25, -0.75, 0.25, 0.25]),
+    "softmax, far out": (SOFTMAX, YES, [900, 0], 900, [1, -1]),
+    "multilabel": (
+        MULTILABEL,
+        multi_labels(np.array([0, 1], np.int64), np.array([1], np.int32)),
+        [0, 0, -200, 80],
+        2 * math.log(2) + 80,
+        [0.5, -0.5, 0, 1],
+    ),
+    "squared": (SQUARED, YES, [4], 4.5, [3]),
+}
+
+
+@pytest.mark.parametrize("case", BY_HAND.values(), ids=BY_HAND)
+def test_losses_and_gradients_worked_out_by_hand(kernels, case):
+    kind, labels, scores, loss, gradient = case
+    z = np.array([scores], np.float32)
+    grad, sums = junk(*z.shape), totals()
+    kernels.loss_gradient(kind, labels, ONE, len(scores), z, grad, sums)
+    assert sums[LOSS] == pytest.approx(loss, rel=1e-5, abs=1e-6)
+    assert grad[0] == pytest.approx(gradient, rel=1e-5, abs=1e-6)
+
+
+def draw_scores(shape, loss):
+    """Labels of the set, rows of a batch, real width, and scores with padding."""
+    random, width = shape.random, score_width(loss, shape.width)
+    labels = labels_for(random, loss, width)
+    return labels, some_rows(random, shape.batch), width, padded(random, shape.batch, width)
+
+
+@examples
+@given(shape=shapes, loss=losses)
+def test_loss_gradient_is_the_reference_in_double_precision(kernels, shape, loss):
+    labels, rows, width, scores = draw_scores(shape, loss)
+    grad, sums = junk(*scores.shape), totals()
+    kernels.loss_gradient(loss, labels, rows, width, scores, grad, sums)
+    exact, exact_sums = np.empty(scores.shape), totals()
+    reference.loss_gradient(loss, labels, rows, width, scores.astype(float), exact, exact_sums)
+    assert_allclose(grad, exact, rtol=1e-4, atol=1e-6)
+    assert_allclose(sums, exact_sums, rtol=1e-5)
+    assert not grad[:, width:].any()
+
+
+@examples
+@given(shape=shapes, loss=losses)
+def test_loss_and_hits_are_the_reference_in_double_precision(kernels, shape, loss):
+    labels, rows, width, scores = draw_scores(shape, loss)
+    sums, exact_sums = totals(), totals()
+    kernels.loss_and_hits(loss, labels, rows, width, scores, sums)
+    reference.loss_and_hits(loss, labels, rows, width, scores.astype(float), exact_sums)
+    assert_allclose(sums, exact_sums, rtol=1e-5)
+
+
+@examples
+@given(shape=shapes, loss=losses)
+def test_both_operations_report_the_same_loss(kernels, shape, loss):
+    labels, rows, width, scores = draw_scores(shape, loss)
+    training, evaluation = totals(), totals()
+    kernels.loss_gradient(loss, labels, rows, width, scores, junk(*scores.shape), training)
+    kernels.loss_and_hits(loss, labels, rows, width, scores, evaluation)
+    assert training[LOSS] == pytest.approx(evaluation[LOSS], rel=1e-5, abs=1e-6)
+
+
+@overflowing
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
+    random, width = np.random.default_rng(7), score_width(loss, 6)
+    labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
+    if loss in (LOGISTIC, HINGE):
+        labels.values[1] = 0  # the side on which an infinite score costs
+    scores = padded(random, 3, width)
+    clean, clean_sums, sums, hits = junk(*scores.shape), totals(), totals(), totals()
+    kernels.loss_gradient(loss, labels, rows[[0, 2]], width, scores[[0, 2]], clean[:2], clean_sums)
+    scores[1, 0] = bad
+    grad = junk(*scores.shape)
+    kernels.loss_gradient(loss, labels, rows, width, scores, grad, sums)
+    kernels.loss_and_hits(loss, labels, rows, width, scores, hits)
+    assert sums[SKIPPED] == hits[SKIPPED] == 1
+    assert_allclose([sums[LOSS], hits[LOSS]], clean_sums[LOSS], rtol=1e-5)
+    assert not grad[1].any()
+    assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is still over B = 3
+
+
+@overflowing
+def test_evaluation_refuses_an_infinite_score_even_where_its_loss_is_finite(kernels):
+    scores, sums = np.array([[-np.inf, 0]], np.float32), totals()
+    kernels.loss_and_hits(SOFTMAX, YES, ONE, 2, scores, sums)
+    assert sums[SKIPPED] == 1 and sums[LOSS] == sums[HITS] == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "label", "scores", "hit"),
+    [
+        (LOGISTIC, YES, [0.5], 1),
+        (LOGISTIC, YES, [-0.5], 0),
+        (LOGISTIC, NO, [0.0], 1),  # a score of zero says no
+        (HINGE, NO, [-0.5], 1),
+        (SOFTMAX, YES, [1, 2, 0], 1),
+        (SOFTMAX, YES, [2, 2, 0], 0),  # of equal scores the lower class wins
+        (SQUARED, YES, [4], 9),
+    ],
+)
+def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
+    sums = totals()
+    kernels.loss_and_hits(loss, label, ONE, len(scores), np.array([scores], np.float32), sums)
+    assert_array_equal(sums[HITS:], [hit, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("present", "scores", "precisions"),
+    [
+        ([1, 3], [0, 9, 8, 7, 6, 5, 4], [1, 2 / 3, 2 / 5]),
+        ([0, 1], [5, 5, 5, 5, 5, 5], [1, 2 / 3, 2 / 5]),  # of equal scores the lower label leads
+        ([3, 4], [5, 5, 5, 5, 5, 5], [0, 0, 2 / 5]),
+        ([0, 1], [-3, -2], [1, 2 / 3, 2 / 5]),  # fewer labels than ranks
+        ([], [1, 2, 3], [0, 0, 0]),
+        ([2], [2, -1, 3, 1, 0], [1, 1 / 3, 1 / 5]),
+    ],
+)
+def test_precision_at_1_3_and_5(kernels, present, scores, precisions):
+    labels = multi_labels(np.array([0, len(present)], np.int64), np.array(present, np.int32))
+    sums = totals()
+    kernels.loss_and_hits(
+        MULTILABEL, labels, ONE, len(scores), np.array([scores], np.float32), sums
+    )
+    assert_allclose(sums[HITS:], precisions, rtol=1e-6)

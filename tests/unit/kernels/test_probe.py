@@ -1,0 +1,113 @@
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from hogbatch.kernels.gpu import probe
+from hogbatch.kernels.gpu.probe import Gpu, Probe, find_gpus
+
+
+def installed(monkeypatch, *names):
+    found = [SimpleNamespace(metadata={"Name": name}) for name in (*names, "numpy")]
+    monkeypatch.setattr(probe.metadata, "distributions", lambda: found)
+
+
+class FakeCupy:
+    """As much of CuPy as the probe asks; `failures` maps a question to what it raises."""
+
+    def __init__(self, count=1, driver=12090, failures=None):
+        self.count, self.driver, self.failures = count, driver, failures or {}
+        stream = SimpleNamespace(synchronize=lambda: None)
+        self.cuda = SimpleNamespace(runtime=self, get_current_stream=lambda: stream)
+
+    def answer(self, question, value=None):
+        if question in self.failures:
+            raise self.failures[question]
+        return value
+
+    def getDeviceCount(self):
+        return self.answer("count", self.count)
+
+    def driverGetVersion(self):
+        return self.driver
+
+    def getDeviceProperties(self, ordinal):
+        return {"name": b"Fake %d" % ordinal, "totalGlobalMem": 1024}
+
+    def RawKernel(self, code, name):
+        return lambda grid, block, arguments: self.answer("kernel")
+
+    def ones(self, shape, dtype):
+        return shape
+
+    def matmul(self, a, b):
+        return self.answer("matmul")
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    def put_in(**options):
+        installed(monkeypatch, "cupy-cuda12x", "cupy-xarray")
+        monkeypatch.setitem(sys.modules, "cupy", FakeCupy(**options))
+
+    return put_in
+
+
+def test_gpus_are_described(cupy):
+    cupy(count=2)
+    assert probe.probe() == Probe((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), "")
+
+
+def test_no_cupy(monkeypatch):
+    installed(monkeypatch)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert probe.probe().reason.startswith("CuPy is not installed; install hogbatch[cuda12]")
+
+
+def test_a_broken_cupy(monkeypatch):
+    installed(monkeypatch, "cupy-cuda12x")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert probe.probe().reason.startswith("CuPy is installed but cannot be imported: ")
+
+
+def test_two_cupys(monkeypatch):
+    installed(monkeypatch, "cupy-cuda13x", "cupy-cuda12x")
+    assert probe.probe().reason.startswith("cupy-cuda12x and cupy-cuda13x are both installed")
+
+
+def test_no_driver(cupy):
+    cupy(driver=0, failures={"count": RuntimeError("cudaErrorInsufficientDriver: ...")})
+    assert probe.probe() == Probe((), "CuPy is installed, but there is no NVIDIA driver")
+
+
+def test_a_driver_that_refuses(cupy):
+    cupy(failures={"count": RuntimeError("cudaErrorNoDevice: no device\nmore")})
+    assert probe.probe().reason == "the NVIDIA driver refuses: cudaErrorNoDevice: no device"
+
+
+def test_a_driver_without_a_gpu(cupy):
+    cupy(count=0)
+    assert "no GPU that this process may see" in probe.probe().reason
+
+
+@pytest.mark.parametrize("question", ["kernel", "matmul"])
+def test_missing_cuda_libraries(cupy, question):
+    cupy(failures={question: ImportError("libnvrtc.so.12: cannot open shared object file")})
+    found = probe.probe()
+    assert found.devices == ()
+    assert "CuPy cannot use it" in found.reason and "libnvrtc.so.12" in found.reason
+
+
+def test_the_probe_prints_one_line_of_json():
+    command = [sys.executable, "-m", "hogbatch.kernels.gpu.probe"]
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert bool(answer["devices"]) != bool(answer["reason"])
+    assert find_gpus().reason == answer["reason"]
+
+
+def test_a_probe_that_dies_is_a_reason_and_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    found = find_gpus()
+    assert found.devices == () and found.reason.startswith("the GPU probe failed: ")

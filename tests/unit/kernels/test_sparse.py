@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.data.batch import csr_inputs
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import SGD, Slots
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.store.layout import stored_width
+from tests.unit.kernels.cases import (
+    HYPER,
+    NONE,
+    csr_set,
+    examples,
+    junk,
+    links_for,
+    padded,
+    shapes,
+    slots_for,
+    some_rows,
+    toarray,
+    weights_and_bias,
+)
+
+
+@examples
+@given(shape=shapes)
+def test_csr_forward_is_the_dense_product(kernels, shape):
+    random = shape.random
+    inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
+    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    out = junk(shape.batch, weights.shape[1])
+    kernels.csr_forward(inputs, rows, weights, bias, out)
+    x = toarray(inputs, len(weights))[rows].astype(float)
+    assert_allclose(out, x @ weights + bias, rtol=1e-5)
+    assert not out[:, shape.width :].any()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@examples
+@given(shape=shapes)
+def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
+    random = shape.random
+    inputs = csr_set(random, shape.fan_in)
+    weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
+    slots = slots_for(optimizer.slots, weights)
+    expected = weights.astype(float)
+    expected_slots = Slots(*(slot.astype(float) for slot in slots))
+    for _ in range(3):
+        rows = some_rows(random, shape.batch)
+        grad = padded(random, shape.batch, shape.width)
+        before = [array.copy() for array in (weights, *slots)]
+        links = links_for(inputs, rows, len(weights))
+        kernels.csr_step(optimizer.kind, HYPER, inputs, rows, grad, links, slots, weights)
+        touched = step_densely(optimizer.kind, inputs, rows, grad, expected_slots, expected)
+        assert (links.head == -1).all()
+        for array, old in zip((weights, *slots), before, strict=True):
+            if array.size:
+                assert_array_equal(array[~touched], old[~touched])
+    for array, exact in zip((weights, *slots), (expected, *expected_slots), strict=True):
+        assert_allclose(array, exact, rtol=1e-4, atol=1e-4)
+    assert not weights[:, shape.width :].any()
+
+
+def step_densely(kind, inputs, rows, grad, slots, weights):
+    """Step all rows, put back what the batch did not touch; return the touched rows as a mask."""
+    x = toarray(inputs, len(weights))[rows].astype(float)
+    ones = csr_inputs(inputs.indptr, inputs.indices, np.ones_like(inputs.values))
+    touched = toarray(ones, len(weights))[rows].any(axis=0)
+    before = [array.copy() for array in (weights, *slots)]
+    reference.step(kind, HYPER, x.T @ grad, slots, weights)
+    for array, old in zip((weights, *slots), before, strict=True):
+        if array.size:
+            array[~touched] = old[~touched]
+    return touched
+
+
+def test_a_feature_that_rows_share_is_stepped_once_with_the_sum(kernels):
+    inputs = csr_inputs(
+        np.array([0, 1, 2], np.int64), np.array([1, 1], np.int32), np.array([1, 2], np.float32)
+    )
+    rows = np.array([0, 1, 1], np.int64)
+    weights, first = np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32)
+    grad = np.array([[1], [10], [100]], np.float32)
+    hyper = HYPER._replace(rate=1.0, l2=0.0, epsilon=0.0)
+    adagrad = OPTIMIZERS["adagrad"].kind
+    links = links_for(inputs, rows, 4)
+    kernels.csr_step(adagrad, hyper, inputs, rows, grad, links, Slots(first, NONE), weights)
+    assert first[:, 0].tolist() == [0, 221**2, 0, 0]
+    assert weights[:, 0].tolist() == [0, -1, 0, 0]
+
+
+def test_a_batch_of_empty_rows_gives_the_bias_and_changes_nothing(kernels):
+    inputs = csr_inputs(np.zeros(4, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+    rows = np.array([2, 0], np.int64)
+    weights = np.ones((8, stored_width(3)), np.float32)
+    out = junk(2, weights.shape[1])
+    kernels.csr_forward(inputs, rows, weights, np.arange(4, dtype=np.float32), out)
+    assert out.tolist() == [[0, 1, 2, 3]] * 2
+    links = links_for(inputs, rows, 8)
+    kernels.csr_step(SGD, HYPER, inputs, rows, out, links, Slots(NONE, NONE), weights)
+    assert (weights == 1).all()

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose
+
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import FURTHEST
+from hogbatch.optim import OPTIMIZERS
+from tests.unit.kernels.cases import (
+    HYPER,
+    csr_set,
+    examples,
+    padded,
+    shapes,
+    slots_for,
+    some_rows,
+    toarray,
+    weights_and_bias,
+)
+
+
+def sgd(h, g, w, state):
+    return w - h.rate * g
+
+
+def momentum(h, g, w, state):
+    state["m"] = h.momentum * state.get("m", 0) + g
+    return w - h.rate * state["m"]
+
+
+def adagrad(h, g, w, state):
+    state["s"] = state.get("s", 0) + g**2
+    return w - h.rate * g / (np.sqrt(state["s"]) + h.epsilon)
+
+
+def adam(h, g, w, state):
+    state["m"] = h.momentum * state.get("m", 0) + (1 - h.momentum) * g
+    state["v"] = h.beta2 * state.get("v", 0) + (1 - h.beta2) * g**2
+    return w - h.rate * state["m"] / (np.sqrt(state["v"]) + h.epsilon)
+
+
+@pytest.mark.parametrize("formula", [sgd, momentum, adagrad, adam])
+@pytest.mark.parametrize("l2", [0.0, HYPER.l2])
+@examples
+@given(shape=shapes)
+def test_steps_follow_the_formula(kernels, formula, l2, shape):
+    random, hyper = shape.random, HYPER._replace(l2=l2)
+    optimizer = OPTIMIZERS[formula.__name__]
+    weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
+    slots, state, expected = slots_for(optimizer.slots, weights), {}, weights.astype(float)
+    for _ in range(5):
+        gradient = padded(random, shape.fan_in, shape.width, len(weights))
+        kernels.step(optimizer.kind, hyper, gradient, slots, weights)
+        expected = formula(hyper, gradient + l2 * expected, expected, state)
+    assert_allclose(weights, expected, rtol=1e-4, atol=1e-4)
+    assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()
+
+
+def bounded(hyper, momentum, squares, grad):
+    rate = hyper.rate / (1 - hyper.momentum) if momentum else hyper.rate
+    moved = np.maximum(rate / len(grad) * squares, 1e-30)
+    return grad * np.minimum(1, FURTHEST / moved)[:, None]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("rate", [0.25, 30.0])
+@examples
+@given(shape=shapes)
+def test_a_row_never_moves_its_own_outputs_further_than_the_bound(kernels, optimizer, rate, shape):
+    random, hyper = shape.random, HYPER._replace(rate=rate)
+    x, grad = padded(random, shape.batch, shape.fan_in), padded(random, shape.batch, shape.width)
+    expected = grad.copy()
+    if optimizer.name in ("sgd", "momentum"):
+        squares = np.square(x.astype(float)).sum(axis=1)
+        expected = bounded(hyper, optimizer.name == "momentum", squares, grad.astype(float))
+    kernels.bound_rows(optimizer.kind, hyper, x, grad)
+    assert_allclose(grad, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@examples
+@given(shape=shapes)
+def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
+    random, hyper = shape.random, HYPER._replace(rate=30.0)
+    inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
+    grad = padded(random, shape.batch, shape.width)
+    expected = grad.copy()
+    reference.bound_rows(
+        OPTIMIZERS[name].kind, hyper, toarray(inputs, shape.fan_in)[rows], expected
+    )
+    kernels.csr_bound_rows(OPTIMIZERS[name].kind, hyper, inputs, rows, grad)
+    assert_allclose(grad, expected, rtol=1e-5)
