@@ -1,0 +1,382 @@
+"""What a training run is asked to do: one field for each flag of `hogbatch train`.
+
+The fields of :class:`TrainConfig` are the one table from which the flags, the keys of a TOML file
+and the arguments of `hogbatch.train` are made. A value is given as text (a flag) or as itself
+(TOML, Python); flag > file > default. Every complaint is a UsageError.
+"""
+
+import argparse
+import difflib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+from hogbatch.errors import UsageError
+
+T = TypeVar("T")
+
+DEFAULT_EPOCHS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The fewest and the most rows that one batch may have, both included."""
+
+    smallest: int
+    largest: int
+
+    def __post_init__(self) -> None:
+        if self.smallest > self.largest:
+            raise UsageError(
+                f"batch limits are reversed: expected MIN:MAX; got {self}, where MIN is larger"
+            )
+        if self.smallest < 1:
+            raise UsageError(f"batch limits must be at least 1 row; got {self}")
+
+    def __str__(self) -> str:
+        return f"{self.smallest}:{self.largest}"
+
+    @classmethod
+    def parse(cls, text: str) -> "BatchLimits":
+        """Read "MIN:MAX", or "ROWS" for both; ValueError for neither, UsageError if reversed."""
+        smallest, _, largest = text.partition(":")
+        return cls(int(smallest), int(largest or smallest))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """One worker to start, written "cpu:2" (threads), "gpu:0" (device) or "gpu:host" (NumPy)."""
+
+    device: Literal["cpu", "gpu"]
+    threads: int = 0  # of a CPU worker
+    ordinal: int | Literal["host"] = 0  # of a GPU worker's device; "host" computes with NumPy
+
+    def __str__(self) -> str:
+        return f"{self.device}:{self.threads if self.device == 'cpu' else self.ordinal}"
+
+
+Workers = tuple[WorkerRequest, ...] | Literal["auto"]
+
+
+def parse_workers(text: str) -> Workers:
+    """Read "cpu:2,gpu:0,gpu:host"; "auto" stays, and means whatever the server has."""
+    return "auto" if text == "auto" else tuple(map(_parse_worker, text.split(",")))
+
+
+def _parse_worker(text: str) -> WorkerRequest:
+    match text.strip().split(":"):
+        case ["cpu", threads] if threads.isdecimal() and int(threads) > 0:
+            return WorkerRequest("cpu", threads=int(threads))
+        case ["gpu", ordinal] if ordinal.isdecimal():
+            return WorkerRequest("gpu", ordinal=int(ordinal))
+        case ["gpu", "host"]:
+            return WorkerRequest("gpu", ordinal="host")
+    raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of value, as messages call it, and how it is read; readers raise ValueError."""
+
+    expected: str
+    from_text: Callable[[str], object]  # a flag
+    from_value: Callable[[Any], object]  # TOML or Python
+
+
+def _only(*types: type) -> Callable[[Any], Any]:
+    """A reader that passes values of `types` on; a bool counts as a number nowhere."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, types) and (bool in types or not isinstance(value, bool)):
+            return value
+        raise ValueError
+
+    return read
+
+
+def _text(value: Any) -> str:
+    text = str(value) if isinstance(value, Path) else _only(str)(value)
+    text.encode()  # raises for a path that is not UTF-8, which config.toml could not hold
+    return cast(str, text)
+
+
+def _number(value: Any) -> float:
+    return float(_only(int, float)(value))
+
+
+def _widths(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return tuple(map(int, value.split(","))) if value.strip() else ()
+    return tuple(map(_only(int), _only(list, tuple)(value)))
+
+
+def _limits(value: Any) -> BatchLimits:
+    return value if isinstance(value, BatchLimits) else BatchLimits.parse(_text(value))
+
+
+def _workers(value: Any) -> Workers:
+    if isinstance(value, tuple) and value:
+        return tuple(map(_only(WorkerRequest), value))
+    return parse_workers(_text(value))
+
+
+TEXT: Final = Kind("text in UTF-8", _text, _text)
+WHOLE: Final = Kind("a whole number", int, _only(int))
+NUMBER: Final = Kind("a number", float, _number)
+SWITCH: Final = Kind("true or false", _only(bool), _only(bool))
+WIDTHS: Final = Kind('whole numbers as in "512,512"', _widths, _widths)
+LIMITS: Final = Kind('rows as in "1:64"', _limits, _limits)
+WORKERS: Final = Kind('workers as in "cpu:2,gpu:0"', _workers, _workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value must be, beyond its type. Of a tuple, every element must be it."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+
+ANYTHING: Final = Check("anything", lambda value: True)
+POSITIVE: Final = Check("above 0", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE: Final = Check("0 or more", lambda value: 0 <= value < math.inf)
+ABOVE_ONE: Final = Check("above 1", lambda value: 1 < value < math.inf)
+SHARE: Final = Check("at least 0 and below 1", lambda value: 0 <= value < 1)
+INT64: Final = Check("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What a field says of itself: how it is read, explained and checked."""
+
+    kind: Kind
+    help: str
+    metavar: str
+    check: Check
+    choices: tuple[str, ...]
+
+
+def _flag(default: T, kind: Kind, help: str, metavar: str = "", check: Check = ANYTHING) -> T:
+    """A dataclass field that carries its Flag."""
+    return field(default=default, metadata={"flag": Flag(kind, help, metavar, check, ())})
+
+
+def _choice(default: str, help: str, *choices: str) -> str:
+    """The field of a name out of `choices`, where "module:Class" stands for any such text."""
+
+    def holds(name: str) -> bool:
+        return name in choices or (
+            "module:Class" in choices and re.fullmatch(r"[\w.]+:\w+", name) is not None
+        )
+
+    check = Check(f"one of {', '.join(choices)}", holds)
+    described = Flag(TEXT, help, "|".join(choices), check, choices)
+    return field(default=default, metadata={"flag": described})
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """A training run. :func:`merge_sources` gives one that is validated.
+
+    None means: `test`, split a `test_fraction` off the data; `lr`, see `planner.recommend`;
+    `gpu_batch`, measured at the start; `epochs`, see `epoch_limit`; `eval_seconds`, so that
+    evaluation takes little; `run_dir`, runs/<timestamp>-<data name>.
+    """
+
+    data: str = _flag("", TEXT, "training data: a file, or the name of the bundled sample", "DATA")
+    test: str | None = _flag(None, TEXT, "test data in a file of its own", "DATA")
+    test_fraction: float = _flag(0.2, NUMBER, "share of DATA to test on", "SHARE", SHARE)
+    label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
+    index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
+    hidden: tuple[int, ...] = _flag(
+        (128,), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE
+    )
+    activation: str = _choice("relu", "of the hidden layers", "relu", "sigmoid", "tanh")
+    loss: str = _choice(
+        "auto",
+        "what is minimised; auto goes by the labels",
+        *("auto", "logistic", "hinge", "softmax", "multilabel", "squared"),
+    )
+    optimizer: str = _choice(
+        "sgd", "what is done with a gradient", "sgd", "momentum", "adagrad", "adam"
+    )
+    lr: float | None = _flag(
+        None, NUMBER, "learning rate (default: by optimizer, loss and data)", "RATE", POSITIVE
+    )
+    lr_scaling: str = _choice("sqrt", "growth of lr with the batch", "none", "linear", "sqrt")
+    lr_batch: int = _flag(16, WHOLE, "batch at which lr applies unscaled", "ROWS", POSITIVE)
+    lr_cap: float = _flag(4.0, NUMBER, "most that scaling may multiply lr by", "X", POSITIVE)
+    l2: float = _flag(0.0, NUMBER, "weight decay", "X", NOT_NEGATIVE)
+    workers: Workers = _flag(  # noqa: RUF009 (here and below: it is dataclasses.field)
+        "auto", WORKERS, "auto, or cpu:THREADS, gpu:N, gpu:host, ...", "LIST"
+    )
+    policy: str = _choice(
+        "adaptive", "what sizes the batches", "adaptive", "hogbatch", "fixed", "module:Class"
+    )
+    cpu_batch: BatchLimits = _flag(  # noqa: RUF009
+        BatchLimits(1, 64), LIMITS, "rows of a batch on a CPU thread", "MIN:MAX"
+    )
+    gpu_batch: BatchLimits | None = _flag(  # noqa: RUF009
+        None, LIMITS, "rows of a batch on a GPU (default: measured at the start)", "MIN:MAX"
+    )
+    alpha: float = _flag(2.0, NUMBER, "by which adaptive resizes a batch", "FACTOR", ABOVE_ONE)
+    beta: float = _flag(1.0, NUMBER, "what adaptive counts a CPU update for", "X", POSITIVE)
+    merge: str = _choice(
+        "delta", "how a GPU's change joins the model", "delta", "overwrite", "average"
+    )
+    merge_every: int = _flag(1, WHOLE, "GPU batches between two merges", "BATCHES", POSITIVE)
+    lease_ms: float = _flag(50.0, NUMBER, "how long a lease should take", "MS", POSITIVE)
+    epochs: int | None = _flag(
+        None,
+        WHOLE,
+        "passes over the data (default: 10 if nothing else ends the run)",
+        "N",
+        POSITIVE,
+    )
+    max_seconds: float | None = _flag(None, NUMBER, "training time to stop after", "S", POSITIVE)
+    target_loss: float | None = _flag(None, NUMBER, "test loss to stop at", "X", POSITIVE)
+    eval_seconds: float | None = _flag(
+        None, NUMBER, "time between evaluations (default: so that they take little)", "S", POSITIVE
+    )
+    keep: str = _choice("best", "model to save: of the lowest test loss, or last", "best", "last")
+    standardize: bool = _flag(False, SWITCH, "give each feature mean 0 and deviation 1")
+    seed: int = _flag(0, WHOLE, "of the split, the order and the first weights", "N", INT64)
+    deterministic: bool = _flag(False, SWITCH, "the same model to the bit; takes one CPU thread")
+    run_dir: str | None = _flag(
+        None, TEXT, "folder of the run (default: runs/<timestamp>-<data name>)", "DIR"
+    )
+    wait_for_workers: float = _flag(
+        60.0, NUMBER, "time without any worker before giving up", "S", NOT_NEGATIVE
+    )
+    quiet: bool = _flag(False, SWITCH, "no progress lines")
+
+    @property
+    def epoch_limit(self) -> float:
+        """Epochs to stop after: `epochs`, else 10, or inf where something else ends the run."""
+        if self.epochs is not None:
+            return self.epochs
+        unlimited = self.max_seconds is not None or self.target_loss is not None
+        return math.inf if unlimited else DEFAULT_EPOCHS
+
+    def validated(self) -> "TrainConfig":
+        """Check every value; UsageError for the first bad one. `deterministic` sets `workers`."""
+        if not self.data:
+            raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
+        for name, described in FLAGS.items():
+            _check(name, described.check, getattr(self, name))
+        if not self.deterministic:
+            return self
+        one_thread = (WorkerRequest("cpu", threads=1),)
+        if self.workers not in ("auto", one_thread):
+            raise UsageError(f"deterministic needs workers cpu:1; got {_shown(self.workers)}")
+        return replace(self, workers=one_thread)
+
+
+FLAGS: Final[dict[str, Flag]] = {f.name: f.metadata["flag"] for f in fields(TrainConfig)}
+
+
+def _check(name: str, check: Check, value: Any) -> None:
+    for item in value if isinstance(value, tuple) else (value,):
+        if item is not None and not check.holds(item):
+            raise UsageError(f"{_dashed(name)} must be {check.expected}; got {item!r}")
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    """`value` as a flag takes it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(FLAGS)) -> None:
+    """Give `parser` the flags of the fields `names`; only those used appear in its namespace.
+
+    Values stay text: :func:`merge_sources` reads them, so that all errors have one form.
+    """
+    for name in names:
+        described = FLAGS[name]
+        settings: dict[str, Any] = {"help": described.help, "default": argparse.SUPPRESS}
+        if described.kind is SWITCH:
+            settings["action"] = argparse.BooleanOptionalAction
+        else:
+            settings["metavar"] = described.metavar
+        short = ["-q"] if name == "quiet" else []
+        if name == "data":
+            parser.add_argument(name, nargs="?", **settings)
+        else:
+            parser.add_argument(*short, f"--{_dashed(name)}", **settings)
+
+
+def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
+    """The validated configuration from `flags` (text or values, None: not given) and a TOML file.
+
+    A flag wins over the file, the file over the default.
+    """
+    given: dict[str, Any] = {}
+    if file is not None:
+        for key, value in _load_toml(file).items():
+            name = _known(key, f"{file}: ")
+            if name in given:
+                raise UsageError(f"{file}: {_dashed(name)} is given twice, with - and with _")
+            given[name] = _read(name, FLAGS[name].kind.from_value, value, f"{file}: ")
+    for key, value in flags.items():
+        name = _known(key, "")
+        kind = FLAGS[name].kind
+        if value is not None:
+            reader = kind.from_text if isinstance(value, str) else kind.from_value
+            given[name] = _read(name, reader, value, "")
+    return TrainConfig(**given).validated()
+
+
+def _load_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file}: cannot read the configuration: {error.strerror}") from None
+    except ValueError as error:  # TOML syntax, or no UTF-8
+        raise UsageError(f"{file}: expected a TOML file; {error}") from None
+
+
+def _known(key: str, where: str) -> str:
+    """The field that `key`, written with - or _, names."""
+    name = key.replace("-", "_")
+    if name not in FLAGS:
+        nearest = difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
+        raise UsageError(f"{where}unknown key {key!r}; the nearest is {_dashed(nearest)!r}")
+    return name
+
+
+def _read(name: str, reader: Callable[[Any], object], value: object, where: str) -> object:
+    try:
+        return reader(value)
+    except UsageError as error:
+        raise UsageError(f"{where}{_dashed(name)}: {error}") from None
+    except (ValueError, OverflowError):
+        expected = FLAGS[name].kind.expected
+        raise UsageError(f"{where}{_dashed(name)}: expected {expected}; got {value!r}") from None
+
+
+def to_toml(config: TrainConfig) -> str:
+    """`config` as a TOML file that :func:`merge_sources` reads back; None is left out."""
+    values = {name: getattr(config, name) for name in FLAGS}
+    lines = [f"{_dashed(k)} = {_toml(v)}\n" for k, v in values.items() if v is not None]
+    return "".join(lines)
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case tuple() if all(isinstance(item, int) for item in value):
+            return str(list(value))
+    # JSON escapes text as TOML does, but for DEL.
+    return json.dumps(_shown(value), ensure_ascii=False).replace("\x7f", "\\u007f")

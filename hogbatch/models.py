@@ -1,0 +1,150 @@
+"""What a network is: a stack of dense layers, and where its parameters lie in one flat array."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.errors import UsageError
+from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.network import LayerPlan
+from hogbatch.losses import LOSSES
+from hogbatch.store.layout import Shape, stored_width, tensor_offsets
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLayer:
+    """f(x @ weight[fan_in, width] + bias[width]), in real widths."""
+
+    fan_in: int
+    width: int
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One weight or bias: `shape` is what the model means, `stored` what lies in memory."""
+
+    name: str  # "layers.0.weight", "layers.0.bias", ...
+    shape: Shape
+    stored: Shape
+    offset: int  # floats before it in the flat parameters
+
+    def view(self, params: Floats) -> Floats:
+        """The real cells of the tensor in params[P]; writes go through."""
+        cells = params[self.offset : self.offset + math.prod(self.stored)].reshape(self.stored)
+        return cells[tuple(slice(size) for size in self.shape)]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A stack of dense layers over `features` inputs; no hidden layer makes a linear model.
+
+    Parameters are params[P], float32: weights [in, out] and biases, each 64-byte aligned, widths
+    padded for SIMD. Padding cells are zero, and training keeps them so.
+    """
+
+    features: int
+    layers: tuple[DenseLayer, ...]
+    loss: str
+
+    @classmethod
+    def build(
+        cls, features: int, hidden: tuple[int, ...], outputs: int, activation: str, loss: str
+    ) -> "Network":
+        """Hidden layers of these widths with `activation`, then `outputs` linear scores.
+
+        UsageError for a name that does not exist or a width below 1.
+        """
+        widths = (features, *hidden, outputs)
+        if min(widths) < 1:
+            raise UsageError(f"a layer must have at least 1 unit; got widths {widths}")
+        for name, known in ((activation, ACTIVATIONS), (loss, LOSSES)):
+            if name not in known:
+                raise UsageError(f"expected one of {', '.join(known)}; got {name!r}")
+        kinds = [activation] * len(hidden) + ["linear"]
+        layers = [
+            DenseLayer(fan_in, width, kind)
+            for (fan_in, width), kind in zip(pairwise(widths), kinds, strict=True)
+        ]
+        return cls(features, tuple(layers), loss)
+
+    @property
+    def outputs(self) -> int:
+        """C, the real width of the last layer."""
+        return self.layers[-1].width
+
+    @property
+    def parameters(self) -> int:
+        """P, the floats of the flat parameters, padding included."""
+        return tensor_offsets(stored for _, _, stored in self._shapes())[1]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Weight and bias of each layer in turn."""
+        shapes = self._shapes()
+        offsets, _ = tensor_offsets(stored for _, _, stored in shapes)
+        return tuple(Tensor(*each, offset) for each, offset in zip(shapes, offsets, strict=True))
+
+    def plan(self) -> tuple[LayerPlan, ...]:
+        """The layers as kernels see them."""
+        tensors = self.tensors()
+        plans = []
+        for layer, weight, bias in zip(self.layers, tensors[::2], tensors[1::2], strict=True):
+            fan_in, fan_out = weight.stored
+            kind = ACTIVATIONS[layer.activation]
+            plans.append(LayerPlan(weight.offset, bias.offset, fan_in, fan_out, layer.width, kind))
+        return tuple(plans)
+
+    def initialise(self, params: Floats, seed: int) -> None:
+        """Fill params[P] with a start for training; the same seed gives the same numbers.
+
+        Biases are zero, and so is a linear model: its loss is convex.
+        """
+        params[:] = 0
+        if len(self.layers) == 1:
+            return
+        random = np.random.default_rng(seed)
+        for layer, weight in zip(self.layers, self.tensors()[::2], strict=True):
+            cells = random.standard_normal(weight.shape, np.float32)
+            weight.view(params)[:] = cells * np.float32(_deviation(layer))
+
+    def to_stored(self, tensors: Mapping[str, Floats], params: Floats) -> None:
+        """Copy real tensors by name into params[P]; padding becomes zero."""
+        params[:] = 0
+        for tensor in self.tensors():
+            tensor.view(params)[:] = tensors[tensor.name]
+
+    def from_stored(self, params: Floats) -> dict[str, Floats]:
+        """Copies of the real tensors in params[P], by name."""
+        return {tensor.name: tensor.view(params).copy() for tensor in self.tensors()}
+
+    def _shapes(self) -> list[tuple[str, Shape, Shape]]:
+        """Name, real shape and stored shape of each tensor."""
+        shapes: list[tuple[str, Shape, Shape]] = []
+        for index, layer in enumerate(self.layers):
+            fan_in, width = stored_width(layer.fan_in), stored_width(layer.width)
+            shapes += [
+                (f"layers.{index}.weight", (layer.fan_in, layer.width), (fan_in, width)),
+                (f"layers.{index}.bias", (layer.width,), (width,)),
+            ]
+        return shapes
+
+
+def _deviation(layer: DenseLayer) -> float:
+    """Standard deviation of the first weights, so that signals neither grow nor die with depth.
+
+    relu: He et al. 2015, eq. 10. tanh: Glorot & Bengio 2010, eq. 12. sigmoid: the same times 10,
+    where the mean squared slope makes up for the weights (Schoenholz et al. 2017, "Deep
+    Information Propagation", chi = 1); the usual 4 loses the rows in eight layers, so that they
+    start on a plateau. Outputs (linear): a tenth, so that training starts from scores near 0 and
+    not from confident nonsense.
+    """
+    if layer.activation == "relu":
+        return math.sqrt(2 / layer.fan_in)
+    gain = {"sigmoid": 10.0, "tanh": 1.0, "linear": 0.1}[layer.activation]
+    return gain * math.sqrt(2 / (layer.fan_in + layer.width))

@@ -1,0 +1,1 @@
+"""Settings that follow from the data and the network: arithmetic, no I/O."""

@@ -1,0 +1,36 @@
+"""Adaptive Hogbatch: batches that keep the workers' update counts together (Ma & Rusu 2020)."""
+
+from collections.abc import Sequence
+
+from hogbatch.policy.base import Settings, WorkerView
+
+
+class Adaptive:
+    """A worker behind all others in updates gets smaller batches, one ahead of all larger ones.
+
+    With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
+    u > max(u of the others) multiplies it, always within the worker's limits.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._alpha = settings.alpha
+        self._beta = settings.beta
+
+    def first_size(self, worker: WorkerView) -> int:
+        """Start with a quarter of the largest: near full speed, with room to both sides.
+
+        A worker that is alone stays there.
+        """
+        return max(worker.largest // 4, worker.smallest)
+
+    def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
+        size = worker.batch_size
+        counts = [self._count(other) for other in others]
+        if counts and self._count(worker) < min(counts):
+            return max(round(size / self._alpha), worker.smallest)
+        if counts and self._count(worker) > max(counts):
+            return min(round(size * self._alpha), worker.largest)
+        return size
+
+    def _count(self, worker: WorkerView) -> float:
+        return worker.updates * (self._beta if worker.device == "cpu" else 1.0)

@@ -1,0 +1,156 @@
+"""Imports run downward only, and each outside package has its place. The lists are the design."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LAYERS = [  # low to high: a module may import its own layer and those before it
+    *("errors", "config", "wire", "data", "store", "kernels", "losses", "schedules", "optim"),
+    *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "launch", "predict"),
+    *("training", "estimator", "cli"),
+]
+WORKERS_MAY_IMPORT = [  # besides `workers` itself
+    *("hogbatch.errors", "hogbatch.config", "hogbatch.wire", "hogbatch.data", "hogbatch.store"),
+    *("hogbatch.kernels", "hogbatch.losses", "hogbatch.optim", "hogbatch.models"),
+    "hogbatch.telemetry.records",
+]
+PURE = [  # modules that decide; they have no clock, no disk and no threads
+    *("hogbatch.coordinator.state", "hogbatch.coordinator.ledger", "hogbatch.policy"),
+    *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
+    "hogbatch.planner.recommend",
+]
+IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
+ONLY_IN = {  # outside package: the modules that may import it
+    "zmq": ["hogbatch.wire.sockets"],
+    "cupy": ["hogbatch.kernels.gpu", "workers.gpu"],
+    "cupyx": ["hogbatch.kernels.gpu", "workers.gpu"],
+    "pickle": [],
+}
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a source file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {
+    module_name(path): path.read_text()
+    for package in ("hogbatch", "workers")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def imports(source: str) -> Iterator[str]:
+    """Every module that `source` imports, wherever the statement stands.
+
+    `from a import b` gives a.b, which is within a whether or not b is a module.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # No module has a relative import: `.x` is within nothing, and so is refused.
+            origin = "." * node.level + (node.module or "")
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def within(module: str, packages: list[str]) -> bool:
+    """Whether `module` is one of `packages` or lies in one."""
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def allowed(module: str) -> list[str]:
+    """What `module` may import of this project."""
+    package, _, inner = module.partition(".")
+    if package == "workers":
+        return ["workers", *WORKERS_MAY_IMPORT]
+    if not inner:  # the package itself offers whatever it holds
+        return ["hogbatch"]
+    return [f"hogbatch.{low}" for low in LAYERS[: LAYERS.index(inner.split(".")[0]) + 1]]
+
+
+def faults(module: str, source: str) -> list[str]:
+    """What the imports of `module` break, one sentence each."""
+    found = []
+    for name in imports(source):
+        ours = within(name, ["hogbatch", "workers"]) or name.startswith(".")
+        if ours and not within(name, allowed(module)):
+            found.append(f"{module} may not import {name}: it does not lie below")
+        if within(module, PURE) and within(name, IMPURE):
+            found.append(f"{module} may not import {name}: it only decides")
+        for package, places in ONLY_IN.items():
+            if within(name, [package]) and not within(module, places):
+                found.append(
+                    f"{module} may not import {name}: it belongs in {places or 'no module'}"
+                )
+    return found
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_imports_keep_to_the_design(module):
+    assert faults(module, SOURCES[module]) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hogbatch.wire.codec", "from hogbatch.store.layout import Field"),
+        ("hogbatch.wire.codec", "from hogbatch import store"),
+        ("hogbatch.wire.codec", "import hogbatch.cli as cli"),
+        ("hogbatch.wire.codec", "import hogbatch"),
+        ("hogbatch.wire.codec", "from . import messages"),
+        ("hogbatch.wire.codec", "from ..store import layout"),
+        ("hogbatch.wire.codec", "def late():\n    import hogbatch.store"),
+        ("hogbatch.cli", "import workers.cpu"),
+        ("hogbatch", "from workers import cpu"),
+        ("workers.cpu", "from hogbatch.coordinator.state import Coordinator"),
+        ("workers.cpu", "from hogbatch.telemetry import sinks"),
+        ("workers.cpu", "import hogbatch"),
+        ("hogbatch.coordinator.state", "import time"),
+        ("hogbatch.coordinator.ledger", "from os import path"),
+        ("hogbatch.policy.adaptive", "import os.path"),
+        ("hogbatch.schedules", "if True:\n    from threading import Lock"),
+        ("hogbatch.coordinator.loop", "import zmq"),
+        ("hogbatch.kernels.reference", "import cupy as cp"),
+        ("workers.cpu", "from cupy.cuda import Stream"),
+        ("hogbatch.store.segment", "import pickle"),
+    ],
+)
+def test_a_forbidden_import_is_found(module, source):
+    assert len(faults(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hogbatch.store.layout", "from hogbatch.data.batch import Inputs"),
+        ("hogbatch.store.layout", "from hogbatch.store import segment"),
+        ("hogbatch", "from hogbatch.training import train"),
+        ("workers.cpu", "from hogbatch.telemetry import records\nimport workers.session, time"),
+        ("hogbatch.wire.sockets", "import zmq.utils"),
+        ("hogbatch.kernels.gpu.dense", "import cupy, cupyx.scipy"),
+        ("hogbatch.coordinator.loop", "import time, os, timeit"),
+        ("hogbatch.policy.base", "import operator, timeit"),
+    ],
+)
+def test_a_permitted_import_passes(module, source):
+    assert faults(module, source) == []
+
+
+def test_a_module_without_a_layer_is_refused():
+    with pytest.raises(ValueError, match="helpers"):
+        faults("hogbatch.helpers", "from hogbatch.errors import HogbatchError")
+
+
+def test_every_module_has_a_layer():
+    inner = {module.split(".")[1] for module in SOURCES if module.startswith("hogbatch.")}
+    assert inner <= set(LAYERS)
+
+
+def test_the_pure_modules_are_there_to_be_checked():
+    assert {"hogbatch.coordinator.state", "hogbatch.schedules"} <= set(SOURCES)
