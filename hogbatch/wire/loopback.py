@@ -21,6 +21,9 @@ class _Mailbox:
         self.poll = select.poll()
         self.poll.register(self.bell, select.POLLIN)
 
+    def __del__(self) -> None:
+        os.close(self.bell)
+
     def put(self, sender: str, frame: bytes) -> None:
         self.frames.append((sender, frame))
         os.eventfd_write(self.bell, 1)

@@ -45,7 +45,7 @@ class Hello(Message, frozen=True):
     """I have mapped your shared memory; take me in."""
 
     device: Literal["cpu", "gpu"]
-    name: Text  # what people should call it, e.g. "cpu" or "gpu:0"; the coordinator adds a number
+    name: Text  # what it runs on, for people: "cpu:2", "gpu:0", "gpu:host"
     threads: Annotated[int, msgspec.Meta(ge=1, le=4096)]
     pid: Count
     package: Text  # version of hogbatch

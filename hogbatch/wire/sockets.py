@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import zmq
@@ -30,6 +30,7 @@ from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 65536  # bytes; libzmq drops the peer that sends a longer one
+MOST_AT_ONCE = 1000  # messages of one `receive`, so that a flood cannot stop the clock
 COMPLAIN_EVERY_S = 60.0
 
 
@@ -64,7 +65,7 @@ class Router:
         return [source for source, _ in ready if isinstance(source, int)]
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
-        while True:
+        for _ in range(MOST_AT_ONCE):
             try:
                 identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -107,15 +108,17 @@ def _bind_unnamed(socket: "zmq.Socket[bytes]", run_dir: Path) -> int:
     """
     name = "control.socket"
     directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(FileNotFoundError):  # there if one was killed just before the unlink below
+
+    def remove() -> None:
+        with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
+
+    with ExitStack() as undo:
+        undo.callback(os.close, directory)
+        remove()  # one is there if a coordinator was killed between the two lines below
+        undo.callback(remove)  # also when Ctrl-C comes while binding
         socket.bind(f"ipc:///proc/self/fd/{directory}/{name}")
-        inode = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
-        os.unlink(name, dir_fd=directory)
-    finally:
-        os.close(directory)
-    return inode
+        return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
 
 
 class Dealer:

@@ -1,0 +1,51 @@
+"""One message of every kind, for the tests of the wire."""
+
+from hogbatch.wire.messages import (
+    Beat,
+    Done,
+    Failed,
+    Goodbye,
+    Hello,
+    Layer,
+    Optimizer,
+    Ready,
+    Refused,
+    Stop,
+    Welcome,
+    Work,
+)
+
+LARGEST = 2**53
+DONE = Done(
+    lease=70_000, rows=4096, updates=64, seconds=0.0123, loss=1234.5, skipped=3, hits=(12.0, 0.5)
+)
+WORK = Work(
+    lease=70_000,
+    task="evaluate",
+    epoch=300,
+    start=100_000,
+    stop=104_096,
+    batch_size=64,
+    learning_rate=0.0125,
+    fence=7,
+)
+HELLO = Hello("gpu", "gpu:0", threads=1, pid=4242, package="0.1.0", fingerprint="abc123")
+WELCOME = Welcome(
+    run="20260101-a9a",
+    worker=3,
+    name="gpu-0",
+    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear")),
+    loss="softmax",
+    optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
+    merge="delta",
+    merge_every=1,
+)
+TO_COORDINATOR = [
+    HELLO,
+    Ready(((64, 0.001), (4096, 0.01))),
+    DONE,
+    Beat(),
+    Failed("out of memory"),
+    Goodbye(),
+]
+TO_WORKER = [WELCOME, WORK, Stop(), Refused("other version")]

@@ -1,0 +1,129 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hogbatch.errors import RunDirectoryHeld, UsageError
+from hogbatch.wire.address import NAME, Address, Tenancy, find
+
+ADDRESS = Address("a-run", 4242, "ipc:///proc/4242/fd/7", "/proc/4242/fd/8", "2026-01-01T12:00:00")
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hogbatch.wire.address import Address, Tenancy
+tenancy = Tenancy.take(Path(sys.argv[1]))
+tenancy.publish(Address("other", 4242, "ipc://x", "y", "yesterday"))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return tmp_path / "runs" / "one"
+
+
+@pytest.fixture
+def holder(run_dir):
+    """Another process that holds the run directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, run_dir], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_workers_find_the_address_that_the_coordinator_published(run_dir):
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(ADDRESS)
+    assert find(run_dir) == ADDRESS
+    tenancy.close()
+
+
+def test_a_shorter_address_replaces_a_longer_one_whole(run_dir):
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(Address("run" * 100, 1, "", "", ""))
+    tenancy.publish(ADDRESS)
+    assert find(run_dir) == ADDRESS
+    tenancy.close()
+
+
+def test_a_run_directory_has_one_coordinator(run_dir):
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(ADDRESS)
+    with pytest.raises(RunDirectoryHeld, match="process 4242 since 2026-01-01T12:00:00"):
+        Tenancy.take(run_dir)
+    assert find(run_dir) == ADDRESS  # the attempt did no harm
+    tenancy.close()
+
+
+def test_a_directory_whose_holder_has_published_nothing_yet_is_held_too(run_dir):
+    tenancy = Tenancy.take(run_dir)
+    with pytest.raises(RunDirectoryHeld, match="is held; choose another"):
+        Tenancy.take(run_dir)
+    tenancy.close()
+
+
+def test_a_directory_held_by_another_process_is_refused(run_dir, holder):
+    with pytest.raises(RunDirectoryHeld, match="since yesterday"):
+        Tenancy.take(run_dir)
+
+
+def test_what_a_killed_coordinator_left_bars_nobody(run_dir, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert find(run_dir).run == "other"  # stale, and still there
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(ADDRESS)
+    assert find(run_dir) == ADDRESS
+    tenancy.close()
+
+
+def test_a_directory_is_free_after_its_coordinator_has_closed(run_dir):
+    Tenancy.take(run_dir).close()
+    with pytest.raises(UsageError, match="no coordinator lives in"):
+        find(run_dir)
+    Tenancy.take(run_dir).close()
+
+
+def test_only_the_user_may_enter_the_directory(run_dir):
+    before = os.umask(0)
+    try:
+        Tenancy.take(run_dir).close()
+    finally:
+        os.umask(before)
+    assert run_dir.stat().st_mode & 0o777 == 0o700
+    assert (run_dir / NAME).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o701, 0o770])
+def test_a_directory_that_others_may_enter_is_refused(run_dir, mode):
+    run_dir.mkdir(parents=True)
+    run_dir.chmod(mode)
+    with pytest.raises(UsageError, match=f"got {mode:04o} for .*chmod 700"):
+        Tenancy.take(run_dir)
+    assert list(run_dir.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
+    run_dir.parent.mkdir()
+    run_dir.touch()
+    with pytest.raises(UsageError, match="as run directory: File exists"):
+        Tenancy.take(run_dir)
+
+
+def test_a_directory_without_coordinator_json_is_no_run_directory(run_dir):
+    with pytest.raises(UsageError, match=f"is no run directory: {NAME}: No such file"):
+        find(run_dir)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"run": "x"}', "\x00"])
+def test_a_broken_address_is_none(run_dir, text):
+    run_dir.mkdir(parents=True)
+    (run_dir / NAME).write_text(text)
+    with pytest.raises(UsageError, match="no coordinator lives in"):
+        find(run_dir)

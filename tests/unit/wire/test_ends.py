@@ -1,0 +1,316 @@
+"""Both carriers of the control plane behave the same: ZeroMQ sockets and the loopback."""
+
+import os
+import time
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from hogbatch.errors import ProtocolError
+from hogbatch.wire.codec import PREFIX, encode
+from hogbatch.wire.loopback import Loopback
+from hogbatch.wire.messages import Beat, Goodbye, Ready, Refused, Stop
+from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
+from tests.unit.wire.messages import DONE, HELLO, TO_COORDINATOR, TO_WORKER, WELCOME, WORK
+
+PATIENCE_S = 20.0
+
+
+class SocketPlane:
+    """A Router in a directory, and workers' ends that reach it."""
+
+    def __init__(self, run_dir):
+        self._undo = ExitStack()
+        self._context = self._undo.enter_context(zmq.Context())
+        self.coordinator = Router(run_dir)
+        self._undo.callback(self.coordinator.close)
+
+    def worker(self):
+        dealer = Dealer(self.coordinator.address)
+        self._undo.callback(dealer.close)
+        return dealer
+
+    def stranger(self):
+        """A bare socket, which can send what no worker would."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 500)
+        socket.connect(self.coordinator.address)
+        self._undo.callback(socket.close)
+        return socket
+
+    def throw(self, frame):
+        """Send raw bytes to the coordinator."""
+        self.stranger().send(frame)
+
+    def close(self):
+        self._undo.close()
+
+
+class LoopbackPlane:
+    """The same without sockets."""
+
+    def __init__(self):
+        self.coordinator = Loopback()
+        self._names = iter("abcdef")
+
+    def worker(self):
+        return self.coordinator.connect(next(self._names))
+
+    def throw(self, frame):
+        self.coordinator.deliver("stranger", frame)
+
+    def close(self):
+        self.coordinator.close()
+
+
+@pytest.fixture
+def sockets(tmp_path):
+    plane = SocketPlane(tmp_path)
+    yield plane
+    plane.close()
+
+
+@pytest.fixture(params=["sockets", "loopback"])
+def plane(request):
+    if request.param == "sockets":
+        yield request.getfixturevalue("sockets")
+        return
+    plane = LoopbackPlane()
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+def pipe():
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def arrivals(coordinator, number):
+    """The next `number` messages to the coordinator, as (key, message)."""
+    return [*patiently(lambda: coordinator.wait(0.05), coordinator.receive, number)]
+
+
+def answers(worker, number):
+    """The next `number` messages to a worker."""
+
+    def receive():
+        message = worker.receive()
+        return [] if message is None else [message]
+
+    return [*patiently(lambda: worker.wait(0.05), receive, number)]
+
+
+def patiently(wait, receive, number):
+    deadline = time.monotonic() + PATIENCE_S
+    seen = []
+    while len(seen) < number:
+        assert time.monotonic() < deadline, f"only {seen} came"
+        seen += receive()
+        if len(seen) < number:
+            wait()
+    return seen
+
+
+def wait_for_refusals(coordinator, number):
+    deadline = time.monotonic() + PATIENCE_S
+    while coordinator.refused < number:
+        assert time.monotonic() < deadline, f"only {coordinator.refused} refused"
+        coordinator.wait(0.05)
+        assert list(coordinator.receive()) == []
+
+
+def test_every_message_crosses_both_ways_in_order(plane):
+    worker = plane.worker()
+    for message in TO_COORDINATOR:
+        worker.send(message)
+    seen = arrivals(plane.coordinator, len(TO_COORDINATOR))
+    assert [message for _, message in seen] == TO_COORDINATOR
+    (key,) = {key for key, _ in seen}
+    assert all(plane.coordinator.send(key, message) for message in TO_WORKER)
+    assert answers(worker, len(TO_WORKER)) == TO_WORKER
+
+
+def test_each_worker_has_a_key_and_letters_of_its_own(plane):
+    one, other = plane.worker(), plane.worker()
+    one.send(HELLO)
+    ((key_of_one, _),) = arrivals(plane.coordinator, 1)
+    other.send(DONE)
+    ((key_of_other, _),) = arrivals(plane.coordinator, 1)
+    assert key_of_one != key_of_other
+    plane.coordinator.send(key_of_other, WORK)
+    plane.coordinator.send(key_of_one, WELCOME)
+    assert answers(one, 1) == [WELCOME]
+    assert answers(other, 1) == [WORK]
+
+
+def test_nothing_to_receive_is_no_reason_to_wait(plane):
+    assert list(plane.coordinator.receive()) == []
+    assert plane.worker().receive() is None
+
+
+def test_sending_to_an_unknown_key_says_so(plane):
+    assert not plane.coordinator.send(b"nobody".hex(), Stop())
+
+
+@pytest.mark.parametrize("garbage", [b"", b"rubbish", PREFIX + b"\xc1", encode(WORK)])
+def test_garbage_is_counted_and_dropped(plane, garbage):
+    worker = plane.worker()
+    for _ in range(3):
+        plane.throw(garbage)
+    wait_for_refusals(plane.coordinator, 3)
+    worker.send(Beat())
+    assert [message for _, message in arrivals(plane.coordinator, 1)] == [Beat()]
+    assert plane.coordinator.refused == 3
+
+
+def test_the_coordinator_wakes_for_a_watched_descriptor_until_it_is_unwatched(plane, pipe):
+    readable, writable = pipe
+    plane.coordinator.watch(readable)
+    assert plane.coordinator.wait(0) == []
+    os.write(writable, b"!")
+    assert plane.coordinator.wait(PATIENCE_S) == [readable]
+    plane.coordinator.unwatch(readable)
+    assert plane.coordinator.wait(0) == []
+
+
+def test_a_worker_wakes_for_a_watched_descriptor(plane, pipe):
+    readable, writable = pipe
+    worker = plane.worker()
+    worker.watch(readable)
+    assert worker.wait(0) == []
+    os.write(writable, b"!")
+    assert worker.wait(PATIENCE_S) == [readable]
+
+
+def test_a_wait_ends_at_once_while_messages_lie_there(plane):
+    worker = plane.worker()
+    worker.send(HELLO)
+    worker.send(Goodbye())
+    seen = arrivals(plane.coordinator, 2)
+    plane.coordinator.send(seen[0][0], WORK)
+    plane.coordinator.send(seen[0][0], Stop())
+    assert answers(worker, 1) == [WORK]
+    began = time.monotonic()
+    worker.wait(PATIENCE_S)
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert answers(worker, 1) == [Stop()]
+
+
+def test_a_loopback_that_nobody_holds_leaves_no_descriptor_open():
+    before = os.listdir("/proc/self/fd")
+    ends = Loopback()
+    worker = ends.connect("a")
+    ends.close()
+    worker.send(Beat())
+    del ends, worker
+    assert os.listdir("/proc/self/fd") == before
+
+
+# Sockets alone ------------------------------------------------------------------------------
+
+
+def test_no_socket_is_left_in_the_run_directory(sockets, tmp_path):
+    assert list(tmp_path.iterdir()) == []
+    sockets.worker().send(Beat())
+    arrivals(sockets.coordinator, 1)
+    assert list(tmp_path.iterdir()) == []
+    sockets.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_socket_that_a_killed_coordinator_left_is_replaced(tmp_path):
+    (tmp_path / "control.socket").touch()
+    plane = SocketPlane(tmp_path)
+    plane.worker().send(Beat())
+    arrivals(plane.coordinator, 1)
+    plane.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_directory_with_a_long_path_works(tmp_path):
+    deep = tmp_path / ("x" * 90) / ("y" * 90)
+    deep.mkdir(parents=True)
+    assert len(os.fspath(deep)) > 107  # what a socket's address has room for
+    plane = SocketPlane(deep)
+    worker = plane.worker()
+    worker.send(HELLO)
+    ((key, _),) = arrivals(plane.coordinator, 1)
+    assert plane.coordinator.send(key, WELCOME)
+    assert answers(worker, 1) == [WELCOME]
+    plane.close()
+
+
+def test_a_message_in_several_frames_is_refused(sockets):
+    sockets.stranger().send_multipart([encode(Beat()), encode(Beat())])
+    wait_for_refusals(sockets.coordinator, 1)
+
+
+def test_an_oversized_frame_costs_its_sender_the_line_and_nobody_else(sockets):
+    worker, stranger = sockets.worker(), sockets.stranger()
+    worker.send(HELLO)
+    ((key, _),) = arrivals(sockets.coordinator, 1)
+    with stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+        frame = encode(Ready(((1, 1.0),) * 10_000))
+        assert len(frame) > MAX_FRAME
+        stranger.send(frame)
+        assert monitor.poll(PATIENCE_S * 1000)
+        stranger.disable_monitor()
+    worker.send(DONE)
+    assert arrivals(sockets.coordinator, 1) == [(key, DONE)]
+    assert sockets.coordinator.send(key, WORK)
+    assert answers(worker, 1) == [WORK]
+
+
+def test_a_worker_of_another_version_is_told_why(sockets):
+    stranger = sockets.stranger()
+    stranger.send(b"HB\xff\x00" + encode(HELLO)[4:])
+    wait_for_refusals(sockets.coordinator, 1)
+    assert stranger.poll(PATIENCE_S * 1000)
+    refusal = stranger.recv()
+    assert b"protocol 1, this worker 255: install the same hogbatch" in refusal
+    assert refusal[:5] == encode(Refused(""))[:5]
+
+
+def test_refusals_are_logged_once_a_minute(sockets, caplog):
+    stranger = sockets.stranger()
+    for _ in range(50):
+        stranger.send(b"rubbish")
+    wait_for_refusals(sockets.coordinator, 50)
+    assert len(caplog.records) == 1
+
+
+def test_a_worker_that_has_hung_up_cannot_be_reached(sockets):
+    worker = sockets.worker()
+    worker.send(HELLO)
+    ((key, _),) = arrivals(sockets.coordinator, 1)
+    worker.close()
+    deadline = time.monotonic() + PATIENCE_S
+    while sockets.coordinator.send(key, Stop()):
+        assert time.monotonic() < deadline, "sending still seems to work"
+        sockets.coordinator.wait(0.01)
+
+
+def test_a_worker_says_when_it_cannot_read_the_coordinator(tmp_path):
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.bind(f"ipc://{tmp_path}/other")
+        worker = Dealer(f"ipc://{tmp_path}/other")
+        worker.send(HELLO)
+        key, _ = router.recv_multipart()
+        router.send_multipart([key, b"rubbish"])
+        with pytest.raises(ProtocolError, match="cannot read"):
+            answers(worker, 1)
+        worker.close()
+
+
+def test_a_restarted_worker_is_another_one(sockets):
+    keys = set()
+    for _ in range(2):
+        worker = sockets.worker()
+        worker.send(HELLO)
+        keys |= {key for key, _ in arrivals(sockets.coordinator, 1)}
+        worker.close()
+    assert len(keys) == 2
