@@ -208,7 +208,7 @@ class TrainConfig:
     lr: float | None = _flag(
         None, NUMBER, "learning rate (default: by optimizer, loss and data)", "RATE", POSITIVE
     )
-    lr_scaling: str = _choice("sqrt", "growth of lr with the batch", "none", "linear", "sqrt")
+    lr_scaling: str = _choice("linear", "growth of lr with the batch", "none", "linear", "sqrt")
     lr_batch: int = _flag(16, WHOLE, "batch at which lr applies unscaled", "ROWS", POSITIVE)
     lr_cap: float = _flag(4.0, NUMBER, "most that scaling may multiply lr by", "X", POSITIVE)
     l2: float = _flag(0.0, NUMBER, "weight decay", "X", NOT_NEGATIVE)
@@ -246,7 +246,9 @@ class TrainConfig:
     keep: str = _choice("best", "model to save: of the lowest test loss, or last", "best", "last")
     standardize: bool = _flag(False, SWITCH, "give each feature mean 0 and deviation 1")
     seed: int = _flag(0, WHOLE, "of the split, the order and the first weights", "N", INT64)
-    deterministic: bool = _flag(False, SWITCH, "the same model to the bit; takes one CPU thread")
+    deterministic: bool = _flag(
+        False, SWITCH, "the same model to the bit: one CPU thread, evaluated by epoch"
+    )
     run_dir: str | None = _flag(
         None, TEXT, "folder of the run (default: runs/<timestamp>-<data name>)", "DIR"
     )

@@ -9,7 +9,8 @@ class Adaptive:
     """A worker behind all others in updates gets smaller batches, one ahead of all larger ones.
 
     With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
-    u > max(u of the others) multiplies it, always within the worker's limits.
+    u > max(u of the others) multiplies it, always within the worker's limits. It changes by one row
+    at least, or a small alpha would never move a small batch.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -27,9 +28,9 @@ class Adaptive:
         size = worker.batch_size
         counts = [self._count(other) for other in others]
         if counts and self._count(worker) < min(counts):
-            return max(round(size / self._alpha), worker.smallest)
+            return max(min(round(size / self._alpha), size - 1), worker.smallest)
         if counts and self._count(worker) > max(counts):
-            return min(round(size * self._alpha), worker.largest)
+            return min(max(round(size * self._alpha), size + 1), worker.largest)
         return size
 
     def _count(self, worker: WorkerView) -> float:

@@ -251,7 +251,7 @@ def test_a_configuration_survives_its_file(tmp_path_factory, config):
 
 def test_the_file_holds_flag_names_and_plain_values():
     written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), standardize=True)))
-    assert written["lr-scaling"] == "none"
+    assert written["lr-scaling"] == "linear"
     assert written["hidden"] == [4, 2]
     assert written["standardize"] is True
     assert written["cpu-batch"] == "1:64"
