@@ -1,0 +1,155 @@
+"""What a run is to do, settled before it starts, and what the coordinator may command."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hogbatch.schedules import LearningRate
+from hogbatch.telemetry.records import Evaluation
+from hogbatch.wire.messages import Hello, Layer, Optimizer, ToWorker, Welcome
+
+Status = Literal["finished", "target", "time", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a worker must agree on before it is taken in."""
+
+    run: str
+    package: str  # version of hogbatch
+    fingerprint: str  # of the dataset
+
+    def objection(self, hello: Hello) -> str:
+        """Why a worker that says `hello` cannot be taken in; empty if it can."""
+        if hello.package != self.package:
+            return (
+                f"the coordinator runs hogbatch {self.package}, this worker {hello.package}: "
+                "install the same version on both sides"
+            )
+        if hello.fingerprint != self.fingerprint:
+            return (
+                f"the coordinator's dataset is {self.fingerprint}, this worker mapped "
+                f"{hello.fingerprint or 'none'}: attach to the run directory again"
+            )
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The network and how it is trained, as Welcome tells every worker."""
+
+    layers: tuple[Layer, ...]
+    loss: str
+    optimizer: Optimizer
+    merge: str
+    merge_every: int
+
+    def welcome(self, run: str, worker: int, name: str) -> Welcome:
+        """The message that takes a worker in as number `worker`."""
+        return Welcome(
+            run=run,
+            worker=worker,
+            name=name,
+            layers=self.layers,
+            loss=self.loss,
+            optimizer=self.optimizer,
+            merge=self.merge,
+            merge_every=self.merge_every,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Smallest and largest batch by device; None for a GPU: as its worker measured."""
+
+    cpu: tuple[int, int]
+    gpu: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When to stop, and which model to keep."""
+
+    epochs: int | None
+    max_seconds: float | None  # training seconds
+    target_loss: float | None
+    eval_seconds: float | None  # training seconds between evaluations; None: few but enough
+    keep: Literal["best", "last"]
+    wait_for_workers: float  # seconds without any worker before the run is given up
+    by_epoch: bool = False  # evaluate after each epoch, whatever the clock says
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything the coordinator decides by."""
+
+    identity: Identity
+    training: Training
+    limits: Limits
+    ending: Ending
+    learning_rate: LearningRate
+    lease_seconds: float
+    train_rows: int
+    test_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Command: pass `message` to `worker`."""
+
+    worker: str
+    message: ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Command: raise fence `number`, so that its worker stops writing."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Command: end process `pid`, which has fallen silent, if it is one of this server's."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Command: prepare the order of `epoch`; answer with `Coordinator.order_ready`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Command: append to the event log."""
+
+    event: str
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Command: tell people about an evaluation."""
+
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Command: copy the parameters as they are now; nobody writes them at this moment."""
+
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Command: the run is over."""
+
+    status: Status
+    reason: str
+
+
+Command = Send | Revoke | Kill | Shuffle | Record | Report | Keep | Finish

@@ -1,0 +1,163 @@
+"""How far a run has come: rows, losses, training seconds, and when to evaluate next."""
+
+import math
+from dataclasses import dataclass, field
+
+from hogbatch.coordinator.plan import Plan
+from hogbatch.losses import LOSSES, metric_values
+from hogbatch.telemetry.records import Evaluation
+from hogbatch.wire.messages import Done
+
+EVALUATION_SHARE = 5.0  # by default, train this many times as long as the last evaluation took
+FIRST_EVALUATION_S = 0.5
+
+
+@dataclass(slots=True)
+class TrainingClock:
+    """Training seconds: time since the first lease, evaluations left out."""
+
+    _before: float = 0.0
+    _since: float | None = None
+
+    def start(self, now: float) -> None:
+        """Run from `now` on."""
+        self._since = now
+
+    def pause(self, now: float) -> None:
+        """Stand still from `now` on."""
+        self._before = self.read(now)
+        self._since = None
+
+    def read(self, now: float) -> float:
+        """Training seconds at `now`."""
+        return self._before + (now - self._since if self._since is not None else 0.0)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Losses and metrics of some rows."""
+
+    rows: int = 0  # without those the guard skipped
+    skipped: int = 0
+    loss: float = 0.0
+    hits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    def add(self, done: Done) -> None:
+        """Take in one finished lease."""
+        self.rows += max(0, done.rows - done.skipped)
+        self.skipped += done.skipped
+        self.loss += done.loss
+        for k, value in enumerate(done.hits[:3]):
+            self.hits[k] += value
+
+    def mean_loss(self) -> float | None:
+        """Loss per row; None without rows."""
+        return self.loss / self.rows if self.rows else None
+
+    def metrics(self, loss: str) -> dict[str, float]:
+        """The metrics of `loss`, by name; empty without rows."""
+        return metric_values(LOSSES[loss], self.hits, self.rows) if self.rows else {}
+
+
+@dataclass(slots=True)
+class Best:
+    """The lowest test loss so far."""
+
+    loss: float = math.inf
+
+    def beaten_by(self, loss: float | None) -> bool:
+        """Whether `loss` is lower; then it is the best from now on."""
+        if loss is None or not loss < self.loss:
+            return False
+        self.loss = loss
+        return True
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of the model in training; `now` is always the caller's clock."""
+
+    plan: Plan
+    clock: TrainingClock = field(default_factory=TrainingClock)
+    rows: int = 0  # trained on since the start
+    trained: Sums = field(default_factory=Sums)  # since the last evaluation
+    tested: Sums = field(default_factory=Sums)  # in the evaluation at hand
+    _best: Best = field(default_factory=Best)
+    _began: float = 0.0  # the evaluation at hand, by the caller's clock
+    _took: float = 0.0  # the last evaluation
+    _evaluated_at: float = 0.0  # training seconds
+    _evaluated_rows: int = 0
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the training set so far."""
+        return self.rows / self.plan.train_rows
+
+    def seconds(self, now: float) -> float:
+        """Training seconds."""
+        return self.clock.read(now)
+
+    def add(self, done: Done) -> None:
+        """Take in one lease of training."""
+        self.rows += done.rows
+        self.trained.add(done)
+
+    def time_is_up(self, now: float) -> bool:
+        """Whether the run has trained for as long as it may."""
+        most = self.plan.ending.max_seconds
+        return most is not None and self.seconds(now) >= most
+
+    def evaluation_is_due(self, now: float) -> bool:
+        """Whether it is time to stop and see how good the model is."""
+        if self.plan.ending.by_epoch:
+            return self.rows >= self._evaluated_rows + self.plan.train_rows
+        since, every = self.seconds(now) - self._evaluated_at, self.plan.ending.eval_seconds
+        return since >= (self._usual_pause(now) if every is None else every)
+
+    def _usual_pause(self, now: float) -> float:
+        """Training seconds between evaluations, unless the user says: fewer as time goes by.
+
+        After an epoch sooner, so that a set whose epochs take milliseconds is not over before
+        anyone has looked.
+        """
+        seconds, rows = self.seconds(now), self.plan.train_rows
+        if self.rows // rows > self._evaluated_rows // rows:
+            return max(self._took, 0.02 * seconds)
+        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self._took, 0.1 * seconds)
+
+    def begin_evaluation(self, now: float) -> None:
+        """Stop the clock and make room for the test set's sums."""
+        self.clock.pause(now)
+        self._began = now
+        self.tested = Sums()
+
+    def end_evaluation(self, now: float) -> Evaluation:
+        """What the evaluation has shown; new sums of training losses begin."""
+        evaluation = Evaluation(
+            seconds=self.seconds(now),
+            epochs=self.epochs,
+            rows=self.rows,
+            train_loss=self.trained.mean_loss(),
+            # one row whose score overflows makes the true loss infinite
+            test_loss=None if self.tested.skipped else self.tested.mean_loss(),
+            test_values=self.tested.metrics(self.plan.training.loss),
+        )
+        self._took = now - self._began
+        self._evaluated_at, self._evaluated_rows = evaluation.seconds, evaluation.rows
+        self.trained = Sums()
+        return evaluation
+
+    def target_is_met(self, evaluation: Evaluation) -> bool:
+        """Whether the loss is as low as was asked for; without a test set, that of training."""
+        target = self.plan.ending.target_loss
+        loss = evaluation.test_loss if self.plan.test_rows else evaluation.train_loss
+        return target is not None and loss is not None and loss <= target
+
+    def is_best(self, evaluation: Evaluation) -> bool:
+        """Whether the test loss is the lowest so far."""
+        return self._best.beaten_by(evaluation.test_loss)
+
+    @property
+    def wants_current_model(self) -> bool:
+        """Whether the model as it stands, and not the best before, is the one to keep."""
+        return self.plan.ending.keep == "last" or self._best.loss == math.inf

@@ -1,0 +1,397 @@
+"""The coordinator's mind: messages in, commands out.
+
+This module covers
+- which rows go to whom, in leases of how many rows and batches of which size;
+- what happens when a worker joins, finishes, fails, falls silent or dies;
+- when to evaluate, and when a run is over.
+
+This module does *not* cover
+- sockets, clocks, files and processes (see :mod:`hogbatch.coordinator.loop`);
+- the size of a batch (see :mod:`hogbatch.policy`).
+
+Phases: waiting → train ⇄ drain → evaluate → train … → finished. In `drain` nothing new is handed
+out until the last lease is back; then nobody writes the model, and it is evaluated and copied.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.plan import (
+    Command,
+    Finish,
+    Keep,
+    Kill,
+    Plan,
+    Record,
+    Report,
+    Revoke,
+    Send,
+    Shuffle,
+    Status,
+)
+from hogbatch.coordinator.progress import Progress
+from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.policy.base import BatchPolicy, WorkerView
+from hogbatch.policy.throughput import LeaseWish, lease_rows, share_of_speed, useful_limits
+from hogbatch.telemetry.records import Faults, Standing
+from hogbatch.wire.messages import (
+    Beat,
+    Done,
+    Failed,
+    Goodbye,
+    Hello,
+    Ready,
+    Refused,
+    Stop,
+    ToCoordinator,
+)
+
+LEASES_IN_FLIGHT = 2  # one running, one waiting: hides the round trip
+MOST_WORKERS = 256  # lines among the fences
+SILENT_AFTER_S = 15.0  # workers beat every second
+EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """Runs one training. Change it through its public methods only; each returns commands."""
+
+    plan: Plan
+    policy: BatchPolicy
+    workers: dict[str, Worker] = field(default_factory=dict)
+    phase: Literal["waiting", "train", "drain", "evaluate", "finished"] = "waiting"
+    epoch: int = 0
+    progress: Progress = field(init=False)
+    epoch_rows: Ledger = field(init=False)
+    test_rows: Ledger = field(init=False)
+    ending: Status | None = None  # set once the end is decided
+    faults: dict[str, int] = field(default_factory=dict)
+    _departed: list[Worker] = field(default_factory=list)
+    _revoked: dict[int, int] = field(default_factory=dict)  # fence number → generation
+    _orders: set[int] = field(default_factory=set)  # epochs whose order is ready
+    _admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever taken in
+    _lease: int = 0
+    _alone_since: float | None = None
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.plan)
+        self.epoch_rows = Ledger(self.plan.train_rows)
+        self.test_rows = Ledger(self.plan.test_rows)
+
+    # Events ---------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Command]:
+        """Start to wait for workers, and have the first epoch shuffled."""
+        self._alone_since = now
+        return [Shuffle(0)]
+
+    def order_ready(self, epoch: int, now: float) -> list[Command]:
+        """The order of `epoch` lies in shared memory."""
+        self._orders.add(epoch)
+        return self._advance(now)
+
+    def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
+        """Take in one message from worker `key`."""
+        if isinstance(message, Hello):
+            return self._admit(key, message, now)
+        worker = self.workers.get(key)
+        if worker is None:  # given up for lost: its rows are with another
+            return [Send(key, Stop())]
+        worker.last_seen = now
+        match message:
+            case Ready(profile):
+                return self._make_ready(worker, profile, now)
+            case Done():
+                return self._credit(worker, message, now)
+            case Beat():
+                return []
+            case Failed(reason):
+                return self.lose(key, reason, now)
+            case Goodbye():
+                return self._remove(worker, now)
+
+    def lose(self, key: str, reason: str, now: float) -> list[Command]:
+        """Worker `key` is gone or useless; its rows go to whoever is idle."""
+        worker = self.workers.get(key)
+        if worker is None:
+            return []
+        self._count("workers_lost")
+        lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
+        return [lost, *self._remove(worker, now)]
+
+    def tick(self, now: float) -> list[Command]:
+        """Let time pass; call it a few times a second."""
+        commands: list[Command] = []
+        for worker in list(self.workers.values()):
+            if now - worker.last_seen > SILENT_AFTER_S:
+                silence = f"silent for {SILENT_AFTER_S:.0f} s"
+                commands += [Kill(worker.pid), *self.lose(worker.key, silence, now)]
+        waited = now - self._alone_since if self._alone_since is not None else 0.0
+        if waited > self.plan.ending.wait_for_workers and self.phase != "finished":
+            return commands + self.abandon(f"no worker for {waited:.0f} s", now)
+        return commands + self._advance(now)
+
+    def interrupt(self, now: float) -> list[Command]:
+        """End the run after the leases at hand, without another evaluation."""
+        if self.phase == "finished":
+            return []
+        self.ending = self.ending or "stopped"
+        if self.phase == "waiting" or not self.workers:  # no lease is at hand
+            return self._stop_here(now)
+        return self._advance(now)
+
+    def abandon(self, reason: str, now: float) -> list[Command]:
+        """End the run at once as failed; the best model so far stays kept."""
+        return self._finish("failed", reason, now)
+
+    # Membership -----------------------------------------------------------------------------
+
+    def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
+        if key in self.workers:
+            return self.lose(key, "said Hello twice", now) + self._admit(key, hello, now)
+        reason = self.plan.identity.objection(hello) or self._full()
+        if reason or self.phase == "finished":
+            return [Send(key, Refused(reason) if reason else Stop())]
+        number = self._free_number()
+        place = self._admitted.get(hello.device, 0)
+        self._admitted[hello.device] = place + 1
+        worker = Worker(
+            key=key,
+            number=number,
+            name=f"{hello.device}-{place}",
+            device=hello.device,
+            threads=hello.threads,
+            pid=hello.pid,
+            fence=self._revoked.get(number, 0),
+            last_seen=now,
+        )
+        self.workers[key] = worker
+        self._alone_since = None
+        welcome = self.plan.training.welcome(self.plan.identity.run, number, worker.name)
+        joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
+        return [Send(key, welcome), Record("worker_joined", joined)]
+
+    def _full(self) -> str:
+        """Why there is no room for another worker; empty if there is."""
+        full = len(self.workers) >= MOST_WORKERS
+        return f"this run has {MOST_WORKERS} workers, the most there can be" if full else ""
+
+    def _free_number(self) -> int:
+        """A fence line that no attached worker has; the least revoked one first."""
+        taken = {worker.number for worker in self.workers.values()}
+        free = (number for number in range(MOST_WORKERS) if number not in taken)
+        return min(free, key=lambda number: self._revoked.get(number, 0))
+
+    def _make_ready(
+        self, worker: Worker, profile: tuple[tuple[int, float], ...], now: float
+    ) -> list[Command]:
+        given = self.plan.limits.cpu if worker.device == "cpu" else self.plan.limits.gpu
+        if given is None:
+            if not any(rows > 0 and seconds > 0 for rows, seconds in profile):
+                return self.lose(worker.key, "sent no measured batch sizes", now)
+            given = useful_limits(profile)
+        worker.limits = given
+        worker.ready = True
+        worker.joined_at = self.progress.seconds(now)
+        # A late worker would be behind for ever: it starts level with the one furthest back.
+        worker.head_start = min((view.updates for view in self._others(worker)), default=0)
+        worker.resize(self.policy.first_size(worker.view()), worker.joined_at)
+        ready = {"worker": worker.name, "limits": given, "batch_size": worker.batch_size}
+        return [Record("worker_ready", ready), *self._advance(now)]
+
+    def _remove(self, worker: Worker, now: float) -> list[Command]:
+        del self.workers[worker.key]
+        self._revoked[worker.number] = worker.fence + 1
+        for lease in reversed(worker.leases.values()):
+            (self.epoch_rows if lease.task == "train" else self.test_rows).give_back(lease.number)
+            self._count("leases_reissued")
+        reissued = [[lease.start, lease.stop] for lease in worker.leases.values()]
+        worker.leases.clear()
+        self._departed.append(worker)
+        if not self.workers:
+            self._alone_since = now
+        left = Record("worker_left", {"worker": worker.name, "reissued": reissued})
+        return [Revoke(worker.number), left, *self._advance(now)]
+
+    # Work -----------------------------------------------------------------------------------
+
+    def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
+        lease = worker.leases.pop(done.lease, None)
+        if lease is None:  # said twice, or never handed out
+            self._count("messages_refused")
+            return []
+        if done.rows != lease.stop - lease.start:
+            worker.leases[lease.number] = lease
+            return self.lose(worker.key, f"did {done.rows} rows of lease {done.lease}", now)
+        if lease.task == "evaluate":
+            self.test_rows.acknowledge(lease.number)
+            self.progress.tested.add(done)
+            return self._advance(now)
+        return [self._train_done(worker, lease, done, now), *self._advance(now)]
+
+    def _train_done(self, worker: Worker, lease: Lease, done: Done, now: float) -> Command:
+        self.epoch_rows.acknowledge(lease.number)
+        self.progress.add(done)
+        self._count("rows_skipped", done.skipped)
+        worker.add(done)
+        seconds = self.progress.seconds(now)
+        worker.resize(self.policy.next_size(worker.view(), self._others(worker)), seconds)
+        fields = {
+            "seconds": round(seconds, 4),
+            "epoch": self.epoch,
+            "rows": [lease.start, lease.stop],
+            "worker": worker.name,
+            "batch_size": lease.batch_size,
+            "updates": done.updates,
+        }
+        return Record("lease", fields)
+
+    def _others(self, worker: Worker) -> list[WorkerView]:
+        return [
+            other.view() for other in self.workers.values() if other.ready and other is not worker
+        ]
+
+    def _advance(self, now: float) -> list[Command]:
+        """Do whatever can be done now."""
+        commands: list[Command] = []
+        if self.phase == "waiting" and self._next_order_ready() and self._someone_ready():
+            self.phase = "train"
+            self.progress.clock.start(now)
+            commands.append(Shuffle(self.epoch + 1))
+        if self.phase in ("train", "drain") and self.epoch_rows.finished:
+            commands += self._end_epoch()
+        if self.phase == "train" and self._pause_is_due(now):
+            self.phase = "drain"
+        if self.phase == "drain" and not self.epoch_rows.held:
+            commands += self._begin_evaluation(now)
+        if self.phase == "evaluate" and self.test_rows.finished:
+            commands += self._end_evaluation(now)
+        return commands + self._hand_out(now)
+
+    def _next_order_ready(self) -> bool:
+        return self.epoch in self._orders
+
+    def _someone_ready(self) -> bool:
+        return any(worker.ready for worker in self.workers.values())
+
+    def _end_epoch(self) -> list[Command]:
+        acknowledged = Record("epoch", {"epoch": self.epoch, "rows": self.epoch_rows.acknowledged})
+        self.epoch += 1
+        self._orders.discard(self.epoch - 1)
+        self.epoch_rows = Ledger(self.plan.train_rows)
+        if self.plan.ending.epochs is not None and self.epoch >= self.plan.ending.epochs:
+            self.ending = self.ending or "finished"
+            return [acknowledged]
+        return [acknowledged, Shuffle(self.epoch + 1)]
+
+    def _hand_out(self, now: float) -> list[Command]:
+        """Give every ready worker leases, the first to all before the second to any."""
+        if self.phase not in ("train", "evaluate"):
+            return []
+        if self.phase == "train" and not self._next_order_ready():
+            return []
+        ledger = self.epoch_rows if self.phase == "train" else self.test_rows
+        commands: list[Command] = []
+        for in_flight in range(LEASES_IN_FLIGHT):
+            for worker in self.workers.values():
+                if worker.ready and len(worker.leases) == in_flight and ledger.todo:
+                    commands.append(self._assign(worker, ledger))
+        return commands
+
+    def _assign(self, worker: Worker, ledger: Ledger) -> Send:
+        training = ledger is self.epoch_rows
+        size = worker.batch_size
+        if not training:
+            size = EVALUATION_BATCH if worker.device == "cpu" else worker.limits[1]
+        wish = LeaseWish(
+            batch_size=size,
+            threads=worker.threads,
+            seconds_per_row=worker.speed.value,
+            target_seconds=self.plan.lease_seconds,
+            remaining=ledger.remaining,
+            share=share_of_speed(
+                worker.speed.value, [view.seconds_per_row for view in self._others(worker)]
+            ),
+        )
+        self._lease += 1
+        start, stop = ledger.take(self._lease, lease_rows(wish))
+        lease = Lease(self._lease, "train" if training else "evaluate", start, stop, size)
+        rate = self.plan.learning_rate.at(size) if training else 0.0
+        return Send(worker.key, worker.take(lease, self.epoch, rate))
+
+    # Evaluation and the end -----------------------------------------------------------------
+
+    def _pause_is_due(self, now: float) -> bool:
+        if self.progress.time_is_up(now):
+            self.ending = self.ending or "time"
+        return self.ending is not None or self.progress.evaluation_is_due(now)
+
+    def _begin_evaluation(self, now: float) -> list[Command]:
+        if self.ending == "stopped":
+            return self._stop_here(now)
+        self.phase = "evaluate"
+        self.test_rows = Ledger(self.plan.test_rows)
+        self.progress.begin_evaluation(now)
+        return []
+
+    def _stop_here(self, now: float) -> list[Command]:
+        """End an interrupted run while nobody writes the model."""
+        keep: list[Command] = [Keep(None)] if self.progress.wants_current_model else []
+        return keep + self._finish("stopped", "interrupted", now)
+
+    def _end_evaluation(self, now: float) -> list[Command]:
+        evaluation = self.progress.end_evaluation(now)
+        for worker in self.workers.values():
+            worker.update_trace.append((round(evaluation.seconds, 4), worker.updates))
+        if self.progress.target_is_met(evaluation):
+            self.ending = "target"
+        commands: list[Command] = [Report(evaluation)]
+        better = self.progress.is_best(evaluation)
+        if better or (self.ending and self.progress.wants_current_model):
+            commands.append(Keep(evaluation))
+        if self.ending:
+            return commands + self._finish(self.ending, "", now)
+        self.phase = "train"
+        self.progress.clock.start(now)
+        return commands
+
+    def _finish(self, status: Status, reason: str, now: float) -> list[Command]:
+        if self.phase == "finished":
+            return []
+        self.progress.clock.pause(now)
+        self.phase = "finished"
+        self.ending = status
+        stops = [Send(key, Stop()) for key in self.workers]
+        return [*stops, Finish(status, reason)]
+
+    # Account --------------------------------------------------------------------------------
+
+    def standing(self, now: float) -> Standing:
+        """Where the run stands."""
+        everyone = [*self._departed, *self.workers.values()]
+        updates = sum(worker.updates for worker in everyone)
+        seconds = self.progress.seconds(now)
+        return Standing(
+            seconds=seconds,
+            epochs=self.progress.epochs,
+            rows=self.progress.rows,
+            workers=[worker.record(seconds, updates) for worker in everyone],
+            faults=Faults(**self.faults),
+        )
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        for ledger, task in ((self.epoch_rows, "train"), (self.test_rows, "evaluate")):
+            ledger.validate()
+            leases = [
+                lease.number
+                for worker in self.workers.values()
+                for lease in worker.leases.values()
+                if lease.task == task
+            ]
+            assert sorted(leases) == sorted(ledger.held), (leases, ledger.held)
+        assert all(len(w.leases) <= LEASES_IN_FLIGHT for w in self.workers.values())
+
+    def _count(self, fault: str, times: int = 1) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + times

@@ -1,0 +1,81 @@
+"""What is kept of a run while it goes on: events, evaluations, and the parameters to save."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.records import Evaluation, Standing
+from hogbatch.telemetry.sinks import EventLog
+
+
+class Journal:
+    """Takes in reports; `params`[P] are the shared parameters, which it copies when told to."""
+
+    def __init__(self, run_dir: Path, live: Live, params: NDArray[np.float32]) -> None:
+        self.log = EventLog(run_dir / "events.jsonl")
+        self.history: list[Evaluation] = []
+        self.kept: Evaluation | None = None  # of the parameters that were copied last
+        self._live = live
+        self._shared = params
+        self._copy: NDArray[np.float32] | None = None
+
+    def report(self, evaluation: Evaluation, standing: Standing) -> None:
+        """Take in one evaluation."""
+        self.history.append(evaluation)
+        self.log.write("evaluation", asdict(evaluation))
+        self._live.report(evaluation, standing)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Copy the shared parameters; `evaluation` says how good they are, if it is known."""
+        if self._copy is None:
+            self._copy = np.empty_like(self._shared)
+        np.copyto(self._copy, self._shared)
+        self.kept = evaluation
+
+    @property
+    def params(self) -> NDArray[np.float32]:
+        """The parameters to save: those kept, or the shared ones as they stand if none were."""
+        return self._shared if self._copy is None else self._copy
+
+    def summary(
+        self, status: str, reason: str, standing: Standing, frames_refused: int
+    ) -> dict[str, Any]:
+        """The contents of summary.json."""
+        refused = standing.faults.messages_refused + frames_refused
+        faults = replace(standing.faults, messages_refused=refused)
+        kept = self.kept
+        return {
+            "status": status,
+            "reason": reason,
+            "train_seconds": standing.seconds,
+            "epochs": standing.epochs,
+            "rows": standing.rows,
+            "train_loss": self.history[-1].train_loss if self.history else None,
+            "test": _test(kept) if kept else None,
+            "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
+            "history": [_entry(evaluation) for evaluation in self.history],
+            "workers": [asdict(worker) for worker in standing.workers],
+            "faults": asdict(faults),
+        }
+
+
+def _entry(evaluation: Evaluation) -> dict[str, Any]:
+    """One entry of `history`; `test_value` is the first metric."""
+    return {**asdict(evaluation), "test_value": next(iter(evaluation.test_values.values()), None)}
+
+
+def _test(kept: Evaluation) -> dict[str, Any] | None:
+    """How the kept model does on the test set; None without one."""
+    if kept.test_loss is None:
+        return None
+    metric, value = next(iter(kept.test_values.items()))
+    return {
+        "loss": kept.test_loss,
+        "metric": metric,
+        "value": value,
+        "values": kept.test_values,
+    }

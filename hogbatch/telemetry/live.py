@@ -1,0 +1,56 @@
+"""Progress for people: one plain line per evaluation."""
+
+import sys
+from typing import TextIO
+
+from hogbatch.telemetry.records import Evaluation, Standing
+
+
+class Live:
+    """Prints to `stream`, by default stdout as it is now.
+
+    Goes silent, and lets the run go on, when nobody reads any more.
+    """
+
+    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
+        self._stream = None if quiet else stream or sys.stdout
+        self._last = (0.0, 0)  # training seconds and rows at the last line
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        if self._stream is None:
+            return
+        try:
+            print(line, file=self._stream, flush=True)
+        except OSError:  # a closed pipe, a terminal that is gone
+            self._stream = None
+
+    def report(self, evaluation: Evaluation, standing: Standing) -> None:
+        """Print where the run stands."""
+        seconds, rows = self._last
+        self._last = (evaluation.seconds, evaluation.rows)
+        elapsed = evaluation.seconds - seconds
+        speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
+        self.say(line(evaluation, standing, speed))
+
+
+def line(evaluation: Evaluation, standing: Standing, rows_per_second: float) -> str:
+    """The progress line: seconds, epochs, rows/s, losses, metrics, then every worker."""
+    parts = [
+        f"{evaluation.seconds:8.2f} s",
+        f"epoch {evaluation.epochs:.2f}",
+        f"{rows_per_second:,.0f} rows/s",
+        f"train {_number(evaluation.train_loss)}",
+    ]
+    if evaluation.test_loss is not None:
+        parts.append(f"test {_number(evaluation.test_loss)}")
+    parts += [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
+    parts += [
+        f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
+        for worker in standing.workers
+    ]
+    return "  ".join(parts)
+
+
+def _number(loss: float | None) -> str:
+    return "-" if loss is None else f"{loss:.4f}"

@@ -1,0 +1,18 @@
+import pytest
+
+from tests.unit.coordinator.stage import Stage
+
+
+@pytest.fixture
+def stage():
+    """Makes stages with a plan of one's own; each is checked once more at the end."""
+    made = []
+
+    def make(policy=None, **plan):
+        made.append(Stage(policy, **plan))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.state.validate()
+        each.state.standing(each.now)

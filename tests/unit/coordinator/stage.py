@@ -1,0 +1,202 @@
+"""A coordinator with a clock, a shuffler and workers that a test moves by hand."""
+
+from collections import defaultdict
+
+from hogbatch.coordinator.plan import (
+    Ending,
+    Finish,
+    Identity,
+    Limits,
+    Plan,
+    Revoke,
+    Send,
+    Shuffle,
+    Training,
+)
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.policy.base import Settings
+from hogbatch.policy.fixed import Fixed
+from hogbatch.schedules import LearningRate
+from hogbatch.wire.messages import (
+    Beat,
+    Done,
+    Goodbye,
+    Hello,
+    Layer,
+    Optimizer,
+    Ready,
+    Stop,
+    Welcome,
+    Work,
+)
+
+PACKAGE, FINGERPRINT = "0.1.0", "abc123"
+
+
+def make_plan(
+    *,
+    train_rows=1000,
+    test_rows=0,
+    cpu=(10, 10),
+    gpu=(100, 100),
+    learning_rate=None,
+    lease_seconds=0.1,
+    **ending,
+):
+    """A plan for `train_rows` rows in one epoch, but for what is said."""
+    ending = {
+        "epochs": 1,
+        "max_seconds": None,
+        "target_loss": None,
+        "eval_seconds": 1e9,
+        "keep": "best",
+        "wait_for_workers": 60.0,
+        **ending,
+    }
+    optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
+    return Plan(
+        identity=Identity("a-run", PACKAGE, FINGERPRINT),
+        training=Training((Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1),
+        limits=Limits(cpu, gpu),
+        ending=Ending(**ending),
+        learning_rate=learning_rate or LearningRate(0.1),
+        lease_seconds=lease_seconds,
+        train_rows=train_rows,
+        test_rows=test_rows,
+    )
+
+
+class Stage:
+    """Plays the loop and the workers; checks the coordinator's invariants after every event."""
+
+    def __init__(self, policy=None, **plan):
+        self.state = Coordinator(make_plan(**plan), policy or Fixed(Settings()))
+        self.now = 0.0
+        self.seconds_per_row = 1e-3
+        self.said = []  # every command so far
+        self.work = defaultdict(list)  # key → Work messages it has not answered
+        self.numbers = {}  # key → fence number of everyone attached
+        self.orders = []  # epochs to shuffle
+        self._note(self.state.begin(self.now))
+
+    # Workers --------------------------------------------------------------------------------
+
+    def hello(self, key, device="cpu", threads=1, pid=1, package=PACKAGE, fingerprint=FINGERPRINT):
+        return self.receive(key, Hello(device, device, threads, pid, package, fingerprint))
+
+    def ready(self, key, profile=()):
+        return self.receive(key, Ready(profile))
+
+    def attach(self, *keys, **hello):
+        """Let workers join and be ready, and have all orders shuffled."""
+        commands = []
+        for key in keys:
+            commands += self.hello(key, **hello) + self.ready(key)
+        return commands + self.shuffle()
+
+    def done(self, key, **changes):
+        """Worker `key` finishes its oldest lease."""
+        return self.receive(key, self.answer(self.work[key].pop(0), **changes))
+
+    def answer(self, work, **changes):
+        rows = work.stop - work.start
+        fields = {
+            "lease": work.lease,
+            "rows": rows,
+            "updates": -(-rows // work.batch_size),
+            "seconds": rows * self.seconds_per_row,
+            "loss": 0.5 * rows,
+            "skipped": 0,
+            "hits": (),
+            **changes,
+        }
+        return Done(**fields)
+
+    def goodbye(self, key):
+        return self.receive(key, Goodbye())
+
+    def work_on(self, **changes):
+        """Everyone finishes whatever is handed out, until nothing more comes; shuffles too."""
+        before = len(self.said)
+        while any(self.work.values()) or self.orders:
+            self.shuffle()
+            for key in [key for key, works in self.work.items() if works]:
+                self.now += self.seconds_per_row
+                self.done(key, **changes)
+        return self.said[before:]
+
+    # Loop -----------------------------------------------------------------------------------
+
+    def receive(self, key, message):
+        return self._note(self.state.receive(key, message, self.now))
+
+    def lose(self, key, reason="killed"):
+        return self._note(self.state.lose(key, reason, self.now))
+
+    def shuffle(self):
+        """Answer every Shuffle so far."""
+        commands = []
+        while self.orders:
+            commands += self._note(self.state.order_ready(self.orders.pop(0), self.now))
+        return commands
+
+    def later(self, seconds, silent=()):
+        """Let time pass, in which everyone beats but the `silent`."""
+        self.now += seconds
+        commands = []
+        for key in [key for key in self.state.workers if key not in silent]:
+            commands += self.receive(key, Beat())
+        return commands + self._note(self.state.tick(self.now))
+
+    def interrupt(self):
+        return self._note(self.state.interrupt(self.now))
+
+    def abandon(self, reason):
+        return self._note(self.state.abandon(reason, self.now))
+
+    def _note(self, commands):
+        self.state.validate()
+        self.said += commands
+        for command in commands:
+            match command:
+                case Send(key, Welcome(worker=number)):
+                    self.numbers[key] = number
+                case Send(key, Work() as work):
+                    self.work[key].append(work)
+                case Send(key, Stop()):
+                    self.work.pop(key, None)
+                case Revoke(number):
+                    self._forget(number)
+                case Shuffle(epoch):
+                    self.orders.append(epoch)
+        return commands
+
+    def _forget(self, number):
+        for key in [key for key, held in self.numbers.items() if held == number]:
+            del self.numbers[key]
+            self.work.pop(key, None)
+
+    # What was commanded ---------------------------------------------------------------------
+
+    @property
+    def finish(self):
+        """The end of the run, or None."""
+        return next((command for command in self.said if isinstance(command, Finish)), None)
+
+
+def works(commands):
+    """The leases among `commands`, as (key, Work) in order."""
+    return [(c.worker, c.message) for c in commands if is_send(c, Work)]
+
+
+def of_kind(commands, kind):
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def is_send(command, kind):
+    return isinstance(command, Send) and isinstance(command.message, kind)
+
+
+def records(commands, event):
+    """The fields of every record of `event`."""
+    return [c.fields for c in commands if getattr(c, "event", None) == event]

@@ -1,0 +1,73 @@
+import pytest
+
+from hogbatch.coordinator.ledger import Ledger
+
+
+def test_rows_are_taken_in_order():
+    ledger = Ledger(100)
+    assert [ledger.take(1, 30), ledger.take(2, 30), ledger.take(3, 99)] == [
+        (0, 30),
+        (30, 60),
+        (60, 100),
+    ]
+    assert ledger.remaining == 0
+
+
+def test_a_pass_is_finished_when_every_row_is_acknowledged():
+    ledger = Ledger(100)
+    ledger.take(1, 60)
+    ledger.take(2, 60)
+    assert ledger.acknowledge(2) == (60, 100)
+    assert not ledger.finished
+    assert ledger.acknowledge(1) == (0, 60)
+    assert ledger.finished
+    ledger.validate()
+
+
+def test_rows_given_back_are_the_next_to_be_taken():
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    ledger.take(2, 30)
+    assert ledger.give_back(1) == (0, 30)
+    assert ledger.remaining == 70
+    assert ledger.take(3, 20) == (0, 20)
+    assert ledger.take(4, 20) == (20, 30)  # a range is never joined with the next
+    assert ledger.take(5, 20) == (60, 80)
+    ledger.validate()
+
+
+def test_a_pass_over_no_rows_is_finished_from_the_start():
+    ledger = Ledger(0)
+    assert ledger.finished
+    assert not ledger.todo
+    ledger.validate()
+
+
+def test_rows_cannot_be_acknowledged_twice():
+    ledger = Ledger(10)
+    ledger.take(1, 10)
+    ledger.acknowledge(1)
+    with pytest.raises(KeyError):
+        ledger.acknowledge(1)
+
+
+def damaged(damage):
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    damage(ledger)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda ledger: ledger.todo.clear(),
+        lambda ledger: ledger.held.clear(),
+        lambda ledger: ledger.held.update({2: (0, 30)}),
+        lambda ledger: ledger.todo.append((100, 100)),
+        lambda ledger: setattr(ledger, "acknowledged", 1),
+    ],
+)
+def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
+    with pytest.raises(AssertionError):
+        damaged(damage).validate()

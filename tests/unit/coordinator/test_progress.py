@@ -1,0 +1,152 @@
+import pytest
+
+from hogbatch.coordinator.progress import Best, Progress, Sums, TrainingClock
+from hogbatch.wire.messages import Done
+from tests.unit.coordinator.stage import make_plan
+
+
+def done(rows=100, loss=50.0, skipped=0, hits=()):
+    return Done(1, rows, 1, 0.1, loss, skipped, hits)
+
+
+def progress(**plan):
+    made = Progress(make_plan(**plan))
+    made.clock.start(100.0)
+    return made
+
+
+def evaluate(made, now, took=0.0):
+    made.begin_evaluation(now)
+    evaluation = made.end_evaluation(now + took)
+    made.clock.start(now + took)
+    return evaluation
+
+
+def test_the_clock_counts_from_its_start_and_stands_still_in_a_pause():
+    clock = TrainingClock()
+    assert clock.read(5.0) == 0.0
+    clock.start(10.0)
+    assert clock.read(12.0) == 2.0
+    clock.pause(13.0)
+    assert clock.read(50.0) == 3.0
+    clock.pause(60.0)
+    clock.start(70.0)
+    assert clock.read(71.0) == 4.0
+
+
+def test_a_mean_leaves_skipped_rows_out():
+    sums = Sums()
+    sums.add(done(rows=100, loss=40.0, skipped=20, hits=(60.0,)))
+    assert sums.mean_loss() == 0.5
+    assert sums.metrics("logistic") == {"accuracy": 0.75}
+
+
+@pytest.mark.parametrize("skipped", [100, 101])
+def test_rows_that_were_all_skipped_have_no_loss(skipped):
+    sums = Sums()
+    sums.add(done(rows=100, loss=0.0, skipped=skipped))
+    assert sums.mean_loss() is None
+    assert sums.metrics("logistic") == {}
+
+
+def test_more_hits_than_there_are_metrics_do_no_harm():
+    sums = Sums()
+    sums.add(done(hits=(1.0, 2.0, 3.0, 4.0)))
+    assert sums.metrics("multilabel") == {"P@1": 0.01, "P@3": 0.02, "P@5": 0.03}
+
+
+def test_the_best_loss_is_beaten_only_by_a_lower_one():
+    best = Best()
+    seen = [best.beaten_by(loss) for loss in (0.5, 0.5, 0.6, None, float("nan"), 0.4, 0.45)]
+    assert seen == [True, False, False, False, False, True, False]
+
+
+def test_an_evaluation_tells_the_losses_since_the_last_one():
+    made = progress(train_rows=200)
+    made.add(done(loss=50.0))
+    made.tested.add(done(loss=99.0))  # of an evaluation that was broken off
+    made.begin_evaluation(102.0)
+    made.tested.add(done(rows=10, loss=3.0, hits=(9.0,)))
+    evaluation = made.end_evaluation(105.0)
+    assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
+    assert (evaluation.train_loss, evaluation.test_loss) == (0.5, 0.3)
+    assert evaluation.test_values == {"accuracy": 0.9}
+    made.clock.start(105.0)
+    made.add(done(loss=20.0))
+    assert evaluate(made, 106.0).train_loss == 0.2
+
+
+def test_evaluations_come_at_the_training_seconds_asked_for():
+    made = progress(eval_seconds=2.0)
+    assert not made.evaluation_is_due(101.9)
+    assert made.evaluation_is_due(102.0)
+    evaluate(made, 103.0, took=50.0)
+    assert not made.evaluation_is_due(154.9)
+    assert made.evaluation_is_due(155.0)
+
+
+def test_without_a_wish_the_first_evaluation_comes_after_half_a_second():
+    made = progress(eval_seconds=None)
+    assert not made.evaluation_is_due(100.49)
+    assert made.evaluation_is_due(100.5)
+
+
+def test_a_slow_evaluation_is_made_less_often():
+    made = progress(eval_seconds=None)
+    evaluate(made, 101.0, took=2.0)
+    assert not made.evaluation_is_due(103.0 + 9.9)
+    assert made.evaluation_is_due(103.0 + 10.0)
+
+
+def test_a_long_run_is_evaluated_less_often():
+    made = progress(eval_seconds=None)
+    evaluate(made, 190.0)  # after 90 seconds
+    assert not made.evaluation_is_due(199.9)
+    assert made.evaluation_is_due(200.0)
+
+
+def test_by_epoch_the_rows_count_and_not_the_clock():
+    made = progress(by_epoch=True, train_rows=200, eval_seconds=1.0)
+    made.add(done())
+    assert not made.evaluation_is_due(1e6)
+    made.add(done())
+    assert made.evaluation_is_due(100.0)
+    evaluate(made, 100.0)
+    assert not made.evaluation_is_due(1e6)
+
+
+def test_time_is_up_after_the_training_seconds_allowed():
+    made = progress(max_seconds=5.0)
+    evaluate(made, 102.0, took=50.0)
+    assert not made.time_is_up(154.9)
+    assert made.time_is_up(155.0)
+    assert not progress(max_seconds=None).time_is_up(1e9)
+
+
+@pytest.mark.parametrize(
+    ("test_rows", "target", "met"),
+    [(10, 0.3, True), (10, 0.29, False), (0, 0.5, True), (0, 0.3, False), (10, None, False)],
+)
+def test_the_target_is_for_the_test_loss_and_else_for_the_training_loss(test_rows, target, met):
+    made = progress(test_rows=test_rows, target_loss=target)
+    made.add(done(loss=50.0))
+    made.begin_evaluation(101.0)
+    if test_rows:
+        made.tested.add(done(rows=10, loss=3.0))
+    assert made.target_is_met(made.end_evaluation(101.0)) is met
+
+
+def test_no_target_is_met_by_a_test_that_has_no_loss():
+    made = progress(test_rows=10, target_loss=0.5)
+    made.add(done(loss=10.0))
+    assert not made.target_is_met(evaluate(made, 101.0))
+
+
+@pytest.mark.parametrize(("keep", "after"), [("best", False), ("last", True)])
+def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
+    made = progress(keep=keep, test_rows=10)
+    assert made.wants_current_model
+    made.begin_evaluation(101.0)
+    made.tested.add(done(rows=10, loss=3.0))
+    assert made.is_best(made.end_evaluation(101.0))
+    assert made.wants_current_model is after

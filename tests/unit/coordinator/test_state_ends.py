@@ -1,0 +1,298 @@
+"""When the model is evaluated and kept, and when a run is over."""
+
+import pytest
+
+from hogbatch.coordinator.plan import Finish, Keep, Kill, Report, Send
+from hogbatch.wire.messages import Stop
+from tests.unit.coordinator.stage import is_send, of_kind, records, works
+
+
+def until_evaluation(play):
+    """Train until the next evaluation has begun; returns its first leases."""
+    play.later(1.0)
+    while play.state.phase != "evaluate":
+        commands = play.done(next(key for key, held in play.work.items() if held))
+    return works(commands)
+
+
+def end_evaluation(play, loss=0.5, accuracy=0.5):
+    """Let the workers evaluate what is left of the test set; returns the commands."""
+    commands = []
+    while play.state.phase == "evaluate":
+        key = next(key for key, held in play.work.items() if held)
+        rows = play.work[key][0].stop - play.work[key][0].start
+        commands += play.done(key, loss=loss * rows, hits=(accuracy * rows,))
+    return commands
+
+
+def evaluate(play, loss):
+    """One round of training, then an evaluation with test loss `loss`; returns its commands."""
+    until_evaluation(play)
+    return end_evaluation(play, loss)
+
+
+@pytest.fixture
+def tested(stage):
+    """Makes a stage with test rows and an evaluation every second."""
+
+    def make(**plan):
+        changes = {"train_rows": 100_000, "test_rows": 2000, "eval_seconds": 1.0, "epochs": None}
+        play = stage(**{**changes, **plan})
+        play.attach("a", "b")
+        return play
+
+    return make
+
+
+def test_nothing_is_handed_out_in_drain_until_the_last_lease_is_back(tested):
+    play = tested()
+    play.later(1.0)
+    assert play.state.phase == "drain"
+    assert all(works(play.done(key)) == [] for key in ("a", "a", "b"))
+    assert {work.task for _, work in works(play.done("b"))} == {"evaluate"}
+    assert not play.state.epoch_rows.held
+
+
+def test_every_test_row_is_evaluated_once(tested):
+    play = tested()
+    leases = until_evaluation(play) + works(end_evaluation(play))
+    tests = [work for _, work in leases if work.task == "evaluate"]
+    assert sorted(row for work in tests for row in range(work.start, work.stop)) == [*range(2000)]
+    assert play.state.phase == "train"
+    assert play.work["a"][0].task == "train"
+
+
+def test_an_evaluation_moves_no_model_and_counts_as_no_training(tested):
+    play = tested()
+    until_evaluation(play)
+    before = play.state.standing(play.now)
+    assert {work.learning_rate for works in play.work.values() for work in works} == {0.0}
+    play.done("a")
+    after = play.state.standing(play.now)
+    assert (before.rows, before.workers) == (after.rows, after.workers)
+
+
+def test_the_training_clock_stands_still_during_an_evaluation(tested):
+    play = tested()
+    until_evaluation(play)
+    seconds = play.state.standing(play.now).seconds
+    play.later(10.0)
+    assert play.state.phase == "evaluate"
+    assert play.state.standing(play.now).seconds == seconds
+    (report,) = of_kind(end_evaluation(play), Report)
+    assert report.evaluation.seconds == seconds
+    play.later(0.5)
+    assert play.state.standing(play.now).seconds == pytest.approx(seconds + 0.5)
+
+
+def test_test_rows_of_a_lost_worker_are_evaluated_by_another(tested):
+    play = tested()
+    until_evaluation(play)
+    play.lose("a")
+    (report,) = of_kind(end_evaluation(play), Report)
+    assert report.evaluation.test_loss == 0.5
+    assert play.state.phase == "train"
+
+
+def test_an_evaluation_reports_losses_and_metrics(tested):
+    play = tested()
+    until_evaluation(play)
+    commands = end_evaluation(play, loss=0.25, accuracy=0.75)
+    (report,) = of_kind(commands, Report)
+    assert report.evaluation.train_loss == 0.5
+    assert report.evaluation.test_loss == 0.25
+    assert report.evaluation.test_values == {"accuracy": 0.75}
+    assert report.evaluation.rows == play.state.progress.rows
+
+
+def test_keep_best_keeps_improvements_only(tested):
+    play = tested(keep="best")
+    kept = [bool(of_kind(evaluate(play, loss), Keep)) for loss in (0.5, 0.6, 0.5, 0.4, 0.45)]
+    assert kept == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("best", 0), ("last", 1)])
+def test_the_last_model_is_kept_at_the_end_if_it_is_wanted(tested, keep, kept):
+    play = tested(keep=keep, max_seconds=1.5)
+    evaluate(play, 0.4)
+    commands = evaluate(play, 0.6)
+    assert of_kind(commands, Finish) == [Finish("time", "")]
+    assert len(of_kind(commands, Keep)) == kept
+
+
+def test_without_a_test_set_the_last_model_is_the_best_there_is(stage):
+    play = stage(keep="best")
+    play.attach("a")
+    play.work_on()
+    (keep,) = of_kind(play.said, Keep)
+    assert keep.evaluation.test_loss is None
+    assert play.finish == Finish("finished", "")
+
+
+def test_a_model_is_kept_before_the_run_is_finished(tested):
+    play = tested(target_loss=0.3)
+    kinds = [type(command) for command in evaluate(play, 0.2)]
+    assert kinds.index(Keep) < kinds.index(Finish)
+
+
+def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
+    play = tested(train_rows=1000, epochs=3, eval_seconds=1e9)
+    play.work_on()
+    assert play.finish == Finish("finished", "")
+    assert [fields["rows"] for fields in records(play.said, "epoch")] == [1000] * 3
+    (report,) = of_kind(play.said, Report)
+    assert (report.evaluation.epochs, report.evaluation.test_loss) == (3.0, 0.5)
+    assert {c.worker for c in play.said if is_send(c, Stop)} == {"a", "b"}
+
+
+def test_by_epoch_each_epoch_ends_with_an_evaluation(tested):
+    play = tested(train_rows=1000, epochs=3, by_epoch=True)
+    play.work_on()
+    reports = of_kind(play.said, Report)
+    assert [report.evaluation.rows for report in reports] == [1000, 2000, 3000]
+
+
+def test_a_run_ends_when_the_target_loss_is_met(tested):
+    play = tested(target_loss=0.3)
+    assert of_kind(evaluate(play, 0.31), Finish) == []
+    assert of_kind(evaluate(play, 0.3), Finish) == [Finish("target", "")]
+
+
+def test_a_target_goes_before_the_time_that_ran_out_with_it(tested):
+    play = tested(target_loss=0.3, max_seconds=1.0)
+    assert of_kind(evaluate(play, 0.2), Finish) == [Finish("target", "")]
+
+
+def test_time_out_ends_the_leases_at_hand_and_evaluates(tested):
+    play = tested(max_seconds=1.0, eval_seconds=1e9)
+    play.later(0.9)
+    assert play.state.phase == "train"
+    play.later(0.1)
+    assert play.state.phase == "drain"
+    play.work_on()
+    assert play.finish == Finish("time", "")
+    assert len(of_kind(play.said, Report)) == 1
+
+
+def test_an_interrupt_ends_after_the_leases_at_hand_without_evaluation(tested):
+    play = tested()
+    play.interrupt()
+    assert play.finish is None
+    assert [works(play.done(key)) for key in ("a", "a", "b")] == [[], [], []]
+    commands = play.done("b")
+    assert commands[-1] == Finish("stopped", "interrupted")
+    assert of_kind(play.said, Report) == []
+    assert of_kind(commands, Keep) == [Keep(None)]
+
+
+def test_an_interrupt_leaves_the_best_model_kept(tested):
+    play = tested(keep="best")
+    evaluate(play, 0.4)
+    before = len(play.said)
+    play.interrupt()
+    play.work_on()
+    assert play.finish.status == "stopped"
+    assert of_kind(play.said[before:], Keep) == []
+
+
+def test_an_interrupt_in_an_evaluation_lets_it_end(tested):
+    play = tested()
+    until_evaluation(play)
+    play.interrupt()
+    assert play.finish is None
+    commands = end_evaluation(play)
+    assert of_kind(commands, Report)
+    assert play.finish.status == "stopped"
+
+
+def test_an_interrupt_before_the_first_lease_ends_at_once(stage):
+    play = stage()
+    play.hello("a")
+    commands = play.interrupt()
+    assert [c for c in commands if not isinstance(c, Keep)] == [
+        Send("a", Stop()),
+        Finish("stopped", "interrupted"),
+    ]
+
+
+@pytest.mark.parametrize("phase", ["train", "evaluate"])
+def test_an_interrupt_with_nobody_left_ends_at_once(tested, phase):
+    play = tested()
+    if phase == "evaluate":
+        until_evaluation(play)
+    play.lose("a")
+    play.lose("b")
+    assert play.state.phase == phase
+    assert play.interrupt()[-1] == Finish("stopped", "interrupted")
+
+
+def test_an_interrupt_after_the_end_changes_nothing(tested):
+    play = tested(target_loss=0.3, keep="last")
+    evaluate(play, 0.2)
+    play.goodbye("a")
+    play.goodbye("b")
+    assert play.interrupt() == []
+    assert play.state.ending == "target"
+
+
+def test_a_run_is_abandoned_at_once_and_only_once(tested):
+    play = tested()
+    assert play.abandon("all dead") == [
+        Send("a", Stop()),
+        Send("b", Stop()),
+        Finish("failed", "all dead"),
+    ]
+    assert play.abandon("again") == []
+
+
+def test_a_run_without_workers_is_given_up_in_time(stage):
+    play = stage(wait_for_workers=60.0)
+    play.shuffle()
+    assert play.later(60.0) == []
+    assert play.later(0.5) == [Finish("failed", "no worker for 60 s")]
+    assert play.later(100.0) == []
+
+
+def test_the_wait_for_workers_begins_anew_when_the_last_one_leaves(stage):
+    play = stage(wait_for_workers=60.0)
+    play.attach("a")
+    play.later(14.0)
+    play.goodbye("a")
+    assert of_kind(play.later(60.0), Finish) == []
+    play.attach("b")
+    for _ in range(10):
+        play.later(14.0)
+    assert play.finish is None
+
+
+def test_silence_of_the_last_worker_ends_in_failure_when_nobody_comes(stage):
+    play = stage(wait_for_workers=5.0)
+    play.attach("a", pid=11)
+    assert of_kind(play.later(15.1, silent=["a"]), Kill) == [Kill(11)]
+    play.later(5.1)
+    assert play.finish == Finish("failed", "no worker for 5 s")
+
+
+def test_a_worker_that_comes_after_the_end_is_told_to_stop(tested):
+    play = tested()
+    play.abandon("enough")
+    assert play.hello("late") == [Send("late", Stop())]
+
+
+def test_done_after_the_end_is_credited_but_brings_no_work(tested):
+    play = tested()
+    work = play.work["a"][0]
+    play.abandon("enough")
+    commands = play.receive("a", play.answer(work))
+    assert len(records(commands, "lease")) == 1
+    assert works(commands) == []
+
+
+def test_the_updates_of_everyone_are_traced_at_each_evaluation(tested):
+    play = tested()
+    evaluate(play, 0.5)
+    evaluate(play, 0.5)
+    trace = play.state.workers["a"].update_trace
+    assert len(trace) == 2
+    assert trace[1][1] == play.state.standing(play.now).workers[0].updates
+    assert trace[0] < trace[1]

@@ -1,0 +1,227 @@
+"""What happens when a worker joins, leaves, fails, falls silent or dies."""
+
+import pytest
+
+from hogbatch.coordinator import state
+from hogbatch.coordinator.plan import Kill, Revoke, Send
+from hogbatch.wire.messages import Failed, Layer, Refused, Stop, Welcome
+from tests.unit.coordinator.stage import is_send, of_kind, records, works
+
+
+def test_a_worker_is_welcomed_with_the_network(stage):
+    play = stage()
+    (welcome, joined) = play.hello("a", device="gpu", pid=77)
+    assert welcome == Send(
+        "a",
+        Welcome(
+            run="a-run",
+            worker=0,
+            name="gpu-0",
+            layers=(Layer(5, 1, "linear"),),
+            loss="logistic",
+            optimizer=play.state.plan.training.optimizer,
+            merge="delta",
+            merge_every=1,
+        ),
+    )
+    assert joined.fields == {"worker": "gpu-0", "runs_on": "gpu", "pid": 77}
+
+
+def test_workers_are_numbered_by_device_and_no_name_comes_back(stage):
+    play = stage()
+    play.attach("a", "b", "c")
+    play.lose("b")
+    play.attach("d")
+    play.hello("e", device="gpu")
+    names = {key: worker.name for key, worker in play.state.workers.items()}
+    assert names == {"a": "cpu-0", "c": "cpu-2", "d": "cpu-3", "e": "gpu-0"}
+
+
+def test_a_worker_with_another_dataset_is_refused(stage):
+    ((_, refused),) = [(c.worker, c.message) for c in stage().hello("a", fingerprint="other")]
+    assert isinstance(refused, Refused)
+    assert "dataset is abc123, this worker mapped other" in refused.reason
+
+
+def test_a_worker_of_another_package_version_is_refused(stage):
+    play = stage()
+    (command,) = play.hello("a", package="9.9.9")
+    assert is_send(command, Refused)
+    assert "hogbatch 0.1.0, this worker 9.9.9: install the same" in command.message.reason
+    assert not play.state.workers
+
+
+def test_one_worker_too_many_is_refused(stage, monkeypatch):
+    monkeypatch.setattr(state, "MOST_WORKERS", 2)
+    play = stage()
+    play.attach("a", "b")
+    (command,) = play.hello("c")
+    assert "this run has 2 workers" in command.message.reason
+    play.goodbye("a")
+    assert is_send(play.hello("c")[0], Welcome)
+
+
+def test_rows_of_a_lost_worker_go_to_an_idle_one(stage):
+    play = stage(train_rows=40)
+    play.attach("a")
+    lost = [[work.start, work.stop] for work in play.work["a"]]
+    play.attach("b")
+    while play.work["b"]:  # b does what is left and idles
+        play.done("b")
+    commands = play.lose("a")
+    assert [(key, work.start, work.stop) for key, work in works(commands)] == [
+        ("b", 0, 10),
+        ("b", 10, 20),
+    ]
+    assert records(commands, "worker_left") == [{"worker": "cpu-0", "reissued": lost}]
+    faults = play.state.standing(0.0).faults
+    assert (faults.leases_reissued, faults.workers_lost) == (2, 1)
+    play.work_on()
+    assert play.finish.status == "finished"
+    assert play.state.progress.rows == 40
+
+
+def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(stage):
+    play = stage(train_rows=40)
+    play.attach("a", "b")
+    while play.work["b"]:
+        play.done("b")
+    commands = play.lose("a")
+    number = commands.index(Revoke(0))
+    assert works(commands[:number]) == []
+    assert works(commands[number:])
+
+
+def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
+    monkeypatch.setattr(state, "MOST_WORKERS", 1)
+    play = stage()
+    fences = []
+    for key in "abc":
+        fences += [work.fence for _, work in works(play.attach(key))]
+        assert of_kind(play.lose(key), Revoke) == [Revoke(0)]
+    assert fences == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_new_worker_gets_a_line_that_was_revoked_least(stage):
+    play = stage()
+    play.attach("a", "b")
+    play.lose("a")
+    play.attach("c")
+    assert play.numbers == {"b": 1, "c": 2}
+
+
+def test_a_worker_that_says_goodbye_is_not_lost(stage):
+    play = stage()
+    play.attach("a", "b")
+    commands = play.goodbye("a")
+    assert of_kind(commands, Revoke) == [Revoke(0)]
+    faults = play.state.standing(0.0).faults
+    assert (faults.workers_lost, faults.leases_reissued) == (0, 2)
+
+
+def test_a_worker_that_fails_is_lost_with_its_reason(stage):
+    play = stage()
+    play.attach("a")
+    commands = play.receive("a", Failed("out of memory"))
+    assert records(commands, "worker_lost") == [{"worker": "cpu-0", "reason": "out of memory"}]
+
+
+def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
+    play = stage()
+    play.attach("a", "b")
+    late = play.answer(play.work["a"][0])
+    play.lose("a")
+    assert play.receive("a", late) == [Send("a", Stop())]
+    assert play.state.progress.rows == 0
+    assert play.lose("a") == []
+
+
+def test_a_stranger_is_told_to_stop(stage):
+    assert stage().goodbye("nobody") == [Send("nobody", Stop())]
+
+
+def test_hello_said_twice_starts_anew(stage):
+    play = stage()
+    play.attach("a")
+    commands = play.hello("a")
+    assert of_kind(commands, Revoke) == [Revoke(0)]
+    assert is_send(commands[-2], Welcome)
+    assert len(play.state.workers) == 1
+    assert not play.state.workers["a"].ready
+    assert works(play.ready("a"))
+
+
+def test_a_silent_worker_is_killed_and_its_rows_go_on(stage):
+    play = stage(train_rows=40)
+    play.attach("a", pid=11)
+    play.attach("b", pid=22)
+    while play.work["b"]:
+        play.done("b")
+    commands = play.later(15.0, silent=["a"])
+    assert of_kind(commands, Kill) == []
+    commands = play.later(0.1, silent=["a"])
+    assert of_kind(commands, Kill) == [Kill(11)]
+    assert {key for key, _ in works(commands)} == {"b"}
+    assert "silent for 15 s" in records(commands, "worker_lost")[0]["reason"]
+
+
+def test_a_beat_keeps_a_worker(stage):
+    play = stage()
+    play.attach("a")
+    for _ in range(10):
+        assert of_kind(play.later(14.0), Kill) == []
+    assert "a" in play.state.workers
+
+
+def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
+    play = stage(train_rows=10_000)
+    play.attach("a", "b")
+    play.done("a", updates=500)
+    play.done("b", updates=300)
+    play.attach("late")
+    late = play.state.workers["late"]
+    assert late.view().updates == 300
+    assert late.updates == 0
+
+
+def test_the_first_worker_has_no_head_start(stage):
+    play = stage()
+    play.attach("a")
+    assert play.state.workers["a"].head_start == 0
+
+
+def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
+    play = stage(gpu=None)
+    play.hello("a", device="gpu")
+    (ready, *_) = play.ready("a", ((0, 1.0), (64, 0.010), (256, 0.011), (1024, 0.04), (4096, 0.16)))
+    assert ready.fields == {"worker": "gpu-0", "limits": (256, 256), "batch_size": 256}
+
+
+def test_given_limits_go_before_measured_ones(stage):
+    play = stage(gpu=(32, 64))
+    play.hello("a", device="gpu")
+    play.ready("a", ((4096, 0.001),))
+    assert play.state.workers["a"].limits == (32, 64)
+
+
+@pytest.mark.parametrize("profile", [(), ((64, 0.0),), ((0, 1.0),)])
+def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
+    play = stage(gpu=None)
+    play.hello("a", device="gpu")
+    (lost, *_) = play.ready("a", profile)
+    assert lost.fields == {"worker": "gpu-0", "reason": "sent no measured batch sizes"}
+    assert not play.state.workers
+
+
+def test_the_account_keeps_those_who_have_left(stage):
+    play = stage(train_rows=10_000)
+    play.attach("a", "b")
+    play.done("a", updates=30)
+    play.lose("a")
+    play.done("b", updates=10)
+    standing = play.state.standing(1.0)
+    assert [(w.name, w.updates, w.update_share) for w in standing.workers] == [
+        ("cpu-0", 30, 0.75),
+        ("cpu-1", 10, 0.25),
+    ]
+    assert standing.rows == play.state.progress.rows == sum(w.rows for w in standing.workers)

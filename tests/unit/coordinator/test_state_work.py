@@ -1,0 +1,236 @@
+"""Who gets which rows, in leases and batches of which size."""
+
+from itertools import pairwise
+
+import pytest
+
+from hogbatch.coordinator import state
+from hogbatch.coordinator.plan import Shuffle
+from hogbatch.policy.base import Settings
+from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.schedules import LearningRate
+from hogbatch.store import fence
+from tests.unit.coordinator.stage import of_kind, records, works
+
+
+class Sizes:
+    """A policy that says one thing for ever."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def first_size(self, worker):
+        return self.size
+
+    def next_size(self, worker, others):
+        return self.size
+
+
+def test_the_coordinator_has_as_many_lines_as_there_are_fences():
+    assert state.MOST_WORKERS == fence.WORKERS
+
+
+def test_nobody_trains_before_it_is_ready(stage):
+    play = stage()
+    play.shuffle()
+    assert works(play.hello("a")) == []
+    assert works(play.ready("a"))
+
+
+def test_nobody_trains_before_the_order_is_there(stage):
+    play = stage()
+    play.hello("a")
+    assert works(play.ready("a")) == []
+    assert works(play.shuffle())
+
+
+def test_the_first_two_orders_are_shuffled_before_they_are_needed(stage):
+    play = stage(epochs=None, train_rows=100)
+    assert play.orders == [0]
+    play.attach("a")
+    assert [command.epoch for command in of_kind(play.said, Shuffle)] == [0, 1]
+    while play.state.epoch == 0:
+        commands = play.done("a")
+    assert of_kind(commands, Shuffle) == [Shuffle(2)]
+
+
+def test_the_next_epoch_waits_for_its_order(stage):
+    play = stage(epochs=2, train_rows=100)
+    play.shuffle()
+    play.hello("a")
+    play.ready("a")
+    while play.work["a"]:
+        play.done("a")
+    assert play.state.epoch == 1
+    assert {work.epoch for _, work in works(play.shuffle())} == {1}
+
+
+def test_a_worker_has_two_leases_in_flight(stage):
+    play = stage()
+    assert len(works(play.attach("a"))) == 2
+    assert len(works(play.done("a"))) == 1
+    assert len(play.work["a"]) == 2
+
+
+def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
+    play = stage(lease_seconds=0.01)
+    play.hello("a")
+    play.ready("a")
+    play.hello("b")
+    play.ready("b")
+    assert [key for key, _ in works(play.shuffle())] == ["a", "b", "a", "b"]
+
+
+def test_leases_of_an_epoch_cover_it_in_order(stage):
+    play = stage(train_rows=997)
+    play.attach("a", "b")
+    play.work_on()
+    ranges = [(work.start, work.stop) for _, work in works(play.said)]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 997
+    assert all(left[1] == right[0] for left, right in pairwise(ranges))
+
+
+def test_leases_shrink_at_the_end_of_an_epoch(stage):
+    play = stage(train_rows=10_000, lease_seconds=1.0)
+    play.attach("a", "b")
+    play.work_on()
+    rows = [work.stop - work.start for _, work in works(play.said)]
+    assert rows[4] == 1000  # a second of work, once the speed is known
+    assert rows[-5:] == sorted(rows[-5:], reverse=True)
+    assert rows[-1] <= 10
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_leases_are_whole_batches_for_every_thread(stage, threads):
+    play = stage(train_rows=10_003, lease_seconds=0.5)
+    play.attach("a", threads=threads)
+    play.work_on()
+    batches = [(work.stop - work.start) / work.batch_size for _, work in works(play.said)]
+    assert all(count == int(count) for count in batches[:-1])
+    assert all(count % threads == 0 for count in batches[:-1] if count > threads)
+    assert batches[-1] == 0.3
+
+
+def test_a_faster_worker_gets_longer_leases(stage):
+    play = stage(train_rows=100_000)
+    play.attach("slow", "fast")
+    for _ in range(10):
+        play.done("slow", seconds=0.1)
+        play.done("fast", seconds=0.01)
+    slow, fast = (play.work[key][-1] for key in ("slow", "fast"))
+    assert fast.stop - fast.start > 5 * (slow.stop - slow.start)
+
+
+def test_done_in_no_time_is_no_division_by_zero(stage):
+    play = stage()
+    play.attach("a", "b")
+    play.done("a", seconds=0.0)
+    play.done("b", seconds=5e-324)
+    play.work_on(seconds=1e300)
+    assert play.finish.status == "finished"
+
+
+def test_done_said_twice_is_counted_and_ignored(stage):
+    play = stage()
+    play.attach("a")
+    done = play.answer(play.work["a"][0])
+    play.done("a")
+    rows = play.state.progress.rows
+    assert play.receive("a", done) == []
+    assert play.state.progress.rows == rows
+    assert play.state.faults["messages_refused"] == 1
+
+
+def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
+    play = stage()
+    play.attach("a", "b")
+    assert play.receive("b", play.answer(play.work["a"][0])) == []
+    assert play.state.faults["messages_refused"] == 1
+    assert play.state.progress.rows == 0
+
+
+@pytest.mark.parametrize("rows", [0, 9, 11, 10**9])
+def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
+    play = stage()
+    play.attach("a")
+    commands = play.done("a", rows=rows)
+    assert f"did {rows} rows of lease 1" in records(commands, "worker_lost")[0]["reason"]
+    assert play.state.progress.rows == 0
+    play.attach("b")
+    play.work_on()
+    assert play.finish.status == "finished"
+    assert play.state.progress.rows == 1000
+
+
+def test_the_learning_rate_follows_the_batch(stage):
+    rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
+    play = stage(Hogbatch(Settings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
+    play.hello("cpu")
+    play.ready("cpu")
+    play.hello("gpu", device="gpu")
+    play.ready("gpu")
+    rates = {key: (w.batch_size, w.learning_rate) for key, w in works(play.shuffle())}
+    assert rates == {"cpu": (10, 0.1), "gpu": (100, pytest.approx(0.8))}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size"),
+    [(0, 4), (-5, 4), (10**12, 64), (32.7, 32), (float("nan"), 4), (float("inf"), 64)],
+)
+def test_nonsense_of_a_users_policy_is_clamped(stage, wanted, size):
+    play = stage(Sizes(wanted), cpu=(4, 64))
+    first = works(play.attach("a"))
+    later = works(play.done("a"))
+    assert {work.batch_size for _, work in first + later} == {size}
+
+
+def test_a_policy_is_asked_with_everyone_else_who_is_ready(stage):
+    asked = []
+
+    class Curious(Sizes):
+        def next_size(self, worker, others):
+            asked.append((worker, others))
+            return worker.batch_size
+
+    play = stage(Curious(16), cpu=(4, 64))
+    play.attach("a", "b")
+    play.hello("unready")
+    play.done("a", updates=7)
+    ((worker, others),) = asked
+    assert (worker.batch_size, worker.updates) == (16, 7)
+    assert [other.updates for other in others] == [0]
+
+
+def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
+    policy = Sizes(16)
+    play = stage(policy, cpu=(4, 64))
+    play.attach("a")
+    policy.size = 32
+    ((_, work),) = works(play.done("a"))
+    assert work.batch_size == 32
+    assert play.state.workers["a"].batch_trace == [(0.0, 16), (0.0, 32)]
+
+
+def test_every_lease_done_is_recorded(stage):
+    play = stage()
+    play.attach("a")
+    work = play.work["a"][0]
+    play.now = 0.25
+    (fields,) = records(play.done("a"), "lease")
+    assert fields == {
+        "seconds": 0.25,
+        "epoch": 0,
+        "rows": [work.start, work.stop],
+        "worker": "cpu-0",
+        "batch_size": 10,
+        "updates": (work.stop - work.start) // 10,
+    }
+
+
+def test_rows_that_the_guard_skipped_are_counted(stage):
+    play = stage()
+    play.attach("a")
+    play.done("a", skipped=3)
+    play.done("a", skipped=2)
+    assert play.state.standing(play.now).faults.rows_skipped == 5

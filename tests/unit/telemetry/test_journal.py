@@ -1,0 +1,106 @@
+import io
+import json
+
+import numpy as np
+import pytest
+
+from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.records import Evaluation, Faults, Standing, WorkerRecord
+
+FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
+SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
+WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
+STANDING = Standing(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
+
+
+@pytest.fixture
+def screen():
+    return io.StringIO()
+
+
+@pytest.fixture
+def shared():
+    return np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture
+def journal(tmp_path, screen, shared):
+    journal = Journal(tmp_path, Live(quiet=False, stream=screen), shared)
+    yield journal
+    journal.log.close()
+
+
+def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
+    journal.report(FIRST, STANDING)
+    assert "P@1 0.6000" in screen.getvalue()
+    event = json.loads((tmp_path / "events.jsonl").read_text())
+    assert (event["event"], event["test_loss"]) == ("evaluation", 0.3)
+    assert journal.history == [FIRST]
+
+
+def test_kept_parameters_stay_as_they_were(journal, shared):
+    journal.keep(FIRST)
+    shared += 1
+    assert journal.params.tolist() == [0, 1, 2, 3]
+    journal.keep(SECOND)
+    shared += 1
+    assert journal.params.tolist() == [1, 2, 3, 4]
+    assert journal.kept is SECOND
+
+
+def test_without_kept_parameters_the_shared_ones_are_saved(journal, shared):
+    assert journal.params is shared
+
+
+def test_the_summary_is_the_account_at_the_end(journal):
+    for evaluation in (FIRST, SECOND):
+        journal.report(evaluation, STANDING)
+    journal.keep(FIRST)
+    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, frames_refused=3)))
+    history = summary.pop("history")
+    assert history[0] == {
+        "seconds": 1.5,
+        "epochs": 0.5,
+        "rows": 100,
+        "train_loss": 0.4,
+        "test_loss": 0.3,
+        "test_value": 0.6,
+        "test_values": {"P@1": 0.6, "P@3": 0.5},
+    }
+    assert [entry["test_value"] for entry in history] == [0.6, 0.5]
+    (worker,) = summary.pop("workers")
+    assert worker["batch_trace"] == [[0.0, 16]]
+    assert summary == {
+        "status": "finished",
+        "reason": "",
+        "train_seconds": 2.5,
+        "epochs": 1.0,
+        "rows": 200,
+        "train_loss": 0.2,
+        "test": {"loss": 0.3, "metric": "P@1", "value": 0.6, "values": {"P@1": 0.6, "P@3": 0.5}},
+        "saved": {"seconds": 1.5, "epochs": 0.5},
+        "faults": {
+            "leases_reissued": 0,
+            "rows_skipped": 0,
+            "messages_refused": 5,
+            "workers_lost": 1,
+        },
+    }
+
+
+@pytest.mark.parametrize("kept", [None, Evaluation(1.5, 0.5, 100, 0.4, None)])
+def test_without_a_tested_model_the_summary_has_no_test(journal, kept):
+    journal.keep(kept)
+    assert journal.summary("stopped", "interrupted", STANDING, 0)["test"] is None
+
+
+def test_a_run_that_got_nowhere_has_a_summary(journal):
+    summary = journal.summary("failed", "no worker", Standing(0.0, 0.0, 0, [], Faults()), 0)
+    assert (summary["history"], summary["train_loss"], summary["saved"]) == ([], None, None)
+
+
+def test_an_evaluation_without_metrics_has_no_leading_one(journal):
+    journal.report(Evaluation(1.5, 0.5, 100, 0.4, None), STANDING)
+    (entry,) = journal.summary("finished", "", STANDING, 0)["history"]
+    assert entry["test_value"] is None

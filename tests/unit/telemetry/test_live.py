@@ -1,0 +1,73 @@
+import io
+import os
+
+import pytest
+
+from hogbatch.telemetry.live import Live, line
+from hogbatch.telemetry.records import Evaluation, Faults, Standing, WorkerRecord
+
+
+def evaluation(**changes):
+    fields = {"seconds": 12.345, "epochs": 1.5, "rows": 48_000, "train_loss": 0.4, "test_loss": 0.3}
+    return Evaluation(**{**fields, "test_values": {"accuracy": 0.8512}, **changes})
+
+
+def worker(name, batch_size, share):
+    return WorkerRecord(name, name[:3], 1, 0, 0, share, 1.0, batch_size, [], [])
+
+
+STANDING = Standing(
+    12.345, 1.5, 48_000, [worker("cpu-0", 16, 0.251), worker("gpu-0", 4096, 0.749)], Faults()
+)
+
+
+@pytest.fixture
+def screen():
+    return io.StringIO()
+
+
+def test_a_line_tells_how_far_how_fast_how_good_and_by_whom():
+    assert line(evaluation(), STANDING, 1_234_567.8) == (
+        "   12.35 s  epoch 1.50  1,234,568 rows/s  train 0.4000  test 0.3000  accuracy 0.8512  "
+        "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75%"
+    )
+
+
+def test_a_line_leaves_out_what_nobody_measured():
+    nothing = evaluation(train_loss=None, test_loss=None, test_values={})
+    assert line(nothing, Standing(0, 0, 0, [], Faults()), 0.0) == (
+        "   12.35 s  epoch 1.50  0 rows/s  train -"
+    )
+
+
+def test_the_speed_is_that_since_the_last_line(screen):
+    live = Live(quiet=False, stream=screen)
+    for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
+        live.report(evaluation(seconds=seconds, rows=rows), STANDING)
+    speeds = [text.split("  ")[-6] for text in screen.getvalue().splitlines()]
+    assert speeds == ["500 rows/s", "2,500 rows/s", "0 rows/s"]
+
+
+def test_quiet_says_nothing(screen):
+    live = Live(quiet=True, stream=screen)
+    live.say("hello")
+    live.report(evaluation(), STANDING)
+    assert screen.getvalue() == ""
+
+
+def test_a_line_is_out_at_once(screen):
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:
+        Live(quiet=False, stream=stream).say("hello")
+        assert os.read(reader, 100) == b"hello\n"
+    os.close(reader)
+
+
+def test_a_run_goes_on_when_nobody_reads_any_more():
+    reader, writer = os.pipe()
+    stream = io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True)
+    live = Live(quiet=False, stream=stream)
+    os.close(reader)
+    live.say("lost")
+    live.report(evaluation(), STANDING)
+    stream.close()
