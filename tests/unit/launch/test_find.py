@@ -1,0 +1,75 @@
+import os
+
+import pytest
+
+from hogbatch.config import WorkerRequest
+from hogbatch.errors import UsageError
+from hogbatch.kernels.gpu.probe import Gpu, Probe
+from hogbatch.launch import find
+from hogbatch.launch.find import check_workers, find_workers
+
+CPU = WorkerRequest("cpu", threads=2)
+HOST = WorkerRequest("gpu", ordinal="host")
+A100, H200 = Gpu(0, "A100", 2**36), Gpu(1, "H200", 2**37)
+
+
+def gpu(ordinal):
+    return WorkerRequest("gpu", ordinal=ordinal)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Makes this a server with the given cores and GPUs; returns a list of its probes so far."""
+
+    def make(*gpus, cores=4, reason=""):
+        probes = []
+
+        def find_gpus():
+            probes.append(Probe(gpus, reason))
+            return probes[-1]
+
+        monkeypatch.setattr(find, "find_gpus", find_gpus)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+        return probes
+
+    return make
+
+
+def test_auto_takes_all_cores_and_says_why_no_gpu(server):
+    server(cores=3, reason="the GPU probe failed: it crashed")
+    found = find_workers()
+    assert found.workers == (WorkerRequest("cpu", threads=3),)
+    assert found.line == "workers: cpu:3 (no GPU: the GPU probe failed: it crashed)"
+
+
+def test_auto_takes_every_gpu(server):
+    server(A100, H200, cores=2)
+    found = find_workers()
+    assert found.workers == (CPU, gpu(0), gpu(1))
+    assert found.line == "workers: cpu:2,gpu:0,gpu:1 (gpu:0 is A100; gpu:1 is H200)"
+
+
+def test_a_gpu_that_is_not_there_is_a_usage_error(server):
+    server(A100)
+    with pytest.raises(UsageError, match=r"--workers gpu:7: no such GPU \(gpu:0\); leave it out"):
+        check_workers((CPU, gpu(0), gpu(7)))
+
+
+def test_without_any_gpu_the_error_gives_the_reason(server):
+    server(reason="CuPy is not installed")
+    with pytest.raises(UsageError, match=r"gpu:7: no such GPU \(CuPy is not installed\)"):
+        check_workers((gpu(7),))
+
+
+def test_workers_that_are_there_are_taken_as_asked(server):
+    probes = server(A100)
+    found = check_workers((CPU, gpu(0), HOST))
+    assert found.workers == (CPU, gpu(0), HOST)
+    assert found.line == "workers: cpu:2,gpu:0,gpu:host"
+    assert len(probes) == 1
+
+
+def test_nobody_looks_for_gpus_that_nobody_wants(server):
+    probes = server(reason="no driver")
+    assert check_workers((CPU, HOST)).workers == (CPU, HOST)
+    assert probes == []

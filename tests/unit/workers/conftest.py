@@ -1,0 +1,131 @@
+import os
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hogbatch.data.batch import Examples, dense_inputs, single_labels
+from hogbatch.store import dataset
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.fence import Fences
+from hogbatch.store.handover import Catalog, Received, records
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.wire.loopback import Loopback
+from hogbatch.wire.messages import Beat, Layer, Optimizer, Welcome
+from workers.session import Session
+
+WITHIN_S = 20  # far more than any step takes, so that a slow machine fails no test
+FEATURES, ROWS, PARAMETERS = 3, 5, 64
+
+
+class FakeEngine:
+    """Does what a test tells it; `prepared` and `submitted` hold what the session asked for."""
+
+    device, label, threads = "cpu", "cpu:2", 2
+
+    def __init__(self):
+        self.prepared, self.submitted = [], []
+        self.profile = ((16, 0.5),)
+        self.on_prepare = lambda: None
+        self.on_submit = lambda work: None
+        self.post = None
+
+    def prepare(self, assignment, post):
+        self.prepared.append(assignment)
+        self.post = post
+        self.on_prepare()
+        return self.profile
+
+    def submit(self, work):
+        self.submitted.append(work)
+        self.on_submit(work)
+
+
+class Rig:
+    """A session on a thread of its own, with this test as its coordinator."""
+
+    def __init__(self, received, engine):
+        self.engine = engine
+        self.loopback = Loopback()
+        self.session = Session(self.loopback.connect("worker"), received, engine)
+        self._crew = ThreadPoolExecutor(1)
+
+    def start(self):
+        self.ended = self._crew.submit(self.session.run)
+        return self
+
+    def tell(self, message):
+        assert self.loopback.send("worker", message)
+
+    def hear(self, *, beats=False):
+        """The next message of the worker."""
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline:
+            self.loopback.wait(deadline - time.monotonic())
+            for _, message in self.loopback.receive():
+                if beats or not isinstance(message, Beat):
+                    return message
+        raise AssertionError(f"the worker said nothing in {WITHIN_S} s")
+
+    def close(self):
+        self.session.leave()
+        self._crew.shutdown()
+
+
+def welcome(worker=4):
+    layers = (Layer(FEATURES, 1, "linear"),)
+    optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
+    return Welcome("run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1)
+
+
+@pytest.fixture
+def segments():
+    inputs = dense_inputs(np.ones((ROWS, FEATURES), np.float32))
+    train = Examples(inputs, single_labels(np.ones(ROWS, np.float32)), FEATURES)
+    shared = {**SharedModel.fields(PARAMETERS, 0), **EpochOrders.fields(ROWS), **Fences.fields()}
+    made = {
+        "data": Segment.create("data", arrange(dataset.fields(train, None))),
+        "shared": Segment.create("shared", arrange(shared)),
+    }
+    dataset.fill(made["data"], train, None)
+    yield made
+    for segment in made.values():
+        segment.close()
+
+
+@pytest.fixture
+def coordinator():
+    """A process that stands for the coordinator and does nothing."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def rig(segments, coordinator):
+    """A session that has not been started."""
+    catalog = Catalog("run", "a-fingerprint", FEATURES, records(segments))
+    made = Rig(Received(catalog, segments, coordinator.pid), FakeEngine())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def started(rig):
+    """A session that has said Hello."""
+    rig.start()
+    hello = rig.hear()
+    assert hello.pid == os.getpid()
+    return rig
+
+
+@pytest.fixture
+def working(started):
+    """A session that was welcomed and is ready."""
+    started.tell(welcome())
+    started.hear()
+    return started

@@ -1,0 +1,43 @@
+import math
+
+import numpy as np
+import pytest
+
+from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
+from hogbatch.wire.codec import decode_to_coordinator, encode
+from hogbatch.wire.messages import Done, Failed, Work
+from workers.report import report
+
+TRAIN = Work(7, "train", 2, 100, 160, 16, 0.1, 3)
+EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
+
+
+def totals(**cells):
+    places = {"loss": LOSS, "skipped": SKIPPED, "rows": ROWS, "updates": UPDATES, "hits": HITS}
+    made = np.zeros(TOTALS)
+    for name, value in cells.items():
+        made[places[name]] = value
+    return made
+
+
+def test_a_finished_lease_is_reported_with_its_sums():
+    done = report(TRAIN, totals(rows=60, updates=4, loss=31.5, skipped=2), 0.25)
+    assert done == Done(7, rows=60, updates=4, seconds=0.25, loss=31.5, skipped=2, hits=())
+
+
+def test_an_evaluation_reports_hits_and_training_does_not():
+    sums = totals(rows=60, hits=41)
+    assert report(EVALUATE, sums, 0.1).hits == (41.0, 0.0, 0.0)
+    assert report(TRAIN, sums, 0.1).hits == ()
+
+
+def test_a_lease_that_was_broken_off_is_not_done():
+    message = report(TRAIN, totals(rows=48, updates=3), 0.1)
+    assert isinstance(message, Failed)
+    assert message.reason == "fence of lease 7 was revoked after 48 rows"
+
+
+@pytest.mark.parametrize("loss", [-1e-9, math.nan])
+def test_every_report_passes_the_decoder(loss):
+    done = report(TRAIN, totals(rows=60, loss=loss), 0.1)
+    assert decode_to_coordinator(encode(done)) == done and done.loss == 0

@@ -1,0 +1,138 @@
+import threading
+from importlib.metadata import version
+
+import pytest
+
+from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
+from hogbatch.wire.messages import Beat, Done, Failed, Goodbye, Hello, Ready, Refused, Stop, Work
+from tests.unit.workers.conftest import ROWS, WITHIN_S, welcome
+from workers import session
+
+WORK = Work(1, "train", 0, 0, ROWS, 2, 0.1, 0)
+DONE = Done(1, ROWS, 3, 0.5, 1.5, 0, ())
+
+
+def test_a_worker_says_who_it_is(rig):
+    hello = rig.start().hear()
+    assert isinstance(hello, Hello)
+    assert (hello.device, hello.name, hello.threads) == ("cpu", "cpu:2", 2)
+    assert (hello.package, hello.fingerprint) == (version("hogbatch"), "a-fingerprint")
+
+
+def test_a_whole_life_from_hello_to_stop(started):
+    started.engine.on_submit = lambda work: started.engine.post(DONE)
+    started.tell(welcome())
+    assert started.hear() == Ready(((16, 0.5),))
+    started.tell(WORK)
+    assert started.hear() == DONE
+    assert started.engine.submitted == [WORK]
+    started.tell(Stop())
+    assert started.ended.result(WITHIN_S) is None
+
+
+def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
+    (assignment,) = working.engine.prepared
+    assert assignment.welcome == welcome()
+    assert assignment.train.rows == ROWS and assignment.test is None
+    assert assignment.network.plan()[0].width == 1
+    segments["shared"].array("fences")[4] = 7
+    assert assignment.fence.tolist() == [7] * 8
+    segments["shared"].array("model/params")[5] = 2
+    assert assignment.model.params[5] == 2
+
+
+def test_work_that_is_waiting_is_passed_on_in_order(working):
+    for lease in range(1, 4):
+        working.tell(Work(lease, "train", 0, 0, ROWS, 2, 0.1, 0))
+    working.tell(Stop())
+    working.ended.result(WITHIN_S)
+    assert [work.lease for work in working.engine.submitted] == [1, 2, 3]
+
+
+def test_a_refused_worker_ends_with_the_reason(started):
+    started.tell(Refused("other data"))
+    with pytest.raises(ProtocolError, match="refused this worker: other data"):
+        started.ended.result(WITHIN_S)
+
+
+def test_a_coordinator_that_never_answers_is_given_up(rig, monkeypatch):
+    monkeypatch.setattr(session, "BEAT_S", 0.01)
+    monkeypatch.setattr(session, "WELCOME_WITHIN_S", 0.05)
+    with pytest.raises(ProtocolError, match="no answer from the coordinator"):
+        rig.start().ended.result(WITHIN_S)
+
+
+@pytest.mark.parametrize("when", ["started", "working"])
+def test_the_end_of_the_coordinator_ends_the_worker(when, coordinator, request):
+    rig = request.getfixturevalue(when)
+    coordinator.kill()
+    assert rig.ended.result(WITHIN_S) is None
+
+
+def test_an_engine_that_cannot_be_prepared_says_so_and_keeps_its_error(started):
+    def refuse():
+        raise DeviceError("the GPU fell off the bus")
+
+    started.engine.on_prepare = refuse
+    started.tell(welcome())
+    assert started.hear() == Failed("DeviceError: the GPU fell off the bus")
+    with pytest.raises(DeviceError, match="fell off"):
+        started.ended.result(WITHIN_S)
+
+
+def test_an_engine_that_fails_at_work_is_reported_and_ends_the_worker(working):
+    working.engine.on_submit = lambda work: working.engine.post(Failed("ValueError: no"))
+    working.tell(WORK)
+    assert working.hear() == Failed("ValueError: no")
+    with pytest.raises(HogbatchError, match="ValueError: no"):
+        working.ended.result(WITHIN_S)
+
+
+def test_the_reason_of_a_failure_is_cut_to_what_a_message_may_hold(started):
+    def refuse():
+        raise ValueError("x" * 5000)
+
+    started.engine.on_prepare = refuse
+    started.tell(welcome())
+    assert len(started.hear().reason) == 1000
+
+
+def test_who_leaves_says_goodbye(working):
+    working.session.leave()
+    assert working.hear() == Goodbye()
+    assert working.ended.result(WITHIN_S) is None
+
+
+def test_results_leave_before_the_goodbye(working):
+    finish = threading.Event()
+
+    def compute(work):
+        finish.wait(WITHIN_S)
+        working.engine.post(DONE)
+        working.session.leave()
+
+    working.engine.on_submit = lambda work: threading.Thread(target=compute, args=(work,)).start()
+    working.tell(WORK)
+    finish.set()
+    assert [working.hear(), working.hear()] == [DONE, Goodbye()]
+
+
+def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch):
+    monkeypatch.setattr(session, "BEAT_S", 0.01)
+    prepare, compute = threading.Event(), threading.Event()
+    rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
+
+    def work_on(work):
+        compute.wait(WITHIN_S)
+        rig.engine.post(DONE)
+
+    rig.engine.on_submit = lambda work: threading.Thread(target=work_on, args=(work,)).start()
+    rig.start().hear()
+    rig.tell(welcome())
+    assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
+    prepare.set()
+    assert isinstance(rig.hear(), Ready)
+    rig.tell(WORK)
+    assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
+    compute.set()
+    assert rig.hear() == DONE

@@ -1,0 +1,66 @@
+"""The command line of both workers, and how a worker process begins and ends."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from hogbatch.errors import HogbatchError
+from hogbatch.store.handover import receive
+from hogbatch.wire.address import find
+from hogbatch.wire.sockets import Dealer
+from workers.session import Engine, Session, leave_on_signals
+
+ATTACH_WITHIN_S = 10.0
+
+
+def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
+    """Work for the coordinator of `run_dir` until it has no more work, or is gone."""
+    address = find(run_dir)
+    received = receive(address.store, ATTACH_WITHIN_S)
+    end = Dealer(address.control)
+    session = Session(end, received, engine)
+    if launched:  # Ctrl-C in the coordinator's terminal is the coordinator's business
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        leave_on_signals(session, (signal.SIGTERM,))
+    else:
+        leave_on_signals(session, (signal.SIGTERM, signal.SIGINT))
+    try:
+        session.run()
+    finally:
+        end.close()
+
+
+def finish(error: BaseException | None) -> int:
+    """Print what there is to say; return the exit code."""
+    if error is None:
+        return 0
+    if isinstance(error, HogbatchError):
+        print(f"hogbatch worker: {error}", file=sys.stderr)
+        return error.exit_code
+    traceback.print_exception(error)
+    return 1
+
+
+def run(run_dir: Path, engine: Engine, launched: bool) -> None:
+    """`attach`, then end the process at once: threads inside kernels need not be waited for."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        attach(run_dir, engine, launched)
+        code = 0
+    except BaseException as error:
+        code = finish(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def parser(device: str, about: str) -> argparse.ArgumentParser:
+    """Flags that every worker has."""
+    made = argparse.ArgumentParser(prog=f"hogbatch worker {device}", description=about)
+    made.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="where the coordinator lives")
+    made.add_argument("--launched", action="store_true", help=argparse.SUPPRESS)
+    return made
