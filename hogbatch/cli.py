@@ -1,0 +1,129 @@
+"""The command line: `hogbatch train | coordinator | worker | evaluate | predict`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from hogbatch.config import add_flags, merge_sources
+from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are UsageErrors, so that every error has one form."""
+
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def train(arguments: Sequence[str], launch: bool) -> int:
+    """`hogbatch train` and `hogbatch coordinator`."""
+    what = "train" if launch else "coordinator"
+    parser = Parser(prog=f"hogbatch {what}", description=COMMANDS[what][1])
+    parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
+    add_flags(parser)
+    given = vars(parser.parse_args(arguments))
+    config = merge_sources(given, given.pop("config"))
+    sys.path.insert(0, "")  # the module of --policy module:Class may lie in the working directory
+    from hogbatch.training import execute  # here: --help and errors in flags need none of it
+
+    return execute(config, launch=launch).exit_code
+
+
+def worker(arguments: Sequence[str]) -> int:
+    """`hogbatch worker`: become `python -m workers.cpu` or `workers.gpu`."""
+    if not arguments or arguments[0] not in ("cpu", "gpu"):
+        got = repr(arguments[0]) if arguments else "nothing"
+        raise UsageError(f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}")
+    kind, *rest = arguments
+    os.execv(sys.executable, [sys.executable, "-m", f"workers.{kind}", *rest])
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """`hogbatch evaluate`."""
+    parser = _model_parser("evaluate")
+    given = parser.parse_args(arguments)
+    from hogbatch.predict import evaluate_file
+
+    for name, value in evaluate_file(given.model, given.data, given.label).items():
+        print(f"{name} {value:.6g}")
+    return 0
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """`hogbatch predict`."""
+    parser = _model_parser("predict")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
+    form.add_argument("--top", type=int, metavar="K", help="the K likeliest labels of each row")
+    parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
+    given = parser.parse_args(arguments)
+    from hogbatch.predict import predict_file, write_lines
+
+    lines = predict_file(given.model, given.data, given.label, proba=given.proba, top=given.top)
+    write_lines(lines, given.output)
+    return 0
+
+
+def _model_parser(command: str) -> Parser:
+    parser = Parser(prog=f"hogbatch {command}", description=COMMANDS[command][1])
+    parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
+    parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
+    parser.add_argument("--label", metavar="NAME", help="label column of a CSV file")
+    return parser
+
+
+COMMANDS: Final[dict[str, tuple[Callable[[Sequence[str]], int], str]]] = {
+    "train": (
+        lambda arguments: train(arguments, launch=True),
+        "Train a model with all processors of this server.",
+    ),
+    "coordinator": (
+        lambda arguments: train(arguments, launch=False),
+        "Coordinate a training run whose workers are attached by hand.",
+    ),
+    "worker": (worker, "Attach one worker to a running job: hogbatch worker cpu|gpu RUN_DIR."),
+    "evaluate": (evaluate, "Loss and metrics of a model on a file with labels."),
+    "predict": (predict, "Predictions of a model, one line per row of a file."),
+}
+
+
+def _overview() -> str:
+    lines = [f"  {name:12} {about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(["usage: hogbatch COMMAND ...   (COMMAND --help for its flags)", "", *lines])
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    match arguments:
+        case [] | ["--help" | "-h", *_]:
+            print(_overview())
+            return 0
+        case ["--version", *_]:
+            print(f"hogbatch {version('hogbatch')}")
+            return 0
+        case [command, *rest] if command in COMMANDS:
+            return COMMANDS[command][0](rest)
+    known = ", ".join(COMMANDS)
+    raise UsageError(f"unknown command {arguments[0]!r}; expected one of {known}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code. Errors are one sentence on stderr."""
+    try:
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except HogbatchError as error:
+        print(f"hogbatch: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("hogbatch: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with NumPy alone."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from hogbatch.checkpoint import Model, load_model
+from hogbatch.data.encode import encode
+from hogbatch.data.load import inputs_for
+from hogbatch.errors import SaveError, UsageError
+from hogbatch.kernels import load
+from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
+from hogbatch.losses import LOSSES, metric_values
+
+
+def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, float]:
+    """Rows, loss per row and metrics of a model on a file with labels.
+
+    The labels are read as the training file's were; DataError for one that did not occur there.
+    """
+    model = load_model(model_path)
+    raw = inputs_for(data, model.network.features, index_base=model.index_base, label=label)
+    labels = encode(raw, model.encoding)
+    loss, totals = LOSSES[model.network.loss], np.zeros(TOTALS)
+    scores = model.scores(raw.inputs)
+    load("reference").loss_and_hits(
+        loss.kind, labels, np.arange(raw.rows), model.network.outputs, scores, totals
+    )
+    counted = raw.rows - int(totals[SKIPPED])
+    mean = totals[LOSS] / counted if counted else float("nan")
+    return {"rows": raw.rows, "loss": mean, **metric_values(loss, totals[HITS:].tolist(), counted)}
+
+
+def predict_file(
+    model_path: str, data: str, label: str | None, *, proba: bool, top: int | None
+) -> Iterator[str]:
+    """One line per row: the label, its probabilities, or the `top` labels with their scores."""
+    model = load_model(model_path)
+    inputs = inputs_for(
+        data, model.network.features, index_base=model.index_base, label=label
+    ).inputs
+    if proba:
+        rows = model.predict_proba(inputs)
+        return (" ".join(f"{value:.6g}" for value in row) for row in rows)
+    if top is not None:
+        if model.network.outputs == 1:
+            raise UsageError(
+                "--top needs a model with several classes or labels; this has one output"
+            )
+        return _top_lines(model, model.top(inputs, top))
+    if model.encoding.kind == "multilabel":
+        chosen = model.predict(inputs)
+        return (",".join(map(str, np.flatnonzero(row))) for row in chosen)
+    return (f"{value:.9g}" for value in model.predict(inputs))
+
+
+def _top_lines(
+    model: Model, columns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+) -> Iterator[str]:
+    """Labels as the training file had them, best first."""
+    names = np.array(model.encoding.classes) if model.encoding.classes else None
+    for row in columns:
+        yield ",".join(f"{label:g}" for label in (row if names is None else names[row]))
+
+
+def write_lines(lines: Iterable[str], output: str | None) -> None:
+    """Print `lines`, or write them to the file `output`; SaveError if that fails."""
+    if output is None:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.flush()
+        return
+    try:
+        with Path(output).open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise SaveError(f"{output}: cannot write the predictions: {error.strerror}") from None

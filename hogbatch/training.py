@@ -1,0 +1,332 @@
+"""The one file that wires everything: data, shared memory, coordinator, workers, model file."""
+
+import math
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.checkpoint import Model, save_model
+from hogbatch.config import BatchLimits, TrainConfig, WorkerRequest, merge_sources, to_toml
+from hogbatch.coordinator.loop import Loop, Surroundings
+from hogbatch.coordinator.plan import Ending, Finish, Identity, Limits, Plan, Training
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.data.load import Loaded, load
+from hogbatch.data.order import epoch_order
+from hogbatch.errors import INTERRUPTED, NoWorkers
+from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.launch.local import LocalLauncher
+from hogbatch.losses import choose_loss
+from hogbatch.models import Network
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.planner.recommend import learning_rate
+from hogbatch.policy.base import Settings
+from hogbatch.policy.choose import choose
+from hogbatch.schedules import LearningRate
+from hogbatch.store import dataset
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.fence import Fences
+from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.sinks import write_summary
+from hogbatch.wire.address import Address, Tenancy
+from hogbatch.wire.messages import Layer, Optimizer
+from hogbatch.wire.sockets import Router
+
+
+@dataclass(frozen=True)  # no slots: they leave no room for the cached property
+class Run:
+    """A training run that has ended."""
+
+    run_dir: Path
+    model: Model
+    summary: dict[str, Any]  # as in summary.json
+    exit_code: int
+
+    @property
+    def status(self) -> str:
+        """One of "finished", "target", "time", "stopped", "failed"."""
+        return str(self.summary["status"])
+
+    @cached_property
+    def test_loss(self) -> float | None:
+        """Test loss of `model`, per row; None without a test set."""
+        test = self.summary["test"]
+        return None if test is None else float(test["loss"])
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file to `path`; SaveError if that fails."""
+        save_model(self.model, path)
+
+
+def train(data: str | Path, **settings: Any) -> Run:
+    """Train on `data`, a file or the name of the bundled sample; returns when the run has ended.
+
+    Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
+    ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``. UsageError and DataError
+    for what cannot be used, NoWorkers when nobody trains, SaveError when the model cannot be
+    written.
+    """
+    return execute(merge_sources({"data": str(data), **settings}), launch=True)
+
+
+def execute(config: TrainConfig, *, launch: bool) -> Run:
+    """Carry a run out; with `launch` it starts its workers, else it waits for them."""
+    live = Live(config.quiet)
+    run_dir = _run_dir(config)
+    requests = _workers(config, live) if launch else ()
+    policy = choose(config.policy, Settings(config.alpha, config.beta))
+    with _tenancy(run_dir) as tenancy:
+        loaded = _load(config)
+        network = _network(config, loaded)
+        live.say(_describe(config, loaded, network, run_dir))
+        (run_dir / "config.toml").write_text(to_toml(config), encoding="utf-8")
+        store = Store(config, loaded, network)
+        loaded = store.in_place_of(loaded)
+        state = Coordinator(_plan(config, loaded, network, run_dir.name), policy)
+        journal = Journal(run_dir, live, store.model.params)
+        with (
+            _planes(run_dir, store, tenancy) as (router, handover),
+            _launched(requests, run_dir) as launcher,
+        ):
+            around = Surroundings(
+                end=router,
+                handover=handover,
+                fences=store.fences,
+                children=launcher,
+                shuffle=store.shuffle,
+                record=journal.log.write,
+                report=journal.report,
+                keep=journal.keep,
+            )
+            finish, standing = Loop(state, around).run()
+            handover.close()  # who is still on the way in is turned away, not waited for
+    model = _model(config, loaded, network, journal.params)
+    summary = journal.summary(finish.status, finish.reason, standing, router.refused)
+    journal.log.close()
+    return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, live)
+
+
+def _load(config: TrainConfig) -> Loaded:
+    return load(
+        config.data,
+        test=config.test,
+        test_fraction=config.test_fraction,
+        label=config.label,
+        index_base=None if config.index_base == "auto" else int(config.index_base),
+        loss=config.loss,
+        standardize=config.standardize,
+    )
+
+
+class Store:
+    """The two segments of a run, filled and ready to be handed over."""
+
+    def __init__(self, config: TrainConfig, loaded: Loaded, network: Network) -> None:
+        train, test = loaded.train, loaded.test
+        self.data = Segment.create("data", arrange(dataset.fields(train, test)))
+        dataset.fill(self.data, train, test)
+        self.data.seal_data()
+        fields = {
+            **SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
+            **EpochOrders.fields(train.rows),
+            **Fences.fields(),
+        }
+        self.shared = Segment.create("shared", arrange(fields))
+        self.model = SharedModel.of(self.shared)
+        self.fences = Fences.of(self.shared)
+        self._orders = EpochOrders.attach(self.shared)
+        self._seed = config.seed
+        self.features = train.features
+        self.fingerprint = loaded.fingerprint
+        network.initialise(self.model.params, config.seed)
+
+    @property
+    def segments(self) -> dict[str, Segment]:
+        """By the names that workers know."""
+        return {"data": self.data, "shared": self.shared}
+
+    def in_place_of(self, loaded: Loaded) -> Loaded:
+        """`loaded` with its sets as views of shared memory, so that they are there only once."""
+        features = self.features
+        train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)
+        return replace(loaded, train=train, test=test)
+
+    def shuffle(self, epoch: int) -> None:
+        """Write the order of `epoch`."""
+        order = self._orders.of(epoch)
+        order[:] = epoch_order(len(order), self._seed, epoch)
+
+
+def _run_dir(config: TrainConfig) -> Path:
+    if config.run_dir is not None:
+        return Path(config.run_dir)
+    name = Path(config.data).name.split(".")[0] or "run"
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
+
+
+@contextmanager
+def _tenancy(run_dir: Path) -> Iterator[Tenancy]:
+    tenancy = Tenancy.take(run_dir)
+    try:
+        yield tenancy
+    except BaseException:
+        tenancy.close()
+        with suppress(OSError):  # a directory made for nothing: only our own empty file is in it
+            if [entry.name for entry in run_dir.iterdir()] == ["coordinator.json"]:
+                (run_dir / "coordinator.json").unlink()
+                run_dir.rmdir()
+        raise
+    tenancy.close()
+
+
+def _workers(config: TrainConfig, live: Live) -> tuple[WorkerRequest, ...]:
+    """The workers to start; says in one line what was found."""
+    found = find_workers() if config.workers == "auto" else check_workers(config.workers)
+    live.say(found.line)
+    return found.workers
+
+
+def _network(config: TrainConfig, loaded: Loaded) -> Network:
+    loss = choose_loss(config.loss, loaded.encoding.kind)
+    features, outputs = loaded.train.features, loaded.encoding.outputs
+    return Network.build(features, config.hidden, outputs, config.activation, loss.name)
+
+
+def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Path) -> str:
+    """One line about data and network."""
+    form = "sparse" if loaded.train.sparse else "dense"
+    testing = f"{loaded.test.rows:,} for test" if loaded.test is not None else "no test set"
+    widths = "-".join(str(layer.fan_in) for layer in network.layers) + f"-{network.outputs}"
+    return (
+        f"{config.data}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
+        f"network {widths}, loss {network.loss}; run directory {run_dir}"
+    )
+
+
+def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
+    spec = OPTIMIZERS[config.optimizer]
+    layers = tuple(Layer(each.fan_in, each.width, each.activation) for each in network.layers)
+    optimizer = Optimizer(spec.name, config.l2, spec.momentum, spec.beta2, spec.epsilon)
+    limit = config.epoch_limit
+    return Plan(
+        identity=Identity(run, version("hogbatch"), loaded.fingerprint),
+        training=Training(layers, network.loss, optimizer, config.merge, config.merge_every),
+        limits=Limits(
+            (config.cpu_batch.smallest, config.cpu_batch.largest), _pair(config.gpu_batch)
+        ),
+        ending=Ending(
+            epochs=None if math.isinf(limit) else int(limit),
+            max_seconds=config.max_seconds,
+            target_loss=config.target_loss,
+            eval_seconds=config.eval_seconds,
+            keep="best" if config.keep == "best" else "last",
+            wait_for_workers=config.wait_for_workers,
+            by_epoch=config.deterministic,
+        ),
+        learning_rate=LearningRate(
+            config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
+            config.lr_scaling,
+            config.lr_batch,
+            config.lr_cap,
+        ),
+        lease_seconds=config.lease_ms / 1000,
+        train_rows=loaded.train.rows,
+        test_rows=loaded.test.rows if loaded.test is not None else 0,
+    )
+
+
+def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
+    inputs = loaded.train.inputs
+    stored = inputs.values if loaded.train.sparse else inputs.dense.reshape(-1)
+    mean_square = float(np.dot(stored, stored)) / loaded.train.rows
+    linear = len(network.layers) == 1
+    return learning_rate(config.optimizer, network.loss, linear=linear, mean_square=mean_square)
+
+
+def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
+    return None if limits is None else (limits.smallest, limits.largest)
+
+
+@contextmanager
+def _planes(run_dir: Path, store: Store, tenancy: Tenancy) -> Iterator[tuple[Router, Handover]]:
+    """Open control and data plane, and let workers find them."""
+    with ExitStack() as undo:
+        router = Router(run_dir)
+        undo.callback(router.close)
+        catalog = Catalog(run_dir.name, store.fingerprint, store.features, records(store.segments))
+        handover = Handover.open(run_dir, catalog, store.segments)
+        undo.callback(handover.close)
+        tenancy.publish(
+            Address(
+                run=run_dir.name,
+                pid=os.getpid(),
+                control=router.address,
+                store=handover.address,
+                since=datetime.now().isoformat(timespec="seconds"),
+            )
+        )
+        yield router, handover
+
+
+@contextmanager
+def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[LocalLauncher]:
+    """Start the workers asked for; none of them runs afterwards."""
+    launcher = LocalLauncher()
+    try:
+        for request in requests:
+            launcher.start(request, run_dir)
+        yield launcher
+    except BaseException:
+        launcher.stop(patience_s=0.0)  # nobody has told them to stop
+        raise
+    launcher.stop()
+
+
+def _model(
+    config: TrainConfig, loaded: Loaded, network: Network, params: NDArray[np.float32]
+) -> Model:
+    about = {"hogbatch": version("hogbatch"), "data": str(config.data)}
+    return Model(
+        network=network,
+        tensors=network.from_stored(params),
+        encoding=loaded.encoding,
+        standardizer=loaded.standardizer,
+        index_base=loaded.index_base,
+        about=about,
+    )
+
+
+def _exit_code(finish: Finish) -> int:
+    return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
+
+
+def _conclude(run: Run, finish: Finish, live: Live) -> Run:
+    """Write summary and model; say how it went. NoWorkers if the run failed."""
+    write_summary(run.run_dir / "summary.json", run.summary)
+    path = run.run_dir / "model.safetensors"
+    if finish.status != "failed" or run.summary["saved"] is not None:
+        run.save(path)
+    if finish.status == "failed":
+        raise NoWorkers(f"{finish.reason}")
+    test = run.summary["test"]
+    result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
+    live.say(f"{run.status}: {result}model in {path}")
+    if finish.status == "stopped":
+        print(f"interrupted; the model so far is in {path}", file=sys.stderr)
+    return run
