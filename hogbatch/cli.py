@@ -2,30 +2,49 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from hogbatch.config import add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are UsageErrors, so that every error has one form."""
+    """argparse whose complaints are UsageErrors, so that every error has one form.
 
-    def error(self, message: str) -> "None":  # type: ignore[override]
+    A flag must be written out, and one that does not exist is answered with the nearest.
+    """
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            prog=f"hogbatch {command}", description=COMMANDS[command][1], allow_abbrev=False
+        )
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse all of `arguments`."""
+        given, unknown = self.parse_known_args(arguments)
+        if not unknown:
+            return given
+        flags = re.findall(r"--[a-z0-9-]+", self.format_usage())
+        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1, cutoff=0.0)[0]
+        self.error(f"unknown argument {unknown[0]!r}; the nearest flag is {nearest}")
+
+    def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def train(arguments: Sequence[str], launch: bool) -> int:
     """`hogbatch train` and `hogbatch coordinator`."""
     what = "train" if launch else "coordinator"
-    parser = Parser(prog=f"hogbatch {what}", description=COMMANDS[what][1])
+    parser = Parser(what)
     parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
     add_flags(parser)
-    given = vars(parser.parse_args(arguments))
+    given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config"))
     sys.path.insert(0, "")  # the module of --policy module:Class may lie in the working directory
     from hogbatch.training import execute  # here: --help and errors in flags need none of it
@@ -35,6 +54,9 @@ def train(arguments: Sequence[str], launch: bool) -> int:
 
 def worker(arguments: Sequence[str]) -> int:
     """`hogbatch worker`: become `python -m workers.cpu` or `workers.gpu`."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print("usage: hogbatch worker cpu|gpu RUN_DIR ...   (cpu --help, gpu --help: their flags)")
+        return 0
     if not arguments or arguments[0] not in ("cpu", "gpu"):
         got = repr(arguments[0]) if arguments else "nothing"
         raise UsageError(f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}")
@@ -44,8 +66,7 @@ def worker(arguments: Sequence[str]) -> int:
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    parser = _model_parser("evaluate")
-    given = parser.parse_args(arguments)
+    given = _model_parser("evaluate").read(arguments)
     from hogbatch.predict import evaluate_file
 
     for name, value in evaluate_file(given.model, given.data, given.label).items():
@@ -60,7 +81,7 @@ def predict(arguments: Sequence[str]) -> int:
     form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
     form.add_argument("--top", type=int, metavar="K", help="the K likeliest labels of each row")
     parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
-    given = parser.parse_args(arguments)
+    given = parser.read(arguments)
     from hogbatch.predict import predict_file, write_lines
 
     lines = predict_file(given.model, given.data, given.label, proba=given.proba, top=given.top)
@@ -69,7 +90,7 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def _model_parser(command: str) -> Parser:
-    parser = Parser(prog=f"hogbatch {command}", description=COMMANDS[command][1])
+    parser = Parser(command)
     parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
     parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
     parser.add_argument("--label", metavar="NAME", help="label column of a CSV file")

@@ -304,7 +304,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(FLAG
     """
     for name in names:
         described = FLAGS[name]
-        settings: dict[str, Any] = {"help": described.help, "default": argparse.SUPPRESS}
+        settings: dict[str, Any] = {"help": _help(name), "default": argparse.SUPPRESS}
         if described.kind is SWITCH:
             settings["action"] = argparse.BooleanOptionalAction
         else:
@@ -314,6 +314,14 @@ def add_flags(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(FLAG
             parser.add_argument(name, nargs="?", **settings)
         else:
             parser.add_argument(*short, f"--{_dashed(name)}", **settings)
+
+
+def _help(name: str) -> str:
+    """What the flag does, with its default where that says something."""
+    described, default = FLAGS[name], getattr(TrainConfig(), name)
+    if described.kind is SWITCH or default in (None, "") or "default" in described.help:
+        return described.help
+    return f"{described.help} (default: {_shown(default)})"
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
