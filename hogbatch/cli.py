@@ -31,8 +31,9 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             return given
         flags = re.findall(r"--[a-z0-9-]+", self.format_usage())
-        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1, cutoff=0.0)[0]
-        self.error(f"unknown argument {unknown[0]!r}; the nearest flag is {nearest}")
+        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1)
+        hint = f"; the nearest flag is {nearest[0]}" if nearest else ""
+        self.error(f"unknown argument {unknown[0]!r}{hint}")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")

@@ -194,7 +194,7 @@ class TrainConfig:
     label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
     hidden: tuple[int, ...] = _flag(
-        (128,), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE
+        (512, 512), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE
     )
     activation: str = _choice("relu", "of the hidden layers", "relu", "sigmoid", "tanh")
     loss: str = _choice(

@@ -9,7 +9,7 @@ from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
 EVALUATION_SHARE = 5.0  # by default, train this many times as long as the last evaluation took
-FIRST_EVALUATION_S = 0.5
+FIRST_EVALUATION_S = 0.2
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Progress:
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.rows // rows > self._evaluated_rows // rows:
             return max(self._took, 0.02 * seconds)
-        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self._took, 0.1 * seconds)
+        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self._took, 0.05 * seconds)
 
     def begin_evaluation(self, now: float) -> None:
         """Stop the clock and make room for the test set's sums."""
