@@ -1,0 +1,145 @@
+"""What cannot be used is refused with exit code 2 and one sentence that says where it is."""
+
+import os
+
+import pytest
+
+from hogbatch.kernels.gpu.probe import find_gpus
+from tests.saboteur import cli
+
+GOOD = "+1 1:0.5 3:1\n-1 2:0.25\n" * 20
+CSV = "a,b,y\n1,2,0\n3,4,1\n"
+FLAGS = ("--workers", "cpu:1", "--epochs", "1")
+
+FILES = {  # name of the case: files to write, arguments, what the sentence must hold
+    "a missing file": ({}, ["gone.svm"], "no such file: gone.svm"),
+    "an empty file": ({"x.svm": ""}, ["x.svm"], "x.svm is empty"),
+    "a folder": ({}, ["."], "."),
+    "a letter for a value": (
+        {"x.svm": GOOD + "+1 1:a\n"},
+        ["x.svm"],
+        "x.svm:41: ",
+    ),
+    "a negative index": ({"x.svm": GOOD + "+1 -3:1\n"}, ["x.svm"], "x.svm:41: "),
+    "nan as a value": ({"x.svm": GOOD + "+1 3:nan\n"}, ["x.svm"], "x.svm:41: "),
+    "a value beyond float": ({"x.svm": GOOD + "+1 3:1e400\n"}, ["x.svm"], "x.svm:41: "),
+    "a value beyond float32": ({"x.svm": GOOD + "+1 3:1e39\n"}, ["x.svm"], "x.svm:41: "),
+    "index 0 in a test set whose training set counts from 1": (
+        {"x.svm": GOOD, "t.svm": GOOD + "+1 0:1\n"},
+        ["x.svm", "--test", "t.svm"],
+        "t.svm:41: feature index 0",
+    ),
+    "a test set with more features": (
+        {"x.svm": GOOD, "t.svm": GOOD + "+1 4:1\n"},
+        ["x.svm", "--test", "t.svm"],
+        "t.svm:41: more features",
+    ),
+    "a test set with other labels": (
+        {"x.svm": GOOD, "t.svm": GOOD + "3 1:1\n"},
+        ["x.svm", "--test", "t.svm"],
+        "t.svm:41: label 3",
+    ),
+    "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4: "),
+    "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4: "),
+    "a label column that does not exist": (
+        {"x.csv": CSV},
+        ["x.csv", "--label", "price"],
+        "no label column 'price'",
+    ),
+    "a loss that does not suit the labels": (
+        {"x.csv": "a,y\n1,1.5\n2,2.5\n3,3.5\n"},
+        ["x.csv", "--loss", "softmax"],
+        "x.csv:2: ",
+    ),
+    "no archive of NumPy": ({"x.npz": "text"}, ["x.npz"], "x.npz"),
+    "no gzip": ({"x.svm.gz": GOOD}, ["x.svm.gz"], "x.svm.gz"),
+    "a key that does not exist": (
+        {"run.toml": "epoch = 3\n"},
+        ["a9a", "--config", "run.toml"],
+        "run.toml: unknown key 'epoch'; the nearest is 'epochs'",
+    ),
+    "a configuration that is no TOML": (
+        {"run.toml": "epochs\n"},
+        ["a9a", "--config", "run.toml"],
+        "run.toml: expected a TOML file",
+    ),
+    "a value of another type": (
+        {"run.toml": 'epochs = "many"\n'},
+        ["a9a", "--config", "run.toml"],
+        "run.toml: epochs: expected a whole number",
+    ),
+    "a missing configuration": ({}, ["a9a", "--config", "gone.toml"], "gone.toml: "),
+    "a run directory that is a file": ({"f": ""}, ["a9a", "--run-dir", "f"], "f as run directory"),
+}
+ARGUMENTS = {
+    "no data": ([], "DATA is missing"),
+    "an unknown flag": (["a9a", "--frobnicate", "3"], "--frobnicate"),
+    "a flag without a value": (["a9a", "--epochs"], "--epochs"),
+    "an unknown activation": (["a9a", "--activation", "foo"], "activation must be one of relu"),
+    "an unknown policy": (["a9a", "--policy", "foo"], "policy must be one of adaptive"),
+    "a policy that cannot be imported": (["a9a", "--policy", "gone:Away"], "gone:Away"),
+    "a policy without methods": (["a9a", "--policy", "types:SimpleNamespace"], "--policy"),
+    "an unknown loss": (["a9a", "--loss", "foo"], "loss must be one of auto"),
+    "an unknown optimizer": (["a9a", "--optimizer", "foo"], "optimizer must be one of sgd"),
+    "reversed limits": (["a9a", "--cpu-batch", "64:1"], "reversed"),
+    "a width of 0": (["a9a", "--hidden", "16,0"], "hidden must be above 0"),
+    "no epochs": (["a9a", "--epochs", "0"], "epochs must be above 0"),
+    "a word for a number": (["a9a", "--lr", "fast"], "lr: expected a number; got 'fast'"),
+    "a worker that does not exist": (["a9a", "--workers", "tpu:0"], "got 'tpu:0'"),
+    "two threads that are to be deterministic": (
+        ["a9a", "--deterministic", "--workers", "cpu:2"],
+        "deterministic needs workers cpu:1",
+    ),
+}
+
+
+def assert_refused(done, sentence):
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.startswith("hogbatch")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_bad_file_is_refused(case, tmp_path):
+    files, arguments, sentence = FILES[case]
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert_refused(cli("train", *FLAGS, *arguments, cwd=tmp_path), sentence)
+    left = {path.name for path in tmp_path.rglob("*")} - files.keys()
+    assert left <= {"runs"}, "no run directory was made for nothing"
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_a_bad_argument_is_refused(case, tmp_path):
+    arguments, sentence = ARGUMENTS[case]
+    flags = () if "--workers" in arguments or "--deterministic" in arguments else FLAGS[:2]
+    assert_refused(cli("train", *flags, *arguments, cwd=tmp_path), sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    if find_gpus().devices:
+        pytest.skip("there is a GPU")
+    done = cli("train", "a9a", "--workers", "gpu:0", cwd=tmp_path)
+    assert_refused(done, "--workers gpu:0: no such GPU")
+
+
+def test_a_run_directory_that_others_may_enter_is_refused(tmp_path):
+    (tmp_path / "run").mkdir(mode=0o755)
+    os.chmod(tmp_path / "run", 0o755)  # whatever the umask is
+    done = cli("train", "a9a", *FLAGS, "--run-dir", tmp_path / "run")
+    assert_refused(done, "got 0755")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["frobnicate"], ["worker"], ["worker", "tpu"]])
+def test_a_command_that_does_not_exist_is_refused(arguments):
+    assert_refused(cli(*arguments), "expected" if arguments == ["frobnicate"] else "expects")
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_worker_needs_a_run_directory_with_a_coordinator(kind, tmp_path):
+    assert_refused(cli("worker", kind, tmp_path / "gone"), "gone is no run directory")
+    (tmp_path / "coordinator.json").touch()
+    assert_refused(cli("worker", kind, tmp_path), "no coordinator lives in")

@@ -1,0 +1,115 @@
+"""`hogbatch evaluate` and `predict` on a saved model: training's numbers, with NumPy alone."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hogbatch.checkpoint import load_model
+from tests.saboteur import WITHIN_S, cli
+
+TEST_ROWS = 16_281  # of a9a
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """The folder of a finished run on a9a."""
+    folder = tmp_path_factory.mktemp("model") / "run"
+    flags = ("--epochs", 2, "--hidden", 32, "--workers", "cpu:1", "-q")
+    done = cli("train", "a9a", *flags, "--run-dir", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_evaluate_agrees_with_the_summary(run_dir):
+    done = cli("evaluate", run_dir / "model.safetensors", "a9a")
+    assert done.returncode == 0 and done.stderr == ""
+    found = dict(line.split() for line in done.stdout.splitlines())
+    test = json.loads((run_dir / "summary.json").read_text())["test"]
+    assert found["rows"] == str(TEST_ROWS)
+    assert float(found["loss"]) == pytest.approx(test["loss"], abs=1e-4)
+    assert float(found["accuracy"]) == pytest.approx(test["value"], abs=1e-4)
+
+
+def test_predict_gives_a_label_for_every_row(run_dir, tmp_path):
+    output = tmp_path / "labels.txt"
+    done = cli("predict", run_dir / "model.safetensors", "a9a", "--output", output)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    labels = np.loadtxt(output)
+    assert len(labels) == TEST_ROWS and set(labels) == {-1, 1}
+
+
+def test_probabilities_go_with_the_labels(run_dir):
+    model = run_dir / "model.safetensors"
+    labels = np.loadtxt(cli("predict", model, "a9a").stdout.splitlines())
+    shares = np.loadtxt(cli("predict", model, "a9a", "--proba").stdout.splitlines())
+    assert shares.shape == (TEST_ROWS, 2)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-5)
+    clear = np.abs(shares[:, 1] - 0.5) > 1e-5  # six digits do not tell which side the others are
+    np.testing.assert_array_equal(labels[clear] > 0, shares[clear, 1] > 0.5)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_model_is_used_without_the_packages_of_training(command, run_dir):
+    code = f"""
+import sys
+from hogbatch.cli import main
+assert main([{command!r}, {str(run_dir / "model.safetensors")!r}, "a9a"]) == 0
+print(*sorted({{"numba", "zmq", "cupy", "scipy", "msgspec"}} & sys.modules.keys()), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WITHIN_S
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_whoever_stops_reading_gets_no_traceback(run_dir):
+    command = [sys.executable, "-m", "hogbatch.cli", "predict", run_dir / "model.safetensors"]
+    with subprocess.Popen(
+        [*command, "a9a"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(WITHIN_S) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
+    whole = (run_dir / "model.safetensors").read_bytes()
+    for size in (0, 7, len(whole) // 2, len(whole) - 1):
+        model = tmp_path / "model.safetensors"
+        model.write_bytes(whole[:size])
+        done = cli(command, model, "a9a")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"hogbatch: {model}: truncated or no model file")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["evaluate", "gone.safetensors", "a9a"], "gone.safetensors: cannot read the model"),
+        (["evaluate", "MODEL", "gone.svm"], "no such file: gone.svm"),
+        (["evaluate", "MODEL"], "the following arguments are required: DATA"),
+        (["predict", "MODEL", "wide.svm"], "wide.svm:1: more features"),
+        (["evaluate", "MODEL", "zero.svm"], "zero.svm:1: feature index 0"),
+        (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
+        (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
+        (["predict", "MODEL", "a9a", "--top", "many"], "--top"),
+    ],
+)
+def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, tmp_path):
+    for name, line in (("wide", "+1 124:1"), ("zero", "+1 0:1"), ("label", "7 1:1")):
+        (tmp_path / f"{name}.svm").write_text(line + "\n")
+    model = str(run_dir / "model.safetensors")
+    done = cli(*(model if each == "MODEL" else each for each in arguments), cwd=tmp_path)
+    assert done.returncode == 2 and sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+def test_the_saved_model_says_where_it_is_from(run_dir):
+    model = load_model(run_dir / "model.safetensors")
+    assert model.about["data"] == "a9a" and model.index_base == 1
