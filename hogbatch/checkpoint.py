@@ -1,13 +1,11 @@
 """The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
 
 A safetensors file that holds the real tensors under their names (and `standardizer.mean`,
-`standardizer.scale`), with this metadata:
+`standardizer.scale`). Its metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32,
+then the JSON they are of, with network, encoding, index base, about, and the CRC-32 of each tensor.
 
-    format  "hogbatch-model-1"
-    model   JSON: network, encoding, index base, about, and the CRC-32 of each tensor
-    crc32   of the text in `model`, in decimal
-
-safetensors itself notices a truncated file but no flipped byte, hence the checksums.
+safetensors itself notices a truncated file but no flipped byte, hence the checksums. It writes
+several entries of metadata in random order; with one, equal models make equal files.
 """
 
 import json
@@ -231,18 +229,21 @@ def _to_bytes(model: Model) -> bytes:
         "crc32": {name: zlib.crc32(array.data) for name, array in arrays.items()},
     }
     text = json.dumps(description)
-    checksum = str(zlib.crc32(text.encode()))
-    return save(arrays, {"format": FORMAT, "model": text, "crc32": checksum})
+    return save(arrays, {FORMAT: _checksum(text) + text})
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def load_model(path: str | Path) -> Model:
     """Read a model file; DataError names the file, and the tensor where it is one that is bad."""
     arrays, metadata = _read(Path(path))
-    if metadata.get("format") != FORMAT:
-        got = metadata.get("format", "none")
-        raise DataError(f"{path}: expected a model of format {FORMAT}; got {got!r}")
-    text = metadata.get("model", "")
-    if str(zlib.crc32(text.encode())) != metadata.get("crc32"):
+    if FORMAT not in metadata:
+        got = ", ".join(metadata) or "no metadata"
+        raise DataError(f"{path}: expected a model of format {FORMAT}; got {got}")
+    checksum, text = metadata[FORMAT][:8], metadata[FORMAT][8:]
+    if checksum != _checksum(text):
         raise DataError(f"{path}: the description of the model is damaged (its CRC-32 is wrong)")
     try:
         return _model(json.loads(text), arrays)

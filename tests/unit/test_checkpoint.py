@@ -4,6 +4,7 @@ import resource
 import stat
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -166,14 +167,20 @@ class TestFile:
 
     def test_a_description_that_lacks_something_is_refused(self, path):
         text = json.dumps({"network": {}})
-        metadata = {"format": checkpoint.FORMAT, "model": text}
-        metadata["crc32"] = str(checkpoint.zlib.crc32(text.encode()))
-        path.write_bytes(save({}, metadata))
+        checksum = f"{zlib.crc32(text.encode()):08x}"
+        path.write_bytes(save({}, {checkpoint.FORMAT: checksum + text}))
         with pytest.raises(DataError, match="description of the model is incomplete"):
             load_model(path)
 
 
 class TestSave:
+    def test_equal_models_make_equal_files(self, path, standardizer):
+        files = set()
+        for _ in range(5):
+            save_model(model_for(standardizer=standardizer), path)
+            files.add(path.read_bytes())
+        assert len(files) == 1
+
     def test_a_full_disk_is_named_and_nothing_half_written_stays(self, path):
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
