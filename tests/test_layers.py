@@ -19,9 +19,10 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     "hogbatch.telemetry.records",
 ]
 PURE = [  # modules that decide; they have no clock, no disk and no threads
-    *("hogbatch.coordinator.state", "hogbatch.coordinator.ledger", "hogbatch.policy"),
+    *("hogbatch.coordinator.state", "hogbatch.coordinator.ledger", "hogbatch.coordinator.plan"),
+    *("hogbatch.coordinator.progress", "hogbatch.coordinator.worker", "hogbatch.policy"),
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
-    "hogbatch.planner.recommend",
+    *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

@@ -32,6 +32,7 @@ from hogbatch.telemetry.records import Evaluation, Standing
 from hogbatch.wire.ends import CoordinatorEnd
 
 TICK_S = 0.05
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Children(Protocol):
@@ -79,14 +80,16 @@ class Loop:
         around, state = self._around, self._state
         around.end.watch(self._bell)
         around.end.watch(around.handover.fileno())
-        with self._signals():
-            self._carry_out(state.begin(time.monotonic()))
-            while self._finish is None:
-                self._turn(around.end.wait(TICK_S))
-        for shuffle in self._shuffles:  # each rings the bell at its end
-            shuffle.join()
-        for fd in (*self._ends, self._bell):
-            os.close(fd)
+        try:
+            with self._signals():
+                self._carry_out(state.begin(time.monotonic()))
+                while self._finish is None:
+                    self._turn(around.end.wait(TICK_S))
+        finally:
+            for shuffle in self._shuffles:  # each rings the bell at its end
+                shuffle.join()
+            for fd in (*self._ends, self._bell):
+                os.close(fd)
         return self._finish, self._standing()
 
     def _standing(self) -> Standing:
@@ -169,7 +172,7 @@ class Loop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Count Ctrl-C and SIGTERM, where this thread may handle signals."""
+        """Count Ctrl-C, SIGTERM and a closed terminal, where this thread may handle signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -179,7 +182,7 @@ class Loop:
             if self._interrupts > 1:
                 raise KeyboardInterrupt
 
-        before = {s: signal.signal(s, count) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {s: signal.signal(s, count) for s in ENDING_SIGNALS}
         try:
             yield
         finally:

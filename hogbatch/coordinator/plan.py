@@ -91,6 +91,7 @@ class Plan:
     lease_seconds: float
     train_rows: int
     test_rows: int
+    beta: float = 1.0  # what policies count an update of a CPU worker for
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ class Finish:
     """Command: the run is over."""
 
     status: Status
-    reason: str
+    reason: str  # for people, where the status does not say it all
+    diverged: bool = False  # the status is "failed" because the model is of no use
 
 
 Command = Send | Revoke | Kill | Shuffle | Record | Report | Keep | Finish

@@ -28,6 +28,11 @@ class TrainingClock:
         self._before = self.read(now)
         self._since = None
 
+    def skip(self, seconds: float) -> None:
+        """Leave out some time that has just passed."""
+        if self._since is not None:
+            self._since += seconds
+
     def read(self, now: float) -> float:
         """Training seconds at `now`."""
         return self._before + (now - self._since if self._since is not None else 0.0)
@@ -49,6 +54,11 @@ class Sums:
         self.loss += done.loss
         for k, value in enumerate(done.hits[:3]):
             self.hits[k] += value
+
+    @property
+    def share_skipped(self) -> float:
+        """Rows that the guard skipped, over all."""
+        return self.skipped / max(1, self.rows + self.skipped)
 
     def mean_loss(self) -> float | None:
         """Loss per row; None without rows."""

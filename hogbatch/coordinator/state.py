@@ -31,9 +31,16 @@ from hogbatch.coordinator.plan import (
     Status,
 )
 from hogbatch.coordinator.progress import Progress
+from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Lease, Worker
-from hogbatch.policy.base import BatchPolicy, WorkerView
-from hogbatch.policy.throughput import LeaseWish, lease_rows, share_of_speed, useful_limits
+from hogbatch.policy.base import BatchPolicy
+from hogbatch.policy.throughput import (
+    LeaseWish,
+    lease_rows,
+    share_of_speed,
+    useful_limits,
+    would_hold_up,
+)
 from hogbatch.telemetry.records import Faults, Standing
 from hogbatch.wire.messages import (
     Beat,
@@ -48,8 +55,8 @@ from hogbatch.wire.messages import (
 )
 
 LEASES_IN_FLIGHT = 2  # one running, one waiting: hides the round trip
-MOST_WORKERS = 256  # lines among the fences
-SILENT_AFTER_S = 15.0  # workers beat every second
+AWAKE_S = 2.0  # a longer pause between two ticks means that this process was stopped
+MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 
 
@@ -59,7 +66,7 @@ class Coordinator:
 
     plan: Plan
     policy: BatchPolicy
-    workers: dict[str, Worker] = field(default_factory=dict)
+    roster: Roster = field(init=False)
     phase: Literal["waiting", "train", "drain", "evaluate", "finished"] = "waiting"
     epoch: int = 0
     progress: Progress = field(init=False)
@@ -67,17 +74,21 @@ class Coordinator:
     test_rows: Ledger = field(init=False)
     ending: Status | None = None  # set once the end is decided
     faults: dict[str, int] = field(default_factory=dict)
-    _departed: list[Worker] = field(default_factory=list)
-    _revoked: dict[int, int] = field(default_factory=dict)  # fence number → generation
     _orders: set[int] = field(default_factory=set)  # epochs whose order is ready
-    _admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever taken in
     _lease: int = 0
     _alone_since: float | None = None
+    _ticked: float | None = None
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.plan)
+        self.roster = Roster(self.plan.beta)
         self.epoch_rows = Ledger(self.plan.train_rows)
         self.test_rows = Ledger(self.plan.test_rows)
+
+    @property
+    def workers(self) -> dict[str, Worker]:
+        """Everyone attached, by key."""
+        return self.roster.attached
 
     # Events ---------------------------------------------------------------------------------
 
@@ -122,15 +133,24 @@ class Coordinator:
 
     def tick(self, now: float) -> list[Command]:
         """Let time pass; call it a few times a second."""
+        if self._ticked is not None and now - self._ticked > AWAKE_S:
+            self._sleep(now - self._ticked)
+        self._ticked = now
         commands: list[Command] = []
-        for worker in list(self.workers.values()):
-            if now - worker.last_seen > SILENT_AFTER_S:
-                silence = f"silent for {SILENT_AFTER_S:.0f} s"
-                commands += [Kill(worker.pid), *self.lose(worker.key, silence, now)]
+        for worker in self.roster.silent(now):
+            silence = f"silent for {now - worker.last_seen:.0f} s"
+            commands += [Kill(worker.pid), *self.lose(worker.key, silence, now)]
         waited = now - self._alone_since if self._alone_since is not None else 0.0
         if waited > self.plan.ending.wait_for_workers and self.phase != "finished":
             return commands + self.abandon(f"no worker for {waited:.0f} s", now)
         return commands + self._advance(now)
+
+    def _sleep(self, seconds: float) -> None:
+        """Leave out time in which this process was stopped and could hear nobody."""
+        self.progress.clock.skip(seconds)
+        if self._alone_since is not None:
+            self._alone_since += seconds
+        self.roster.forgive(seconds)
 
     def interrupt(self, now: float) -> list[Command]:
         """End the run after the leases at hand, without another evaluation."""
@@ -142,46 +162,22 @@ class Coordinator:
         return self._advance(now)
 
     def abandon(self, reason: str, now: float) -> list[Command]:
-        """End the run at once as failed; the best model so far stays kept."""
-        return self._finish("failed", reason, now)
+        """End the run at once as failed; the best model so far, or else the last, is kept."""
+        return [*self._keep_last(), *self._finish("failed", reason, now)]
 
     # Membership -----------------------------------------------------------------------------
 
     def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
         if key in self.workers:
             return self.lose(key, "said Hello twice", now) + self._admit(key, hello, now)
-        reason = self.plan.identity.objection(hello) or self._full()
+        reason = self.plan.identity.objection(hello) or self.roster.full()
         if reason or self.phase == "finished":
             return [Send(key, Refused(reason) if reason else Stop())]
-        number = self._free_number()
-        place = self._admitted.get(hello.device, 0)
-        self._admitted[hello.device] = place + 1
-        worker = Worker(
-            key=key,
-            number=number,
-            name=f"{hello.device}-{place}",
-            device=hello.device,
-            threads=hello.threads,
-            pid=hello.pid,
-            fence=self._revoked.get(number, 0),
-            last_seen=now,
-        )
-        self.workers[key] = worker
+        worker = self.roster.admit(key, hello, now)
         self._alone_since = None
-        welcome = self.plan.training.welcome(self.plan.identity.run, number, worker.name)
+        welcome = self.plan.training.welcome(self.plan.identity.run, worker.number, worker.name)
         joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
         return [Send(key, welcome), Record("worker_joined", joined)]
-
-    def _full(self) -> str:
-        """Why there is no room for another worker; empty if there is."""
-        full = len(self.workers) >= MOST_WORKERS
-        return f"this run has {MOST_WORKERS} workers, the most there can be" if full else ""
-
-    def _free_number(self) -> int:
-        """A fence line that no attached worker has; the least revoked one first."""
-        taken = {worker.number for worker in self.workers.values()}
-        free = (number for number in range(MOST_WORKERS) if number not in taken)
-        return min(free, key=lambda number: self._revoked.get(number, 0))
 
     def _make_ready(
         self, worker: Worker, profile: tuple[tuple[int, float], ...], now: float
@@ -194,21 +190,18 @@ class Coordinator:
         worker.limits = given
         worker.ready = True
         worker.joined_at = self.progress.seconds(now)
-        # A late worker would be behind for ever: it starts level with the one furthest back.
-        worker.head_start = min((view.updates for view in self._others(worker)), default=0)
+        worker.head_start = self.roster.head_start(worker)
         worker.resize(self.policy.first_size(worker.view()), worker.joined_at)
         ready = {"worker": worker.name, "limits": given, "batch_size": worker.batch_size}
         return [Record("worker_ready", ready), *self._advance(now)]
 
     def _remove(self, worker: Worker, now: float) -> list[Command]:
-        del self.workers[worker.key]
-        self._revoked[worker.number] = worker.fence + 1
         for lease in reversed(worker.leases.values()):
             (self.epoch_rows if lease.task == "train" else self.test_rows).give_back(lease.number)
             self._count("leases_reissued")
         reissued = [[lease.start, lease.stop] for lease in worker.leases.values()]
         worker.leases.clear()
-        self._departed.append(worker)
+        self.roster.remove(worker, self.progress.seconds(now))
         if not self.workers:
             self._alone_since = now
         left = Record("worker_left", {"worker": worker.name, "reissued": reissued})
@@ -236,7 +229,7 @@ class Coordinator:
         self._count("rows_skipped", done.skipped)
         worker.add(done)
         seconds = self.progress.seconds(now)
-        worker.resize(self.policy.next_size(worker.view(), self._others(worker)), seconds)
+        worker.resize(self.policy.next_size(worker.view(), self.roster.others(worker)), seconds)
         fields = {
             "seconds": round(seconds, 4),
             "epoch": self.epoch,
@@ -247,15 +240,10 @@ class Coordinator:
         }
         return Record("lease", fields)
 
-    def _others(self, worker: Worker) -> list[WorkerView]:
-        return [
-            other.view() for other in self.workers.values() if other.ready and other is not worker
-        ]
-
     def _advance(self, now: float) -> list[Command]:
         """Do whatever can be done now."""
         commands: list[Command] = []
-        if self.phase == "waiting" and self._next_order_ready() and self._someone_ready():
+        if self.phase == "waiting" and self._order_is_ready() and self.roster.someone_ready():
             self.phase = "train"
             self.progress.clock.start(now)
             commands.append(Shuffle(self.epoch + 1))
@@ -269,11 +257,8 @@ class Coordinator:
             commands += self._end_evaluation(now)
         return commands + self._hand_out(now)
 
-    def _next_order_ready(self) -> bool:
+    def _order_is_ready(self) -> bool:
         return self.epoch in self._orders
-
-    def _someone_ready(self) -> bool:
-        return any(worker.ready for worker in self.workers.values())
 
     def _end_epoch(self) -> list[Command]:
         acknowledged = Record("epoch", {"epoch": self.epoch, "rows": self.epoch_rows.acknowledged})
@@ -289,15 +274,22 @@ class Coordinator:
         """Give every ready worker leases, the first to all before the second to any."""
         if self.phase not in ("train", "evaluate"):
             return []
-        if self.phase == "train" and not self._next_order_ready():
+        if self.phase == "train" and not self._order_is_ready():
             return []
         ledger = self.epoch_rows if self.phase == "train" else self.test_rows
         commands: list[Command] = []
         for in_flight in range(LEASES_IN_FLIGHT):
             for worker in self.workers.values():
-                if worker.ready and len(worker.leases) == in_flight and ledger.todo:
+                if worker.ready and len(worker.leases) == in_flight and self._suits(worker, ledger):
                     commands.append(self._assign(worker, ledger))
         return commands
+
+    def _suits(self, worker: Worker, ledger: Ledger) -> bool:
+        """Whether there is work, and the others would not have to wait for this worker."""
+        others = self.roster.others(worker)
+        return bool(ledger.todo) and not (
+            ledger is self.epoch_rows and would_hold_up(worker.view(), others, ledger.remaining)
+        )
 
     def _assign(self, worker: Worker, ledger: Ledger) -> Send:
         training = ledger is self.epoch_rows
@@ -311,13 +303,13 @@ class Coordinator:
             target_seconds=self.plan.lease_seconds,
             remaining=ledger.remaining,
             share=share_of_speed(
-                worker.speed.value, [view.seconds_per_row for view in self._others(worker)]
+                worker.speed.value, [view.seconds_per_row for view in self.roster.others(worker)]
             ),
         )
         self._lease += 1
         start, stop = ledger.take(self._lease, lease_rows(wish))
         lease = Lease(self._lease, "train" if training else "evaluate", start, stop, size)
-        rate = self.plan.learning_rate.at(size) if training else 0.0
+        rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         return Send(worker.key, worker.take(lease, self.epoch, rate))
 
     # Evaluation and the end -----------------------------------------------------------------
@@ -337,10 +329,15 @@ class Coordinator:
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while nobody writes the model."""
-        keep: list[Command] = [Keep(None)] if self.progress.wants_current_model else []
-        return keep + self._finish("stopped", "interrupted", now)
+        return [*self._keep_last(), *self._finish("stopped", "interrupted", now)]
+
+    def _keep_last(self) -> list[Command]:
+        """Keep the model as it stands, if that is the one to keep and anything was learnt."""
+        wanted = self.progress.wants_current_model and self.progress.rows > 0
+        return [Keep(None)] if wanted and self.phase != "finished" else []
 
     def _end_evaluation(self, now: float) -> list[Command]:
+        skipped = self.progress.trained.share_skipped
         evaluation = self.progress.end_evaluation(now)
         for worker in self.workers.values():
             worker.update_trace.append((round(evaluation.seconds, 4), worker.updates))
@@ -350,11 +347,21 @@ class Coordinator:
         better = self.progress.is_best(evaluation)
         if better or (self.ending and self.progress.wants_current_model):
             commands.append(Keep(evaluation))
+        if skipped > MOST_SKIPPED:
+            return commands + self._diverged(skipped, now)
         if self.ending:
             return commands + self._finish(self.ending, "", now)
         self.phase = "train"
         self.progress.clock.start(now)
         return commands
+
+    def _diverged(self, skipped: float, now: float) -> list[Command]:
+        reason = (
+            f"training has diverged: {skipped:.0%} of the rows since the last evaluation gave no "
+            "finite gradient; lower --lr, or scale features (--standardize) and labels"
+        )
+        stops = self._finish("failed", reason, now)[:-1]
+        return [*stops, Finish("failed", reason, diverged=True)]
 
     def _finish(self, status: Status, reason: str, now: float) -> list[Command]:
         if self.phase == "finished":
@@ -369,14 +376,12 @@ class Coordinator:
 
     def standing(self, now: float) -> Standing:
         """Where the run stands."""
-        everyone = [*self._departed, *self.workers.values()]
-        updates = sum(worker.updates for worker in everyone)
         seconds = self.progress.seconds(now)
         return Standing(
             seconds=seconds,
             epochs=self.progress.epochs,
             rows=self.progress.rows,
-            workers=[worker.record(seconds, updates) for worker in everyone],
+            workers=self.roster.records(seconds),
             faults=Faults(**self.faults),
         )
 

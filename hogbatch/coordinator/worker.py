@@ -38,9 +38,10 @@ class Worker:
     batch_size: int = 0
     rows: int = 0
     updates: int = 0
-    head_start: int = 0  # updates it is credited with for having joined late
+    head_start: float = 0.0  # updates it is credited with for having joined late
     busy_seconds: float = 0.0
     joined_at: float = 0.0  # training seconds at its Ready
+    left_at: float | None = None  # and at its end
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)
     batch_trace: list[tuple[float, int]] = field(default_factory=list)
     update_trace: list[tuple[float, int]] = field(default_factory=list)
@@ -87,7 +88,7 @@ class Worker:
 
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its account at training second `seconds`."""
-        attached = seconds - self.joined_at
+        attached = (seconds if self.left_at is None else self.left_at) - self.joined_at
         return WorkerRecord(
             name=self.name,
             device=self.device,
@@ -96,6 +97,7 @@ class Worker:
             updates=self.updates,
             update_share=self.updates / all_updates if all_updates else 0.0,
             busy=min(1.0, self.busy_seconds / attached) if attached > 0 else 0.0,
+            left_at=self.left_at,
             batch_size=self.batch_size,
             batch_trace=self.batch_trace,
             update_trace=self.update_trace,

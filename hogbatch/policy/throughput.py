@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hogbatch.policy.base import WorkerView
+
 SMOOTHING = 0.3  # weight of the newest measurement
 FIRST_BATCHES = 4  # batches per thread in a first lease, while nothing is known
 
@@ -43,17 +45,32 @@ def lease_rows(wish: LeaseWish) -> int:
 
     Near the end of an epoch a lease takes half of the worker's fair share of what remains, so
     that leases shrink and nobody waits long for the last one (guided self-scheduling,
-    Polychronopoulos & Kuck 1987).
+    Polychronopoulos & Kuck 1987). A rest of less than a batch is a lease of its own, with a
+    learning rate of its own.
     """
+    once = wish.batch_size * wish.threads  # a batch for every thread
     if wish.seconds_per_row > 0:
-        wanted = min(wish.target_seconds / wish.seconds_per_row, wish.remaining)
+        wanted = max(min(wish.target_seconds / wish.seconds_per_row, wish.remaining), once)
     else:
-        wanted = float(wish.batch_size * wish.threads * FIRST_BATCHES)
+        wanted = float(once * FIRST_BATCHES)
     wanted = min(wanted, wish.remaining * wish.share / 2)
     batches = max(1, int(wanted / wish.batch_size))
     if batches > wish.threads:
         batches -= batches % wish.threads
-    return min(batches * wish.batch_size, wish.remaining)
+    batches = min(batches, wish.remaining // wish.batch_size)
+    return batches * wish.batch_size or wish.remaining
+
+
+def would_hold_up(own: WorkerView, others: Sequence[WorkerView], remaining: int) -> bool:
+    """Whether one batch of a worker would still run when the others are done with all that
+    remains, so that it had better leave that to them. Never true of the quickest batch.
+    """
+    if not others or not all(view.seconds_per_row > 0 for view in (own, *others)):
+        return False  # alone, or somebody's speed is not known yet
+    batch = own.batch_size * own.seconds_per_row
+    quickest = min(other.batch_size * other.seconds_per_row for other in others)
+    rows_meanwhile = batch * sum(1 / other.seconds_per_row for other in others)
+    return batch > quickest and rows_meanwhile > remaining
 
 
 def share_of_speed(own: float, others: Sequence[float]) -> float:

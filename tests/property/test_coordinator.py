@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings, strategies as st
 
 from hogbatch.coordinator.plan import Finish, Record, Report, Revoke, Send
-from hogbatch.coordinator.state import SILENT_AFTER_S
+from hogbatch.coordinator.roster import SILENT_AFTER_S
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings
 from hogbatch.wire.messages import Failed, Stop, Welcome, Work
@@ -103,6 +103,7 @@ class Chaos(Stage):
     def act(self, event, number):
         """Let one thing happen, to the worker that `number` picks."""
         self.now += number % 7 * 0.02
+        self._note(self.state.tick(self.now))  # as the loop does after every message
         key = self.pick(number)
         if event == "join":
             device = "gpu" if number % 3 == 0 else "cpu"

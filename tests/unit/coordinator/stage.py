@@ -41,6 +41,7 @@ def make_plan(
     gpu=(100, 100),
     learning_rate=None,
     lease_seconds=0.1,
+    beta=1.0,
     **ending,
 ):
     """A plan for `train_rows` rows in one epoch, but for what is said."""
@@ -63,6 +64,7 @@ def make_plan(
         lease_seconds=lease_seconds,
         train_rows=train_rows,
         test_rows=test_rows,
+        beta=beta,
     )
 
 
@@ -141,12 +143,14 @@ class Stage:
         return commands
 
     def later(self, seconds, silent=()):
-        """Let time pass, in which everyone beats but the `silent`."""
-        self.now += seconds
-        commands = []
-        for key in [key for key in self.state.workers if key not in silent]:
-            commands += self.receive(key, Beat())
-        return commands + self._note(self.state.tick(self.now))
+        """Let time pass, a second at most at once, in which everyone beats but the `silent`."""
+        commands, until = [], self.now + seconds
+        while self.now < until:
+            self.now = min(self.now + 1.0, until)
+            for key in [key for key in self.state.workers if key not in silent]:
+                commands += self.receive(key, Beat())
+            commands += self._note(self.state.tick(self.now))
+        return commands
 
     def interrupt(self):
         return self._note(self.state.interrupt(self.now))

@@ -296,3 +296,11 @@ def test_the_updates_of_everyone_are_traced_at_each_evaluation(tested):
     assert len(trace) == 2
     assert trace[1][1] == play.state.standing(play.now).workers[0].updates
     assert trace[0] < trace[1]
+
+
+def test_a_run_whose_rows_give_no_finite_gradient_ends_with_advice(stage):
+    play = stage(cpu=(10, 10), lease_seconds=1e-9)  # leases of one batch
+    play.attach("a")
+    play.work_on(skipped=1)
+    assert (play.finish.status, play.finish.diverged) == ("failed", True)
+    assert "% of the rows" in play.finish.reason and "lower --lr" in play.finish.reason

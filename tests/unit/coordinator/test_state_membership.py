@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator import state
+from hogbatch.coordinator import roster
 from hogbatch.coordinator.plan import Kill, Revoke, Send
 from hogbatch.wire.messages import Failed, Layer, Refused, Stop, Welcome
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
@@ -52,7 +52,7 @@ def test_a_worker_of_another_package_version_is_refused(stage):
 
 
 def test_one_worker_too_many_is_refused(stage, monkeypatch):
-    monkeypatch.setattr(state, "MOST_WORKERS", 2)
+    monkeypatch.setattr(roster, "MOST_WORKERS", 2)
     play = stage()
     play.attach("a", "b")
     (command,) = play.hello("c")
@@ -93,7 +93,7 @@ def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(st
 
 
 def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
-    monkeypatch.setattr(state, "MOST_WORKERS", 1)
+    monkeypatch.setattr(roster, "MOST_WORKERS", 1)
     play = stage()
     fences = []
     for key in "abc":
@@ -225,3 +225,36 @@ def test_the_account_keeps_those_who_have_left(stage):
         ("cpu-1", 10, 0.25),
     ]
     assert standing.rows == play.state.progress.rows == sum(w.rows for w in standing.workers)
+
+
+def test_time_in_which_the_coordinator_was_stopped_counts_for_nobody(stage):
+    play = stage(max_seconds=60.0)
+    play.attach("a")
+    play.shuffle()
+    play.later(3.0)
+    before = play.state.progress.seconds(play.now)
+    play.now += 100.0  # SIGSTOP, SIGCONT: no tick, and beats that nobody has read yet
+    assert not of_kind(play.later(0.1, silent=["a"]), Kill)
+    assert play.state.progress.seconds(play.now) - before < 1.5
+    assert "a" in play.state.workers
+
+
+def test_a_late_worker_starts_level_as_policies_count(stage):
+    play = stage(beta=0.5)
+    play.attach("first", device="gpu")
+    play.state.workers["first"].updates = 100
+    play.attach("late", device="cpu")
+    assert play.state.workers["late"].head_start == 200
+
+
+def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
+    play = stage()
+    play.attach("a", "b")
+    play.shuffle()
+    play.later(1.0)
+    play.state.workers["a"].busy_seconds = 0.5
+    play.lose("a")
+    play.later(9.0)
+    gone = play.state.standing(play.now).workers[0]
+    assert (gone.name, gone.left_at) == ("cpu-0", pytest.approx(1.0))
+    assert gone.busy == pytest.approx(0.5)

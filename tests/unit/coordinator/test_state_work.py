@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from hogbatch.coordinator import state
+from hogbatch.coordinator import roster
 from hogbatch.coordinator.plan import Shuffle
 from hogbatch.policy.base import Settings
 from hogbatch.policy.hogbatch import Hogbatch
@@ -27,7 +27,7 @@ class Sizes:
 
 
 def test_the_coordinator_has_as_many_lines_as_there_are_fences():
-    assert state.MOST_WORKERS == fence.WORKERS
+    assert roster.MOST_WORKERS == fence.WORKERS
 
 
 def test_nobody_trains_before_it_is_ready(stage):

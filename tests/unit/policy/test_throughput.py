@@ -3,6 +3,7 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from hogbatch.policy.base import WorkerView
 from hogbatch.policy.throughput import (
     FIRST_BATCHES,
     SMOOTHING,
@@ -11,6 +12,7 @@ from hogbatch.policy.throughput import (
     lease_rows,
     share_of_speed,
     useful_limits,
+    would_hold_up,
 )
 
 SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
@@ -63,7 +65,7 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({}, 500),
         ({"batch_size": 64}, 448),  # whole batches
         ({"threads": 4}, 480),  # for every thread
-        ({"threads": 8, "batch_size": 100}, 500),  # fewer batches than threads
+        ({"threads": 8, "batch_size": 100}, 800),  # never less than a batch for every thread
         ({"batch_size": 4096}, 4096),  # never less than a batch
         ({"seconds_per_row": math.nan, "threads": 2}, 10 * 2 * FIRST_BATCHES),
         ({"seconds_per_row": 0.0}, 10 * FIRST_BATCHES),
@@ -150,3 +152,22 @@ def test_what_was_not_measured_is_left_out():
 def test_limits_need_a_measurement(profile):
     with pytest.raises(ValueError, match="expected measured batches"):
         useful_limits(profile)
+
+
+def view(batch_size, seconds_per_row):
+    return WorkerView("cpu", 1, 1, 9999, batch_size, 0, seconds_per_row)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "remaining", "expected"),
+    [
+        (view(4096, 1e-4), [view(1, 1e-4)], 1000, True),  # 0.4 s for what the other does in 0.1 s
+        (view(4096, 1e-4), [view(1, 1e-4)], 10_000, False),
+        (view(1, 1e-4), [view(4096, 1e-4)], 1, False),  # the quickest batch is never refused
+        (view(4096, 1e-4), [], 1, False),  # nor who is alone
+        (view(4096, 1e-4), [view(1, math.nan)], 1, False),
+        (view(4096, 1e-4), [view(1, 0.0)], 1, False),
+    ],
+)
+def test_who_would_be_waited_for_leaves_the_rest_to_the_others(own, others, remaining, expected):
+    assert would_hold_up(own, others, remaining) is expected
