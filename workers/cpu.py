@@ -2,8 +2,8 @@
 
     python -m workers.cpu RUN_DIR --threads 2
 
-A lease is cut into one run of whole batches per thread. A thread that is done goes on with its
-part of the next lease at once, so the threads never wait for one another.
+A lease is cut into one run of whole batches per thread. A thread that is done goes on with a part
+of the next lease at once, so the threads never wait for one another.
 """
 
 import os
@@ -66,7 +66,7 @@ class CpuEngine:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.label = f"cpu:{threads}"
-        self._queues: list[queue.SimpleQueue[Part]] = [queue.SimpleQueue() for _ in range(threads)]
+        self._parts: queue.SimpleQueue[Part] = queue.SimpleQueue()
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
         from hogbatch.kernels.cpu import network  # compiles; nobody else needs Numba
@@ -83,15 +83,15 @@ class CpuEngine:
         )
         self._line = assignment.fence
         self._warm_up()
-        for jobs in self._queues:
-            threading.Thread(target=self._serve, args=(jobs,), daemon=True).start()
+        for _ in range(self.threads):
+            threading.Thread(target=self._serve, daemon=True).start()
         return ()
 
     def submit(self, work: Work) -> None:
         parts = cut(work.stop - work.start, work.batch_size, self.threads)
         tally = Tally(work, len(parts))
-        for jobs, (start, stop) in zip(self._queues, parts, strict=False):
-            jobs.put(Part(tally, work.start + start, work.start + stop))
+        for start, stop in parts:
+            self._parts.put(Part(tally, work.start + start, work.start + stop))
 
     def _warm_up(self) -> None:
         """Compile, or load from the cache, by leases whose fence is already raised: no row is
@@ -104,11 +104,11 @@ class CpuEngine:
     def _head(self) -> NDArray[np.int32]:
         return np.full(self._model.table[0, self._network.FAN_IN], -1, np.int32)
 
-    def _serve(self, jobs: queue.SimpleQueue[Part]) -> None:
-        """One thread's life."""
+    def _serve(self) -> None:
+        """One thread's life: the next part, whichever lease it is of."""
         head = self._head()
         while True:
-            tally, start, stop = jobs.get()
+            tally, start, stop = self._parts.get()
             began = time.perf_counter()
             try:
                 totals = self._compute(tally.work, start, stop, head)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
+from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import (
     LOSSES,
     OPTIMIZERS,
@@ -38,6 +39,7 @@ from workers.start import parser, run
 SMALLEST_MEASURED = 16  # rows; the ladder doubles from here
 LONGEST_MEASURED_S = 0.25  # a batch that takes longer ends the ladder
 MEASUREMENTS = 5  # of each size, the fastest counts: noise only ever slows down
+MOST_REFUSED = 3  # merges in a row that are not finite; then the rows are for another worker
 GAIN = 1.02  # and so does doubling that speeds rows up by less, twice in a row
 
 
@@ -50,14 +52,10 @@ class Replica:
         size = self._shared.params.size
         slots = SPECS[assignment.welcome.optimizer.name].slots
         self.params = device.empty(size, np.float32)
-        self.network = Network(
-            device.kernels,
-            device.xp,
-            assignment.network.plan(),
-            self.params,
-            device.zeros(size if slots > 0 else 0, np.float32),
-            device.zeros(size if slots > 1 else 0, np.float32),
-        )
+        self._slots = [device.zeros(size if slots > n else 0, np.float32) for n in range(2)]
+        plan = assignment.network.plan()
+        self.network = Network(device.kernels, device.xp, plan, self.params, *self._slots)
+        self.steps = 0  # batches that the slots have seen
         self._before = np.empty(size, np.float32)
         self._after = np.empty(size, np.float32)
         self._merge = MERGES[assignment.welcome.merge]
@@ -66,6 +64,12 @@ class Replica:
         """replica = shared model, as it is at this moment."""
         np.copyto(self._before, self._shared.params)
         self._device.copy_into(self.params, self._before)
+
+    def forget(self) -> None:
+        """Start over with the optimizer's slots."""
+        for slot in self._slots:
+            slot[:] = 0
+        self.steps = 0
 
     def merge(self) -> bool:
         """Let the change since `pull` join the shared model; False if it is not finite."""
@@ -119,7 +123,7 @@ class GpuEngine:
         self._device = self._make_device()
         self._loss = LOSSES[assignment.network.loss]
         self._optimizer = OPTIMIZERS[assignment.welcome.optimizer.name]
-        self._steps = 0
+        self._refused = 0  # merges in a row
         self._replica = Replica(self._device, assignment)
         self._train_set = self._cached(assignment.train.inputs, assignment.train.labels)
         if assignment.test is not None:
@@ -144,6 +148,7 @@ class GpuEngine:
             if seconds > LONGEST_MEASURED_S or size >= len(rows):
                 break
             size *= 2
+        self._replica.forget()
 
     def _time_batch(self, rows: Any) -> float:
         began = time.perf_counter()
@@ -156,7 +161,8 @@ class GpuEngine:
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
         inputs, labels = self._train_set
-        exact = corrected(self._optimizer, hyper, max(1, self._steps))
+        self._replica.steps += 1
+        exact = corrected(self._optimizer, hyper, self._replica.steps)
         self._replica.network.train_batch(
             inputs, labels, rows, self._loss, self._optimizer, exact, totals
         )
@@ -178,19 +184,27 @@ class GpuEngine:
         summed = self._device.zeros(TOTALS, np.float64)
         self._replica.pull()
         for start in range(0, len(rows), work.batch_size):
-            self._steps += 1
             self._step(rows[start : start + work.batch_size], work.learning_rate, summed)
         totals = np.zeros(TOTALS)
         self._device.to_host(summed, totals)
         if self._assignment.fence[0] != work.fence:
             return np.zeros(TOTALS)
         if not self._replica.merge():
+            self._refuse()
             totals[:] = 0
             totals[ROWS] = totals[SKIPPED] = len(rows)
             return totals
+        self._refused = 0
         totals[UPDATES] = 1
         self._assignment.model.steps[0] += 1
         return totals
+
+    def _refuse(self) -> None:
+        """A delta was not finite: its cause must not outlive it, nor may it become a habit."""
+        self._replica.forget()
+        self._refused += 1
+        if self._refused >= MOST_REFUSED:
+            raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
     def _evaluate(self, work: Work) -> NDArray[np.float64]:
         summed = self._device.zeros(TOTALS, np.float64)

@@ -152,7 +152,7 @@ class Session:
         try:
             assignment = assign(self._received, welcome)
             self._post(Ready(self._engine.prepare(assignment, self._post)))
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: the coordinator must hear of it
             self._failure = error
             self._post(Failed(f"{type(error).__name__}: {error}"[:1000]))
 
