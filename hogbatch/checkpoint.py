@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -49,11 +49,11 @@ class Model:
     """
 
     network: Network
-    tensors: dict[str, Floats]  # real shapes, by Tensor.name
+    tensors: dict[str, Floats] = field(repr=False)  # real shapes, by Tensor.name
     encoding: Encoding
-    standardizer: Standardizer | None
+    standardizer: Standardizer | None = field(repr=False)
     index_base: int | None  # what libsvm files count their features from
-    about: dict[str, str]  # version, source of the data: for people
+    about: dict[str, str]  # "hogbatch" version, "data" and its "label" column
 
     def scores(self, inputs: Any) -> Floats:
         """Decision values [N, C]."""

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NoReturn
 
-from hogbatch.config import add_flags, merge_sources
+from hogbatch.config import FLAGS, add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 
 
@@ -44,10 +44,10 @@ def train(arguments: Sequence[str], launch: bool) -> int:
     what = "train" if launch else "coordinator"
     parser = Parser(what)
     parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
-    add_flags(parser)
+    add_flags(parser, [name for name in FLAGS if launch or name != "workers"])
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config"))
-    sys.path.insert(0, "")  # the module of --policy module:Class may lie in the working directory
+    sys.path.append("")  # the module of --policy module:Class may lie in the working directory
     from hogbatch.training import execute  # here: --help and errors in flags need none of it
 
     return execute(config, launch=launch).exit_code
@@ -62,16 +62,16 @@ def worker(arguments: Sequence[str]) -> int:
         got = repr(arguments[0]) if arguments else "nothing"
         raise UsageError(f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}")
     kind, *rest = arguments
-    os.execv(sys.executable, [sys.executable, "-m", f"workers.{kind}", *rest])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", f"workers.{kind}", *rest])
 
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
     given = _model_parser("evaluate").read(arguments)
-    from hogbatch.predict import evaluate_file
+    from hogbatch.predict import evaluate_file, write_lines
 
-    for name, value in evaluate_file(given.model, given.data, given.label).items():
-        print(f"{name} {value:.6g}")
+    results = evaluate_file(given.model, given.data, given.label)
+    write_lines((f"{name} {value:.6g}" for name, value in results.items()), None)
     return 0
 
 

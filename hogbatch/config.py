@@ -253,7 +253,7 @@ class TrainConfig:
         None, TEXT, "folder of the run (default: runs/<timestamp>-<data name>)", "DIR"
     )
     wait_for_workers: float = _flag(
-        60.0, NUMBER, "time without any worker before giving up", "S", NOT_NEGATIVE
+        60.0, NUMBER, "time without any worker before giving up", "S", POSITIVE
     )
     quiet: bool = _flag(False, SWITCH, "no progress lines")
 
@@ -273,6 +273,8 @@ class TrainConfig:
             _check(name, described.check, getattr(self, name))
         if not self.deterministic:
             return self
+        if self.max_seconds is not None and self.epochs is None:
+            raise UsageError("deterministic needs epochs: max-seconds ends a run by the clock")
         one_thread = (WorkerRequest("cpu", threads=1),)
         if self.workers not in ("auto", one_thread):
             raise UsageError(f"deterministic needs workers cpu:1; got {_shown(self.workers)}")

@@ -1,6 +1,5 @@
 """A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with NumPy alone."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 from hogbatch.checkpoint import Model, load_model
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for
+from hogbatch.data.raw import RawSet
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import load
 from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
@@ -21,7 +21,7 @@ def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, fl
     The labels are read as the training file's were; DataError for one that did not occur there.
     """
     model = load_model(model_path)
-    raw = inputs_for(data, model.network.features, index_base=model.index_base, label=label)
+    raw = _rows(model, data, label)
     labels = encode(raw, model.encoding)
     loss, totals = LOSSES[model.network.loss], np.zeros(TOTALS)
     scores = model.scores(raw.inputs)
@@ -38,9 +38,7 @@ def predict_file(
 ) -> Iterator[str]:
     """One line per row: the label, its probabilities, or the `top` labels with their scores."""
     model = load_model(model_path)
-    inputs = inputs_for(
-        data, model.network.features, index_base=model.index_base, label=label
-    ).inputs
+    inputs = _rows(model, data, label).inputs
     if proba:
         rows = model.predict_proba(inputs)
         return (" ".join(f"{value:.6g}" for value in row) for row in rows)
@@ -56,6 +54,12 @@ def predict_file(
     return (f"{value:.9g}" for value in model.predict(inputs))
 
 
+def _rows(model: Model, data: str, label: str | None) -> RawSet:
+    """The rows of a file, read as the training file was, with its label column or another."""
+    label = label or model.about.get("label") or None
+    return inputs_for(data, model.network.features, index_base=model.index_base, label=label)
+
+
 def _top_lines(
     model: Model, columns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> Iterator[str]:
@@ -67,12 +71,13 @@ def _top_lines(
 
 def write_lines(lines: Iterable[str], output: str | None) -> None:
     """Print `lines`, or write them to the file `output`; SaveError if that fails."""
-    if output is None:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-        sys.stdout.flush()
-        return
     try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        if output is None:
+            print(*lines, sep="\n", flush=True)
+        else:
+            Path(output).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except BrokenPipeError:  # whoever read it has had enough
+        raise
     except OSError as error:
-        raise SaveError(f"{output}: cannot write the predictions: {error.strerror}") from None
+        where = output or "standard output"
+        raise SaveError(f"{where}: cannot write the results: {error.strerror}") from None

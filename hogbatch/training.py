@@ -6,7 +6,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from hogbatch.coordinator.plan import Ending, Finish, Identity, Limits, Plan, Tr
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.order import epoch_order
-from hogbatch.errors import INTERRUPTED, NoWorkers
+from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LocalLauncher
 from hogbatch.losses import choose_loss
@@ -53,8 +53,8 @@ class Run:
     """A training run that has ended."""
 
     run_dir: Path
-    model: Model
-    summary: dict[str, Any]  # as in summary.json
+    model: Model = field(repr=False)
+    summary: dict[str, Any] = field(repr=False)  # as in summary.json
     exit_code: int
 
     @property
@@ -81,6 +81,8 @@ def train(data: str | Path, **settings: Any) -> Run:
     for what cannot be used, NoWorkers when nobody trains, SaveError when the model cannot be
     written.
     """
+    if not isinstance(data, str | Path):
+        raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
     return execute(merge_sources({"data": str(data), **settings}), launch=True)
 
 
@@ -90,35 +92,39 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
     policy = choose(config.policy, Settings(config.alpha, config.beta))
-    with _tenancy(run_dir) as tenancy:
+    with _tenancy(run_dir) as tenancy, ExitStack() as undo:
         loaded = _load(config)
         network = _network(config, loaded)
         live.say(_describe(config, loaded, network, run_dir))
-        (run_dir / "config.toml").write_text(to_toml(config), encoding="utf-8")
-        store = Store(config, loaded, network)
+        undo.callback((store := Store(config, loaded, network)).close)
         loaded = store.in_place_of(loaded)
+        _clear(run_dir)
+        text = to_toml(replace(config, run_dir=None))  # or a repeat would overwrite this run
+        (run_dir / "config.toml").write_text(text, encoding="utf-8")
         state = Coordinator(_plan(config, loaded, network, run_dir.name), policy)
         journal = Journal(run_dir, live, store.model.params)
         with (
             _planes(run_dir, store, tenancy) as (router, handover),
             _launched(requests, run_dir) as launcher,
         ):
+            if not launch:
+                live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
             around = Surroundings(
                 end=router,
                 handover=handover,
                 fences=store.fences,
                 children=launcher,
                 shuffle=store.shuffle,
-                record=journal.log.write,
+                record=journal.record,
                 report=journal.report,
                 keep=journal.keep,
             )
             finish, standing = Loop(state, around).run()
             handover.close()  # who is still on the way in is turned away, not waited for
-    model = _model(config, loaded, network, journal.params)
-    summary = journal.summary(finish.status, finish.reason, standing, router.refused)
-    journal.log.close()
-    return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, live)
+        model = _model(config, loaded, network, journal.params)
+        summary = journal.summary(finish.status, finish.reason, standing, router.refused)
+        journal.log.close()
+        return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, journal)
 
 
 def _load(config: TrainConfig) -> Loaded:
@@ -155,6 +161,11 @@ class Store:
         self.fingerprint = loaded.fingerprint
         network.initialise(self.model.params, config.seed)
 
+    def close(self) -> None:
+        """Give the memory back; views of it live on as long as someone holds them."""
+        self.data.close()
+        self.shared.close()
+
     @property
     def segments(self) -> dict[str, Segment]:
         """By the names that workers know."""
@@ -178,6 +189,13 @@ def _run_dir(config: TrainConfig) -> Path:
     name = Path(config.data).name.split(".")[0] or "run"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
+
+
+def _clear(run_dir: Path) -> None:
+    """Remove what an earlier run has left here: it would pass for this one's."""
+    for stale in ("model.safetensors", "summary.json", "events.jsonl", "worker-*.log"):
+        for path in run_dir.glob(stale):
+            path.unlink()
 
 
 @contextmanager
@@ -246,6 +264,7 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
             config.lr_cap,
         ),
         lease_seconds=config.lease_ms / 1000,
+        beta=config.beta,
         train_rows=loaded.train.rows,
         test_rows=loaded.test.rows if loaded.test is not None else 0,
     )
@@ -301,7 +320,7 @@ def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[Lo
 def _model(
     config: TrainConfig, loaded: Loaded, network: Network, params: NDArray[np.float32]
 ) -> Model:
-    about = {"hogbatch": version("hogbatch"), "data": str(config.data)}
+    about = {"hogbatch": version("hogbatch"), "data": config.data, "label": config.label or ""}
     return Model(
         network=network,
         tensors=network.from_stored(params),
@@ -316,17 +335,21 @@ def _exit_code(finish: Finish) -> int:
     return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
 
 
-def _conclude(run: Run, finish: Finish, live: Live) -> Run:
-    """Write summary and model; say how it went. NoWorkers if the run failed."""
-    write_summary(run.run_dir / "summary.json", run.summary)
+def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
+    """Write model and summary; say how it went. NoWorkers or UsageError if the run failed."""
     path = run.run_dir / "model.safetensors"
-    if finish.status != "failed" or run.summary["saved"] is not None:
+    saved = finish.status != "failed" or journal.kept_something
+    if saved and all(np.isfinite(tensor).all() for tensor in run.model.tensors.values()):
         run.save(path)
+        where = f"the model is in {path}"
+    else:
+        where = "no model was saved"
+    write_summary(run.run_dir / "summary.json", run.summary)
     if finish.status == "failed":
-        raise NoWorkers(f"{finish.reason}")
+        raise (UsageError if finish.diverged else NoWorkers)(f"{finish.reason}; {where}")
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
-    live.say(f"{run.status}: {result}model in {path}")
+    journal.live.say(f"{run.status}: {result}{where}")
     if finish.status == "stopped":
-        print(f"interrupted; the model so far is in {path}", file=sys.stderr)
+        print(f"hogbatch: interrupted; {where}", file=sys.stderr)
     return run

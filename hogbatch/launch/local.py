@@ -40,7 +40,8 @@ class LocalLauncher:
             return None
         child, log = self._children[-1]
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        return f"every worker has ended; the last one {_ending(child)}; {log} ends with:\n{tail}"
+        why = f"every worker has ended; the last one {_ending(child)}"
+        return f"{why}; {log} ends with:\n{tail}" if tail else why
 
     def cause_of_death(self, pid: int) -> str:
         for child, log in self._children:
@@ -63,7 +64,9 @@ class LocalLauncher:
 
 def command(request: WorkerRequest, run_dir: Path) -> list[str]:
     """The command that starts a worker as asked for."""
-    start = [sys.executable, "-m", f"workers.{request.device}", os.fspath(run_dir), "--launched"]
+    # -P: a module of the working directory must not take the place of one of ours
+    module = f"workers.{request.device}"
+    start = [sys.executable, "-P", "-m", module, os.fspath(run_dir), "--launched"]
     if request.device == "cpu":
         return [*start, "--threads", str(request.threads)]
     return [*start, "--device", str(request.ordinal)]

@@ -14,7 +14,7 @@ class WorkerView:
     smallest: int  # limits of its batch, in rows
     largest: int
     batch_size: int = 0  # rows behind its last updates, 0 before the first
-    updates: int = 0  # of the shared model so far: batches (CPU, all threads) or merges (GPU)
+    updates: float = 0  # of the shared model so far: batches (CPU, all threads) or merges (GPU)
     seconds_per_row: float = float("nan")  # smoothed; nan before the first lease
 
 

@@ -1,8 +1,8 @@
 """The right to write to the shared model, one word per worker.
 
 A Work message carries the generation of its worker's fence. The worker's kernels compare it with
-the word in shared memory about every millisecond, and before a merge; as soon as the two differ
-they stop. So the coordinator can take a lease from a worker that fell silent, give it to another,
+the word in shared memory between two batches, and before a merge; as soon as the two differ they
+stop. So the coordinator can take a lease from a worker that fell silent, give it to another,
 and be sure that the first, should it wake up, does the rows no second time.
 
 No lock is needed. An aligned store of 8 bytes is atomic on every machine we run on (x86-64 and

@@ -1,5 +1,6 @@
 """What is kept of a run while it goes on: events, evaluations, and the parameters to save."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,13 @@ from hogbatch.telemetry.live import Live
 from hogbatch.telemetry.records import Evaluation, Standing
 from hogbatch.telemetry.sinks import EventLog
 
+SPOKEN = {  # events that people want to see as they happen
+    "worker_joined": "{worker} joined: process {pid}, {runs_on}; it compiles or loads its kernels",
+    "worker_ready": "{worker} is ready, with batches of {batch_size}",
+    "worker_lost": "{worker} is lost: {reason}",
+    "worker_left": "{worker} has left; rows for others: {reissued}",
+}
+
 
 class Journal:
     """Takes in reports; `params`[P] are the shared parameters, which it copies when told to."""
@@ -19,15 +27,21 @@ class Journal:
         self.log = EventLog(run_dir / "events.jsonl")
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the parameters that were copied last
-        self._live = live
+        self.live = live
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        """Log an event; say so too if it is about who comes and goes."""
+        self.log.write(event, fields)
+        if event in SPOKEN:
+            self.live.say(SPOKEN[event].format(**fields))
 
     def report(self, evaluation: Evaluation, standing: Standing) -> None:
         """Take in one evaluation."""
         self.history.append(evaluation)
         self.log.write("evaluation", asdict(evaluation))
-        self._live.report(evaluation, standing)
+        self.live.report(evaluation, standing)
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the shared parameters; `evaluation` says how good they are, if it is known."""
@@ -35,6 +49,11 @@ class Journal:
             self._copy = np.empty_like(self._shared)
         np.copyto(self._copy, self._shared)
         self.kept = evaluation
+
+    @property
+    def kept_something(self) -> bool:
+        """Whether `keep` was ever called."""
+        return self._copy is not None
 
     @property
     def params(self) -> NDArray[np.float32]:

@@ -48,6 +48,7 @@ def line(evaluation: Evaluation, standing: Standing, rows_per_second: float) -> 
     parts += [
         f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
         for worker in standing.workers
+        if worker.left_at is None
     ]
     return "  ".join(parts)
 

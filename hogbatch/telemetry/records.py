@@ -29,6 +29,7 @@ class WorkerRecord:
     batch_size: int
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
+    left_at: float | None = None  # training seconds; None for one who stayed to the end
 
 
 @dataclass(frozen=True, slots=True)

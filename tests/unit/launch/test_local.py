@@ -57,14 +57,14 @@ def wait_until(true, patience=30.0):
 @pytest.mark.parametrize(
     ("request_", "end"),
     [
-        (CPU, ["-m", "workers.cpu", "runs/one", "--launched", "--threads", "2"]),
+        (CPU, ["-P", "-m", "workers.cpu", "runs/one", "--launched", "--threads", "2"]),
         (
             WorkerRequest("gpu", ordinal=3),
-            ["-m", "workers.gpu", "runs/one", "--launched", "--device", "3"],
+            ["-P", "-m", "workers.gpu", "runs/one", "--launched", "--device", "3"],
         ),
         (
             WorkerRequest("gpu", ordinal="host"),
-            ["-m", "workers.gpu", "runs/one", "--launched", "--device", "host"],
+            ["-P", "-m", "workers.gpu", "runs/one", "--launched", "--device", "host"],
         ),
     ],
     ids=["cpu", "gpu", "host"],
