@@ -56,7 +56,7 @@ class Model:
     about: dict[str, str]  # "hogbatch" version, "data" and its "label" column
 
     def scores(self, inputs: Any) -> Floats:
-        """Decision values [N, C]."""
+        """Decision values [N, C]; of real labels, standardised as the targets were."""
         rows = _as_inputs(inputs, self.network.features)
         out = np.empty((_count(rows), self.network.outputs), np.float32)
         for start, part in self._parts(rows):
@@ -75,7 +75,8 @@ class Model:
         """
         scores = self.scores(inputs)
         if self.encoding.kind == "real":
-            return scores[:, 0]
+            unit: Floats = scores[:, 0] * np.float32(self.encoding.scale)
+            return unit + np.float32(self.encoding.offset)
         if self.encoding.kind == "multilabel":
             return (scores > 0).astype(np.uint8)
         places = scores.argmax(axis=1) if self.network.outputs > 1 else scores[:, 0] > 0
@@ -279,7 +280,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
     return Model(
         network,
         tensors,
-        Encoding(encoding["kind"], tuple(encoding["classes"]), encoding["outputs"]),
+        Encoding(**{**encoding, "classes": tuple(encoding["classes"])}),
         _standardizer(arrays, network.features),
         description["index_base"],
         description["about"],

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,13 @@ def choose_loss(name: str, encoding: str) -> Loss:
     return loss
 
 
+class Measured(NamedTuple):
+    """What an evaluation found."""
+
+    loss: float  # mean per row
+    metrics: dict[str, float]
+
+
 def metric_values(loss: Loss, hits: Sequence[float], rows: int) -> dict[str, float]:
     """The metrics by name, from the sums that `loss_and_hits` left over `rows` rows.
 
@@ -72,6 +79,13 @@ def metric_values(loss: Loss, hits: Sequence[float], rows: int) -> dict[str, flo
     if loss.name == "squared":
         return {"rmse": math.sqrt(means[0])}
     return dict(zip(loss.metrics, means, strict=False))  # the sums a loss has no use for are 0
+
+
+def in_units(loss: Loss, mean_loss: float, metrics: dict[str, float], unit: float) -> Measured:
+    """Mean loss and metrics in the labels' own unit, from those of targets divided by `unit`."""
+    if loss.name != "squared":
+        return Measured(mean_loss, metrics)
+    return Measured(mean_loss * unit**2, {name: value * unit for name, value in metrics.items()})
 
 
 def probabilities(loss: Loss, scores: Floats) -> Floats:

@@ -12,7 +12,7 @@ from hogbatch.data.raw import RawSet
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import load
 from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
-from hogbatch.losses import LOSSES, metric_values
+from hogbatch.losses import LOSSES, in_units, metric_values
 
 
 def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, float]:
@@ -30,7 +30,9 @@ def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, fl
     )
     counted = raw.rows - int(totals[SKIPPED])
     mean = totals[LOSS] / counted if counted else float("nan")
-    return {"rows": raw.rows, "loss": mean, **metric_values(loss, totals[HITS:].tolist(), counted)}
+    metrics = metric_values(loss, totals[HITS:].tolist(), counted)
+    measured = in_units(loss, mean, metrics, model.encoding.scale)
+    return {"rows": raw.rows, "loss": measured.loss, **measured.metrics}
 
 
 def predict_file(

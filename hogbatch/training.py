@@ -265,6 +265,7 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
         ),
         lease_seconds=config.lease_ms / 1000,
         beta=config.beta,
+        unit=loaded.encoding.scale,
         train_rows=loaded.train.rows,
         test_rows=loaded.test.rows if loaded.test is not None else 0,
     )

@@ -92,6 +92,7 @@ class Plan:
     train_rows: int
     test_rows: int
     beta: float = 1.0  # what policies count an update of a CPU worker for
+    unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.plan import Plan
-from hogbatch.losses import LOSSES, metric_values
+from hogbatch.losses import LOSSES, Measured, in_units, metric_values
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
@@ -60,13 +60,12 @@ class Sums:
         """Rows that the guard skipped, over all."""
         return self.skipped / max(1, self.rows + self.skipped)
 
-    def mean_loss(self) -> float | None:
-        """Loss per row; None without rows."""
-        return self.loss / self.rows if self.rows else None
-
-    def metrics(self, loss: str) -> dict[str, float]:
-        """The metrics of `loss`, by name; empty without rows."""
-        return metric_values(LOSSES[loss], self.hits, self.rows) if self.rows else {}
+    def measured(self, loss: str, unit: float) -> Measured | None:
+        """Loss per row and metrics, where labels were divided by `unit`; None without rows."""
+        if not self.rows:
+            return None
+        metrics = metric_values(LOSSES[loss], self.hits, self.rows)
+        return in_units(LOSSES[loss], self.loss / self.rows, metrics, unit)
 
 
 @dataclass(slots=True)
@@ -143,14 +142,17 @@ class Progress:
 
     def end_evaluation(self, now: float) -> Evaluation:
         """What the evaluation has shown; new sums of training losses begin."""
+        loss, unit = self.plan.training.loss, self.plan.unit
+        trained = self.trained.measured(loss, unit)
+        # one row whose score overflows makes the true loss infinite
+        tested = None if self.tested.skipped else self.tested.measured(loss, unit)
         evaluation = Evaluation(
             seconds=self.seconds(now),
             epochs=self.epochs,
             rows=self.rows,
-            train_loss=self.trained.mean_loss(),
-            # one row whose score overflows makes the true loss infinite
-            test_loss=None if self.tested.skipped else self.tested.mean_loss(),
-            test_values=self.tested.metrics(self.plan.training.loss),
+            train_loss=trained and trained.loss,
+            test_loss=tested and tested.loss,
+            test_values=tested.metrics if tested else {},
         )
         self._took = now - self._began
         self._evaluated_at, self._evaluated_rows = evaluation.seconds, evaluation.rows

@@ -21,6 +21,8 @@ class Encoding:
     kind: Kind
     classes: tuple[float, ...]  # sorted raw labels of binary and classes, else empty
     outputs: int  # C: 1 for binary and real, else the number of classes or labels
+    offset: float = 0.0  # of real: a target is (label - offset) / scale, so that no learning rate
+    scale: float = 1.0  # has to fit the labels' unit
 
 
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:
@@ -81,8 +83,8 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
 
 
 def _real(raw: RawSet, loss: str) -> Encoding:
-    _single(raw, f"loss {loss} needs")
-    return Encoding("real", (), 1)
+    labels = _single(raw, f"loss {loss} needs")
+    return Encoding("real", (), 1, float(labels.mean()), float(labels.std()) or 1.0)
 
 
 ENCODINGS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {
@@ -99,7 +101,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     """Make labels for kernels; DataError names the first row whose label does not fit.
 
     binary: the larger raw label becomes 1. classes: the place among the sorted raw labels.
-    multilabel: lists as they are. real: the number itself.
+    multilabel: lists as they are. real: standardised with the training labels' moments.
     """
     if raw.labels is None and raw.label_lists is None:
         raise _no_labels(raw)
@@ -107,7 +109,8 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
         return _encode_lists(raw, encoding.outputs)
     labels = _single(raw, "the training data has")
     if encoding.kind == "real":
-        return single_labels(labels.astype(np.float32))
+        targets = (labels - encoding.offset) / encoding.scale
+        return single_labels(targets.astype(np.float32))
     classes = np.array(encoding.classes)
     places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
     unseen = np.flatnonzero(classes[places] != labels)

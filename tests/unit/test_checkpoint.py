@@ -28,7 +28,7 @@ ENCODINGS = {
     "hinge": Encoding("binary", (-1.0, 1.0), 1),
     "softmax": Encoding("classes", (2.0, 5.0, 7.5), 3),
     "multilabel": Encoding("multilabel", (), 6),
-    "squared": Encoding("real", (), 1),
+    "squared": Encoding("real", (), 1, offset=40.0, scale=2.5),
 }
 
 
@@ -303,9 +303,9 @@ class TestPrediction:
         assert_array_equal(model.predict(rows), likely)
         assert model.predict(rows).dtype == np.uint8
 
-    def test_real_predictions_are_the_scores(self, rows):
+    def test_real_predictions_are_in_the_unit_of_the_labels(self, rows):
         model = model_for("squared")
-        assert_array_equal(model.predict(rows), model.scores(rows)[:, 0])
+        assert_array_equal(model.predict(rows), model.scores(rows)[:, 0] * np.float32(2.5) + 40)
 
     def test_probabilities_are_those_of_the_loss(self, rows):
         model = model_for("logistic")

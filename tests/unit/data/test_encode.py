@@ -67,8 +67,15 @@ def test_softmax_may_have_two_classes():
 def test_squared_takes_any_number():
     raw = a_set([1, 1, 2.25])
     encoding = infer_encoding(raw, "squared")
-    assert encoding == Encoding("real", (), 1)
-    assert encode(raw, encoding).values.tolist() == [1, 1, 2.25]
+    assert encoding == Encoding("real", (), 1, offset=17 / 12, scale=pytest.approx(0.589, abs=1e-3))
+    targets = encode(raw, encoding).values
+    assert targets.mean() == pytest.approx(0, abs=1e-6)
+    assert targets * encoding.scale + encoding.offset == pytest.approx([1, 1, 2.25])
+
+
+def test_real_labels_that_are_all_the_same_are_only_shifted():
+    encoding = infer_encoding(a_set([3, 3]), "squared")
+    assert (encoding.offset, encoding.scale) == (3, 1)
 
 
 def test_whole_labels_are_lists_of_one_for_multilabel():
