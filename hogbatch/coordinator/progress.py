@@ -28,10 +28,10 @@ class TrainingClock:
         self._before = self.read(now)
         self._since = None
 
-    def skip(self, seconds: float) -> None:
-        """Leave out some time that has just passed."""
+    def skip(self, seconds: float, now: float) -> None:
+        """Leave out `seconds` that have just passed, as far as it has run in them."""
         if self._since is not None:
-            self._since += seconds
+            self._since = min(self._since + seconds, now)
 
     def read(self, now: float) -> float:
         """Training seconds at `now`."""

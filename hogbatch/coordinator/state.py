@@ -57,7 +57,6 @@ from hogbatch.wire.messages import (
 LEASES_IN_FLIGHT = 2  # one running, one waiting: hides the round trip
 AWAKE_S = 2.0  # a longer pause between two ticks means that this process was stopped
 MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
-EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 
 
 @dataclass(slots=True)
@@ -134,7 +133,7 @@ class Coordinator:
     def tick(self, now: float) -> list[Command]:
         """Let time pass; call it a few times a second."""
         if self._ticked is not None and now - self._ticked > AWAKE_S:
-            self._sleep(now - self._ticked)
+            self._sleep(now - self._ticked, now)
         self._ticked = now
         commands: list[Command] = []
         for worker in self.roster.silent(now):
@@ -145,9 +144,9 @@ class Coordinator:
             return commands + self.abandon(f"no worker for {waited:.0f} s", now)
         return commands + self._advance(now)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float, now: float) -> None:
         """Leave out time in which this process was stopped and could hear nobody."""
-        self.progress.clock.skip(seconds)
+        self.progress.clock.skip(seconds, now)
         if self._alone_since is not None:
             self._alone_since += seconds
         self.roster.forgive(seconds)
@@ -293,9 +292,7 @@ class Coordinator:
 
     def _assign(self, worker: Worker, ledger: Ledger) -> Send:
         training = ledger is self.epoch_rows
-        size = worker.batch_size
-        if not training:
-            size = EVALUATION_BATCH if worker.device == "cpu" else worker.limits[1]
+        size = worker.batch_size if training else worker.evaluation_batch
         wish = LeaseWish(
             batch_size=size,
             threads=worker.threads,
@@ -360,17 +357,17 @@ class Coordinator:
             f"training has diverged: {skipped:.0%} of the rows since the last evaluation gave no "
             "finite gradient; lower --lr, or scale features (--standardize) and labels"
         )
-        stops = self._finish("failed", reason, now)[:-1]
-        return [*stops, Finish("failed", reason, diverged=True)]
+        return self._finish("failed", reason, now, diverged=True)
 
-    def _finish(self, status: Status, reason: str, now: float) -> list[Command]:
+    def _finish(
+        self, status: Status, reason: str, now: float, diverged: bool = False
+    ) -> list[Command]:
         if self.phase == "finished":
             return []
         self.progress.clock.pause(now)
         self.phase = "finished"
         self.ending = status
-        stops = [Send(key, Stop()) for key in self.workers]
-        return [*stops, Finish(status, reason)]
+        return [*(Send(key, Stop()) for key in self.workers), Finish(status, reason, diverged)]
 
     # Account --------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ from hogbatch.policy.throughput import SecondsPerRow
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Done, Work
 
+EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -56,6 +58,11 @@ class Worker:
             self.head_start + self.updates,
             self.speed.value,
         )
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Rows of a batch that only reads the model."""
+        return EVALUATION_BATCH if self.device == "cpu" else self.limits[1]
 
     def take(self, lease: Lease, epoch: int, learning_rate: float) -> Work:
         """Hold `lease`; the message that says so."""

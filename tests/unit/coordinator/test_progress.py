@@ -165,3 +165,11 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
     made.tested.add(done(rows=10, loss=3.0))
     assert made.is_best(made.end_evaluation(101.0))
     assert made.wants_current_model is after
+
+
+def test_a_clock_never_leaves_out_more_than_it_has_run():
+    clock = TrainingClock()
+    clock.start(10.0)
+    clock.skip(3.0, now=11.0)
+    assert clock.read(11.0) == 0
+    assert clock.read(12.0) == 1
