@@ -24,8 +24,9 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
+from hogbatch.launch.base import Launcher
 from hogbatch.launch.find import check_workers, find_workers
-from hogbatch.launch.local import LocalLauncher
+from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.losses import choose_loss
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
@@ -305,9 +306,9 @@ def _planes(run_dir: Path, store: Store, tenancy: Tenancy) -> Iterator[tuple[Rou
 
 
 @contextmanager
-def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[LocalLauncher]:
+def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[Launcher]:
     """Start the workers asked for; none of them runs afterwards."""
-    launcher = LocalLauncher()
+    launcher: Launcher = LocalLauncher()
     try:
         for request in requests:
             launcher.start(request, run_dir)
@@ -315,7 +316,7 @@ def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[Lo
     except BaseException:
         launcher.stop(patience_s=0.0)  # nobody has told them to stop
         raise
-    launcher.stop()
+    launcher.stop(LEAVE_WITHIN_S)
 
 
 def _model(
@@ -337,17 +338,21 @@ def _exit_code(finish: Finish) -> int:
 
 
 def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
-    """Write model and summary; say how it went. NoWorkers or UsageError if the run failed."""
+    """Write model and summary, and say how it went.
+
+    NoWorkers if nobody is left, UsageError if the model is of no use, after both are written.
+    """
     path = run.run_dir / "model.safetensors"
-    saved = finish.status != "failed" or journal.kept_something
-    if saved and all(np.isfinite(tensor).all() for tensor in run.model.tensors.values()):
+    finite = all(np.isfinite(tensor).all() for tensor in run.model.tensors.values())
+    saved = finite and (finish.status != "failed" or journal.kept_something)
+    if saved:
         run.save(path)
-        where = f"the model is in {path}"
-    else:
-        where = "no model was saved"
+    where = f"the model is in {path}" if saved else "no model was saved"
     write_summary(run.run_dir / "summary.json", run.summary)
     if finish.status == "failed":
         raise (UsageError if finish.diverged else NoWorkers)(f"{finish.reason}; {where}")
+    if not finite:
+        raise UsageError(f"training has diverged: the model is not finite; lower --lr; {where}")
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     journal.live.say(f"{run.status}: {result}{where}")

@@ -195,8 +195,7 @@ class GpuEngine:
             totals[ROWS] = totals[SKIPPED] = len(rows)
             return totals
         self._refused = 0
-        totals[UPDATES] = 1
-        self._assignment.model.steps[0] += 1
+        totals[UPDATES] = 1  # the shared step counter stays: it belongs to the shared slots
         return totals
 
     def _refuse(self) -> None:

@@ -14,7 +14,8 @@ class WorkerView:
     smallest: int  # limits of its batch, in rows
     largest: int
     batch_size: int = 0  # rows behind its last updates, 0 before the first
-    updates: float = 0  # of the shared model so far: batches (CPU, all threads) or merges (GPU)
+    updates: float = 0  # of the shared model: batches (CPU, all threads) or merges (GPU); a late
+    # worker is credited with enough to start level
     seconds_per_row: float = float("nan")  # smoothed; nan before the first lease
 
 

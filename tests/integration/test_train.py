@@ -4,6 +4,7 @@ import json
 import math
 import signal
 
+import numpy as np
 import pytest
 
 from hogbatch.checkpoint import load_model
@@ -181,3 +182,19 @@ def test_a_policy_of_ones_own_sizes_the_batches(job):
     assert job.finish() == 0
     (worker,) = job.summary()["workers"]
     assert [size for _, size in worker["batch_trace"]] == [3, 5, 7, 9]
+
+
+def test_a_run_that_diverges_ends_with_advice_and_saves_no_useless_model(tmp_path):
+    random = np.random.default_rng(0)
+    features = random.normal(size=(600, 4))
+    features[::2, 1] = 1e23  # its square, Adam's second moment, is no float32 any more
+    table = np.column_stack([features, features[:, 0] > 0])
+    np.savetxt(tmp_path / "far.csv", table, delimiter=",")
+    run_dir = tmp_path / "run"
+    flags = ("--optimizer", "adam", "--hidden", "8", "--epochs", 3, "--workers", "cpu:1")
+    done = cli("train", tmp_path / "far.csv", *flags, "--keep", "last", "-q", "--run-dir", run_dir)
+    assert done.returncode == 2
+    assert "diverged" in done.stderr and "lower --lr" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (run_dir / "model.safetensors").exists()
+    assert json.loads((run_dir / "summary.json").read_text())["faults"]["rows_skipped"] > 0

@@ -1,7 +1,7 @@
 """Where a GPU worker computes: a GPU, or the host in the role of one.
 
 Importable without CuPy. A worker written against `Device` runs unchanged on both, so its pull,
-step, merge and out-of-memory logic is tested, and a policy rehearsed, on machines without a GPU.
+step and merge are tested, and a policy rehearsed, on machines without a GPU.
 """
 
 import os
