@@ -9,12 +9,30 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
-    *("errors", "config", "wire", "data", "store", "kernels", "losses", "schedules", "optim"),
+    *(
+        "errors",
+        "jit",
+        "config",
+        "wire",
+        "data",
+        "store",
+        "kernels",
+        "losses",
+        "schedules",
+        "optim",
+    ),
     *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "launch", "predict"),
     *("training", "estimator", "cli"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
-    *("hogbatch.errors", "hogbatch.config", "hogbatch.wire", "hogbatch.data", "hogbatch.store"),
+    *(
+        "hogbatch.errors",
+        "hogbatch.jit",
+        "hogbatch.config",
+        "hogbatch.wire",
+        "hogbatch.data",
+        "hogbatch.store",
+    ),
     *("hogbatch.kernels", "hogbatch.losses", "hogbatch.optim", "hogbatch.models"),
     "hogbatch.telemetry.records",
 ]

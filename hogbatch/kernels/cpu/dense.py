@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     ADAGRAD,
     ADAM,
@@ -13,7 +14,6 @@ from hogbatch.kernels.contract import (
     SIGMOID,
     TANH,
 )
-from hogbatch.kernels.cpu.compile import kernel
 
 
 @kernel

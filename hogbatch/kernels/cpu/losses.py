@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     HINGE,
     HITS,
@@ -12,7 +13,6 @@ from hogbatch.kernels.contract import (
     SOFTMAX,
     SQUARED,
 )
-from hogbatch.kernels.cpu.compile import kernel
 
 TOP = 5  # the longest list that a metric looks at
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADAM, ROWS, SKIPPED, UPDATES, Floats, Hyper, Links, Slots
-from hogbatch.kernels.cpu.compile import kernel
 from hogbatch.kernels.cpu.dense import (
     activate,
     activate_backward,

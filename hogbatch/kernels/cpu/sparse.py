@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from hogbatch.jit import kernel
 from hogbatch.kernels.contract import MOMENTUM, SGD
-from hogbatch.kernels.cpu.compile import kernel
 from hogbatch.kernels.cpu.dense import shrink_far, step_row
 
 

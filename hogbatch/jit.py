@@ -1,0 +1,38 @@
+"""How everything that Numba compiles is compiled, and where the result is kept.
+
+The cache directory is named after the compiled modules' own sources: Numba notices a change in the
+file of a function, but not in the files of the functions it calls. `HOGBATCH_CACHE` moves it.
+"""
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+
+COMPILED = ("kernels/contract.py", "kernels/cpu/*.py", "data/parse/*.py")
+VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
+
+
+def cache_root() -> Path:
+    """Return the directory of all that hogbatch keeps between runs."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("HOGBATCH_CACHE") or home / "hogbatch")
+
+
+def cache_directory() -> Path:
+    """Return the directory of compiled kernels for these very sources."""
+    package = Path(__file__).parent
+    digest = blake2b(os.environ.get(VECTOR, "").encode(), digest_size=8)
+    for pattern in COMPILED:
+        for source in sorted(package.glob(pattern)):
+            digest.update(source.read_bytes())
+    return cache_root() / digest.hexdigest()
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_directory()))  # read when numba is imported
+
+from numba import njit  # noqa: E402
+
+# Full fastmath would let LLVM assume that no value is NaN and delete every isfinite().
+FASTMATH = {"contract", "reassoc", "arcp", "afn", "nsz"}
+
+kernel = njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
