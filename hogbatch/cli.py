@@ -44,7 +44,7 @@ def train(arguments: Sequence[str], launch: bool) -> int:
     what = "train" if launch else "coordinator"
     parser = Parser(what)
     parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
-    add_flags(parser, [name for name in FLAGS if launch or name != "workers"])
+    add_flags(parser, [name for name in FLAGS if launch or name not in ("workers", "pin")])
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config"))
     sys.path.append("")  # the module of --policy module:Class may lie in the working directory

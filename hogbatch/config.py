@@ -215,6 +215,9 @@ class TrainConfig:
     workers: Workers = _flag(  # noqa: RUF009 (here and below: it is dataclasses.field)
         "auto", WORKERS, "auto, or cpu:THREADS, gpu:N, gpu:host, ...", "LIST"
     )
+    pin: bool = _flag(
+        True, SWITCH, "keep each CPU thread on a core of its own, if there are enough"
+    )
     policy: str = _choice(
         "adaptive", "what sizes the batches", "adaptive", "hogbatch", "fixed", "module:Class"
     )

@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from hogbatch.data.load import Loaded, load
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
 from hogbatch.launch.base import Launcher
+from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.losses import choose_loss
@@ -106,7 +107,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         journal = Journal(run_dir, live, store.model.params)
         with (
             _planes(run_dir, store, tenancy) as (router, handover),
-            _launched(requests, run_dir) as launcher,
+            _launched(requests, run_dir, config.pin) as launcher,
         ):
             if not launch:
                 live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
@@ -306,17 +307,18 @@ def _planes(run_dir: Path, store: Store, tenancy: Tenancy) -> Iterator[tuple[Rou
 
 
 @contextmanager
-def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path) -> Iterator[Launcher]:
+def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path, pin: bool) -> Iterator[Launcher]:
     """Start the workers asked for; none of them runs afterwards."""
     launcher: Launcher = LocalLauncher()
-    try:
-        for request in requests:
-            launcher.start(request, run_dir)
-        yield launcher
-    except BaseException:
-        launcher.stop(patience_s=0.0)  # nobody has told them to stop
-        raise
-    launcher.stop(LEAVE_WITHIN_S)
+    with pinning(requests) if pin else nullcontext([()] * len(requests)) as cores:
+        try:
+            for request, own in zip(requests, cores, strict=True):
+                launcher.start(request, run_dir, own)
+            yield launcher
+        except BaseException:
+            launcher.stop(patience_s=0.0)  # nobody has told them to stop
+            raise
+        launcher.stop(LEAVE_WITHIN_S)
 
 
 def _model(

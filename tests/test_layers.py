@@ -13,6 +13,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "errors",
         "jit",
         "config",
+        "machine",
         "wire",
         "data",
         "store",
@@ -29,6 +30,7 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
         "hogbatch.errors",
         "hogbatch.jit",
         "hogbatch.config",
+        "hogbatch.machine",
         "hogbatch.wire",
         "hogbatch.data",
         "hogbatch.store",
@@ -41,6 +43,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.coordinator.progress", "hogbatch.coordinator.worker", "hogbatch.policy"),
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
     *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
+    "hogbatch.machine.topology",
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

@@ -1,11 +1,14 @@
 """A CPU worker: T threads share each lease, every one updating the shared model without locks.
 
     python -m workers.cpu RUN_DIR --threads 2
+    python -m workers.cpu RUN_DIR --cores 0,2       a thread for each, which stays there
 
 A lease is cut into one run of whole batches per thread. A thread that is done goes on with a part
 of the next lease at once, so the threads never wait for one another.
 """
 
+import argparse
+import logging
 import os
 import queue
 import threading
@@ -18,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.machine.linux import read_topology
+from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.wire.messages import Failed, Work
 from workers.report import report
 from workers.session import Assignment, Post, Profile
@@ -59,12 +64,13 @@ class Part(NamedTuple):
 
 
 class CpuEngine:
-    """Runs leases on `threads` threads outside the interpreter lock."""
+    """Runs leases on `threads` threads outside the interpreter lock, each on its core if given."""
 
     device = "cpu"
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, cores: Cores = ()) -> None:
         self.threads = threads
+        self._cores = cores
         self.label = f"cpu:{threads}"
         self._parts: queue.SimpleQueue[Part] = queue.SimpleQueue()
 
@@ -83,8 +89,8 @@ class CpuEngine:
         )
         self._line = assignment.fence
         self._warm_up()
-        for _ in range(self.threads):
-            threading.Thread(target=self._serve, daemon=True).start()
+        for core in self._cores or [None] * self.threads:
+            threading.Thread(target=self._serve, args=(core,), daemon=True).start()
         return ()
 
     def submit(self, work: Work) -> None:
@@ -104,8 +110,10 @@ class CpuEngine:
     def _head(self) -> NDArray[np.int32]:
         return np.full(self._model.table[0, self._network.FAN_IN], -1, np.int32)
 
-    def _serve(self) -> None:
+    def _serve(self, core: int | None) -> None:
         """One thread's life: the next part, whichever lease it is of."""
+        if core is not None:
+            pin(core)  # before it allocates anything
         head = self._head()
         while True:
             tally, start, stop = self._parts.get()
@@ -151,20 +159,61 @@ class CpuEngine:
         return totals
 
 
-def main() -> None:
-    """Attach a CPU worker."""
-    arguments = parser("cpu", "Attach a CPU worker to a running job on this server.")
-    arguments.add_argument(
+def pin(core: int) -> None:
+    """Keep this thread, and none other of the process, on `core`."""
+    try:
+        os.sched_setaffinity(0, {core})
+    except OSError as error:  # the core was there at the start; it is no reason not to compute
+        logging.warning("a thread is not pinned to core %d: %s", core, error.strerror)
+
+
+def usable_cores(text: str) -> Cores:
+    """The list of `--cores`."""
+    try:
+        cores = parse_cores(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    mask = os.sched_getaffinity(0)
+    if beyond := set(cores) - mask:
+        raise argparse.ArgumentTypeError(
+            f"expected cores out of {show_cores(mask)}, which this process may use;"
+            f" got {show_cores(beyond)}"
+        )
+    return cores
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The flags of a CPU worker."""
+    made = parser("cpu", "Attach a CPU worker to a running job on this server.")
+    made.add_argument(
         "--threads",
         type=int,
-        default=len(os.sched_getaffinity(0)),
         metavar="T",
-        help="threads (default: all cores this process may use)",
+        help="threads (default: one per core that this process may use, or of --cores)",
     )
-    given = arguments.parse_args()
-    if given.threads < 1:
-        arguments.error(f"--threads must be at least 1; got {given.threads}")
-    run(given.run_dir, CpuEngine(given.threads), given.launched)
+    made.add_argument(
+        "--cores",
+        type=usable_cores,
+        default=(),
+        metavar="LIST",
+        help="cores to keep the threads on, one each, as in 0,2,4-7 (default: Linux places them)",
+    )
+    return made
+
+
+def main() -> None:
+    """Attach a CPU worker."""
+    flags = arguments()
+    given = flags.parse_args()
+    threads = given.threads
+    if threads is None:
+        threads = len(given.cores) or read_topology().threads
+    if threads < 1:
+        flags.error(f"--threads must be at least 1; got {threads}")
+    if given.cores and len(given.cores) != threads:
+        count = len(given.cores)
+        flags.error(f"--cores must name one core for each of {threads} threads; got {count} cores")
+    run(given.run_dir, CpuEngine(threads, given.cores), given.launched)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """What this server has to offer: cores and GPUs."""
 
-import os
 from dataclasses import dataclass
 
 from hogbatch.config import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
+from hogbatch.machine.linux import read_topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,15 @@ class Found:
 
 
 def find_workers() -> Found:
-    """All cores this process may use, and every GPU."""
-    cores, gpus = len(os.sched_getaffinity(0)), find_gpus()
-    requests = [WorkerRequest("cpu", threads=cores)]
+    """All cores this process may use, as far as its cgroup lets it, and every GPU."""
+    topology, gpus = read_topology(), find_gpus()
+    requests = [WorkerRequest("cpu", threads=topology.threads)]
     requests += [WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus.devices]
-    seen = "; ".join(f"gpu:{gpu.ordinal} is {gpu.name}" for gpu in gpus.devices)
-    return Found(tuple(requests), f"{_listed(requests)} ({seen or 'no GPU: ' + gpus.reason})")
+    seen = [f"gpu:{gpu.ordinal} is {gpu.name}" for gpu in gpus.devices]
+    seen = seen or [f"no GPU: {gpus.reason}"]
+    if topology.quota is not None and topology.threads < len(topology.cores):
+        seen.append(f"the cgroup grants {topology.quota:g} of {len(topology.cores)} cores")
+    return Found(tuple(requests), f"{_listed(requests)} ({'; '.join(seen)})")
 
 
 def check_workers(requests: tuple[WorkerRequest, ...]) -> Found:

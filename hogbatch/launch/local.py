@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from hogbatch.config import WorkerRequest
+from hogbatch.machine.topology import Cores, show_cores
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20
@@ -23,11 +24,11 @@ class LocalLauncher:
     def __init__(self) -> None:
         self._children: list[tuple[subprocess.Popen[bytes], Path]] = []
 
-    def start(self, request: WorkerRequest, run_dir: Path) -> None:
+    def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
         log = run_dir / f"worker-{len(self._children)}.log"
         with log.open("wb") as output:
             child = subprocess.Popen(
-                command(request, run_dir),
+                command(request, run_dir, cores),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -62,14 +63,15 @@ class LocalLauncher:
             child.wait()
 
 
-def command(request: WorkerRequest, run_dir: Path) -> list[str]:
+def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:
     """The command that starts a worker as asked for."""
     # -P: a module of the working directory must not take the place of one of ours
     module = f"workers.{request.device}"
     start = [sys.executable, "-P", "-m", module, os.fspath(run_dir), "--launched"]
-    if request.device == "cpu":
-        return [*start, "--threads", str(request.threads)]
-    return [*start, "--device", str(request.ordinal)]
+    if request.device == "gpu":
+        return [*start, "--device", str(request.ordinal)]
+    pinned = ["--cores", show_cores(cores)] if cores else []
+    return [*start, "--threads", str(request.threads), *pinned]
 
 
 def _ending(child: subprocess.Popen[bytes]) -> str:

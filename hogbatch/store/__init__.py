@@ -5,6 +5,7 @@ writes it once, then seals it, and nobody can map it for writing any more. "shar
 epoch orders, the model and the fences; everyone reads and writes it, without locks.
 
     layout, merge         arithmetic
+    pages                 huge ones, spread over NUMA nodes
     segment, handover     memory, and how its descriptors reach a worker
     dataset, model, fence what lies in it, as views
 """

@@ -8,6 +8,7 @@ import numpy as np
 
 LINE = 64  # bytes of a cache line, and of the widest SIMD register
 PAGE = 4096  # bytes
+HUGE_PAGE = 2 << 20  # bytes, on x86-64 and on arm64 with pages of 4 KiB
 LANES = LINE // 4  # float32 numbers in a line
 
 Shape = tuple[int, ...]
@@ -53,6 +54,14 @@ def arrange(arrays: Mapping[str, tuple[str, Shape]]) -> Layout:
         fields.append(Field(name, dtype, shape, _round_up(end, LINE)))
         end = fields[-1].end
     return Layout(tuple(fields), max(PAGE, _round_up(end, PAGE)))
+
+
+def stripes(size: int, parts: int) -> list[list[tuple[int, int]]]:
+    """Deal [0, size) out to `parts` in turn, in stripes of 2 MiB: each part's (offset, length)."""
+    dealt: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
+    for number, offset in enumerate(range(0, size, HUGE_PAGE)):
+        dealt[number % parts].append((offset, min(HUGE_PAGE, size - offset)))
+    return dealt
 
 
 def stored_width(width: int) -> int:

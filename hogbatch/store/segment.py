@@ -6,7 +6,6 @@ when its last process ends, by SIGKILL or otherwise.
 
 import errno
 import fcntl
-import mmap
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.machine.linux import read_topology
 from hogbatch.store.layout import Layout
+from hogbatch.store.pages import allocate, collapse, map_shared
 
 MEMINFO = Path("/proc/meminfo")
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
@@ -27,12 +28,10 @@ class Segment:
 
     def __init__(self, fd: int, layout: Layout, writable: bool) -> None:
         """Map `fd`; use :meth:`create` or :meth:`attach`."""
-        rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        mapping = mmap.mmap(fd, layout.size, mmap.MAP_SHARED, rights)
         self.fd = fd
         self.layout = layout
         self.sealed = False  # whether whoever maps it from now on can only read
-        self.memory = np.frombuffer(mapping, np.uint8)  # [size], the mapping as a whole
+        self.memory = map_shared(fd, layout.size, writable)  # [size], all of it
         self._fields = {field.name: field for field in layout.fields}
 
     @classmethod
@@ -47,10 +46,12 @@ class Segment:
         try:
             _allocate(name, fd, layout.size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
-            return cls(fd, layout, writable=True)
+            segment = cls(fd, layout, writable=True)
         except BaseException:
             os.close(fd)
             raise
+        collapse(segment.memory)  # before anyone touches it, so that little has to be copied
+        return segment
 
     @classmethod
     def attach(cls, fd: int, layout: Layout, writable: bool) -> Self:
@@ -97,7 +98,7 @@ def _check_room(name: str, size: int) -> None:
 
 def _allocate(name: str, fd: int, size: int) -> None:
     try:
-        os.posix_fallocate(fd, 0, size)
+        allocate(fd, size, read_topology().nodes)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise _too_little(name, size) from error

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 
 from hogbatch.config import WorkerRequest
@@ -7,6 +5,7 @@ from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import Gpu, Probe
 from hogbatch.launch import find
 from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.machine.topology import Topology
 
 CPU = WorkerRequest("cpu", threads=2)
 HOST = WorkerRequest("gpu", ordinal="host")
@@ -21,7 +20,7 @@ def gpu(ordinal):
 def server(monkeypatch):
     """Makes this a server with the given cores and GPUs; returns a list of its probes so far."""
 
-    def make(*gpus, cores=4, reason=""):
+    def make(*gpus, cores=4, quota=None, reason=""):
         probes = []
 
         def find_gpus():
@@ -29,7 +28,9 @@ def server(monkeypatch):
             return probes[-1]
 
         monkeypatch.setattr(find, "find_gpus", find_gpus)
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+        mask = frozenset(range(cores))
+        topology = Topology(mask, (mask,), tuple(frozenset({core}) for core in mask), quota)
+        monkeypatch.setattr(find, "read_topology", lambda: topology)
         return probes
 
     return make
@@ -40,6 +41,13 @@ def test_auto_takes_all_cores_and_says_why_no_gpu(server):
     found = find_workers()
     assert found.workers == (WorkerRequest("cpu", threads=3),)
     assert found.line == "workers: cpu:3 (no GPU: the GPU probe failed: it crashed)"
+
+
+def test_auto_takes_no_more_cores_than_the_cgroup_grants(server):
+    server(cores=16, quota=2.5, reason="no driver")
+    found = find_workers()
+    assert found.workers == (WorkerRequest("cpu", threads=3),)
+    assert found.line == "workers: cpu:3 (no GPU: no driver; the cgroup grants 2.5 of 16 cores)"
 
 
 def test_auto_takes_every_gpu(server):

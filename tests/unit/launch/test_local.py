@@ -26,7 +26,7 @@ def launch(tmp_path, monkeypatch):
     def start(*texts):
         for text in texts:
             monkeypatch.setattr(
-                local, "command", lambda request, run_dir, text=text: [sys.executable, "-c", text]
+                local, "command", lambda *_, text=text: [sys.executable, "-c", text]
             )
             launcher.start(CPU, tmp_path)
         return launcher
@@ -71,6 +71,10 @@ def wait_until(true, patience=30.0):
 )
 def test_a_worker_is_started_by_this_interpreter(request_, end, tmp_path):
     assert command(request_, "runs/one") == [sys.executable, *end]
+
+
+def test_a_cpu_worker_is_told_its_cores():
+    assert command(CPU, "runs/one", (0, 4, 5))[-4:] == ["--threads", "2", "--cores", "0,4-5"]
 
 
 def test_a_launcher_that_started_nobody_has_lost_nobody():

@@ -1,0 +1,50 @@
+import secrets
+
+import pytest
+
+from hogbatch.config import WorkerRequest
+from hogbatch.launch import claims
+from hogbatch.launch.claims import pinning
+from hogbatch.machine.topology import Topology
+
+TWO = WorkerRequest("cpu", threads=2)
+GPU = WorkerRequest("gpu", ordinal=0)
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    """A server of four cores, and names for claims that no other process uses."""
+    mask = frozenset(range(4))
+    topology = Topology(mask, (mask,), tuple(frozenset({core}) for core in mask))
+    monkeypatch.setattr(claims, "read_topology", lambda: topology)
+    monkeypatch.setattr(claims, "NAME", f"\0hogbatch-test-{secrets.token_hex(8)}-")
+
+
+def test_cpu_workers_get_cores_of_their_own_and_gpu_workers_none():
+    with pinning([TWO, GPU, TWO]) as cores:
+        assert cores == [(0, 1), (), (2, 3)]
+
+
+def test_a_second_run_gets_the_cores_that_the_first_has_left():
+    with pinning([TWO]), pinning([TWO]) as cores:
+        assert cores == [(2, 3)]
+
+
+def test_a_run_for_which_too_few_cores_are_left_is_not_pinned_and_takes_none():
+    with pinning([TWO]), pinning([TWO, TWO]) as unpinned, pinning([TWO]) as cores:
+        assert unpinned == [(), ()]
+        assert cores == [(2, 3)]
+
+
+def test_cores_are_free_again_when_the_run_is_over():
+    with pinning([TWO, TWO]):
+        pass
+    with pinning([TWO, TWO]) as cores:
+        assert cores == [(0, 1), (2, 3)]
+
+
+def test_cores_are_free_again_when_the_run_has_failed():
+    with pytest.raises(KeyError), pinning([TWO, TWO]):
+        raise KeyError
+    with pinning([TWO]) as cores:
+        assert cores == [(0, 1)]

@@ -1,0 +1,142 @@
+import os
+
+import pytest
+
+from hogbatch.machine.linux import cpu_quota, read_topology
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """Makes up a server whose files, below tmp_path, have these contents; returns its root."""
+
+    def make(files, mask=range(8)):
+        for path, text in files.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(f"{text}\n")
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(mask))
+        return tmp_path
+
+    return make
+
+
+def node(number):
+    return f"sys/devices/system/node/node{number}/cpulist"
+
+
+def siblings(core):
+    return f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+
+
+def sets(*members):
+    return tuple(map(frozenset, members))
+
+
+def test_two_nodes_with_smt(server):
+    files = {node(0): "0-1,4-5", node(1): "2-3,6-7"}
+    files |= {siblings(core): f"{core % 4},{core % 4 + 4}" for core in range(8)}
+    topology = read_topology(server(files))
+    assert topology.cores == set(range(8))
+    assert topology.nodes == sets({0, 1, 4, 5}, {2, 3, 6, 7})
+    assert topology.siblings == sets({0, 4}, {1, 5}, {2, 6}, {3, 7})
+    assert topology.quota is None
+
+
+def test_only_the_cores_of_the_mask_are_there(server):
+    files = {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"}
+    topology = read_topology(server(files, mask=[1, 2]))
+    assert topology.nodes == sets({1, 2})
+    assert topology.siblings == sets({1}, {2})
+
+
+def test_a_node_without_cores_is_none(server):
+    topology = read_topology(server({node(0): "0-7", node(1): ""}))
+    assert topology.nodes == sets(range(8))
+
+
+def test_without_files_all_cores_are_alike(server):
+    topology = read_topology(server({}, mask=[3, 5]))
+    assert topology.nodes == sets({3, 5})
+    assert topology.siblings == sets({3}, {5})
+    assert topology.quota is None
+
+
+def test_cores_that_no_node_names_make_one(server):
+    assert read_topology(server({node(0): "0-5"})).nodes == sets(range(6), {6, 7})
+
+
+def test_files_that_make_no_sense_are_not_there(server):
+    files = {node(0): "all", siblings(0): "0-", "proc/self/cgroup": "0::/", CGROUP + "cpu.max": "x"}
+    topology = read_topology(server(files, mask=[0]))
+    assert (topology.nodes, topology.siblings, topology.quota) == (sets({0}), sets({0}), None)
+
+
+CGROUP = "sys/fs/cgroup/"
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "150000 100000"}, 1.5),
+        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "max 100000"}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b",
+                CGROUP + "a/b/cpu.max": "max 100000",
+                CGROUP + "a/cpu.max": "400000 100000",
+            },
+            4.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b",
+                CGROUP + "a/b/cpu.max": "300000 100000",
+                CGROUP + "a/cpu.max": "200000 100000",
+                CGROUP + "cpu.max": "500000 100000",
+            },
+            2.0,
+        ),
+        ({"proc/self/cgroup": "0::/docker/f00", CGROUP + "cpu.max": "50000 100000"}, 0.5),
+        ({"proc/self/cgroup": "0::/../other", CGROUP + "cpu.max": "100000 100000"}, 1.0),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/",
+                CGROUP + "cpu,cpuacct/job/cpu.cfs_quota_us": "250000",
+                CGROUP + "cpu,cpuacct/job/cpu.cfs_period_us": "100000",
+            },
+            2.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/job",
+                CGROUP + "cpu/cpu.cfs_quota_us": "50000",
+                CGROUP + "cpu/cpu.cfs_period_us": "50000",
+                CGROUP + "cpu/job/cpu.cfs_quota_us": "-1",
+                CGROUP + "cpu/job/cpu.cfs_period_us": "100000",
+            },
+            1.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "3:cpuset:/\n1:cpuacct:/job",
+                CGROUP + "cpuacct/job/cpu.cfs_quota_us": "250000",
+                CGROUP + "cpuacct/job/cpu.cfs_period_us": "100000",
+            },
+            None,
+        ),
+        ({CGROUP + "cpu.max": "50000 100000"}, None),
+        ({"proc/self/cgroup": "what is this"}, None),
+    ],
+    ids=[
+        *("v2", "v2-max", "v2-parent", "v2-tightest", "v2-container", "v2-outside"),
+        *("v1", "v1-parent", "v1-other-controller", "no-membership", "nonsense"),
+    ],
+)
+def test_the_tightest_cpu_quota_counts(server, files, quota):
+    assert cpu_quota(server(files)) == quota
+
+
+def test_this_machine_can_be_read():
+    topology = read_topology()
+    assert topology.cores == os.sched_getaffinity(0)
+    for parts in (topology.nodes, topology.siblings):
+        assert sorted(core for part in parts for core in part) == sorted(topology.cores)

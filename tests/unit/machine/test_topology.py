@@ -1,0 +1,154 @@
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.machine.topology import Topology, assign, parse_cores, show_cores
+
+
+def machine(nodes=1, physical=4, smt=1, quota=None, without=()):
+    """A server numbered as Linux does: first one core of each physical one, then the siblings."""
+    count = nodes * physical
+    groups = [{each + count * thread for thread in range(smt)} for each in range(count)]
+    parts = [groups[node * physical : (node + 1) * physical] for node in range(nodes)]
+    mask = frozenset().union(*groups).difference(without)
+    cut = [frozenset().union(*part) & mask for part in parts]
+    return Topology(
+        mask,
+        tuple(node for node in cut if node),
+        tuple(frozenset(group & mask) for group in groups if group & mask),
+        quota,
+    )
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads"), [(None, 8), (16.0, 8), (8.0, 8), (2.0, 2), (2.5, 3), (0.5, 1), (0.0, 1)]
+)
+def test_threads_go_by_the_mask_and_the_quota_rounded_up(quota, threads):
+    assert machine(physical=8, quota=quota).threads == threads
+
+
+def test_all_cores_are_given_when_all_are_asked_for():
+    assert assign(machine(nodes=2, physical=2, smt=2), [8]) == [(0, 1, 2, 3, 4, 5, 6, 7)]
+
+
+def test_physical_cores_of_their_own_come_first():
+    assert assign(machine(physical=4, smt=2), [4]) == [(0, 1, 2, 3)]
+    assert assign(machine(physical=4, smt=2), [6]) == [(0, 1, 2, 3, 4, 5)]
+
+
+def test_a_second_worker_gets_the_physical_cores_that_are_left():
+    assert assign(machine(physical=4, smt=2), [2, 2]) == [(0, 1), (2, 3)]
+    assert assign(machine(physical=4, smt=2), [4, 4]) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_a_worker_stays_on_one_node_if_it_can():
+    first, second = assign(machine(nodes=2, physical=4), [3, 4])
+    assert (first, second) == ((4, 5, 6), (0, 1, 2, 3))
+
+
+def test_the_smallest_node_that_suffices_is_taken():
+    uneven = machine(nodes=2, physical=4, without=(4, 5))
+    assert assign(uneven, [2]) == [(6, 7)]
+    assert assign(uneven, [3]) == [(0, 1, 2)]
+
+
+def test_physical_cores_on_two_nodes_are_better_than_siblings_on_one():
+    assert assign(machine(nodes=2, physical=4, smt=2), [6]) == [(0, 1, 2, 3, 4, 5)]
+
+
+def test_who_needs_two_nodes_of_four_gets_the_largest():
+    uneven = machine(nodes=4, physical=4, without=(0, 4, 5, 8))
+    assert assign(uneven, [7]) == [(1, 2, 3, 12, 13, 14, 15)]
+
+
+def test_the_sibling_of_a_taken_core_comes_last():
+    assert assign(machine(physical=2, smt=2), [1], taken=[2]) == [(1,)]
+    assert assign(machine(physical=2, smt=2), [1], taken=[0, 1]) == [(2,)]
+
+
+def test_nobody_is_pinned_when_there_are_more_threads_than_cores():
+    assert assign(machine(physical=4), [3, 2]) == [(), ()]
+    assert assign(machine(physical=4), [4], taken=[2]) == [()]
+
+
+def test_nobody_is_pinned_to_cores_of_which_only_a_part_is_granted():
+    assert assign(machine(physical=4, quota=2.0), [2]) == [()]
+    assert assign(machine(physical=4, quota=4.0), [2]) == [(0, 1)]
+
+
+def test_a_worker_without_threads_gets_no_core():
+    assert assign(machine(physical=4), [0, 4, 0]) == [(), (0, 1, 2, 3), ()]
+    assert assign(machine(), []) == []
+
+
+machines = st.builds(
+    machine,
+    nodes=st.integers(1, 4),
+    physical=st.integers(1, 6),
+    smt=st.sampled_from([1, 2, 4]),
+    without=st.frozensets(st.integers(1, 95), max_size=10),
+)
+
+
+@settings(deadline=None)
+@given(machines, st.lists(st.integers(0, 12), max_size=5), st.frozensets(st.integers(0, 95)))
+def test_cores_are_disjoint_free_and_as_many_as_asked_for(topology, threads, taken):
+    given_cores = assign(topology, threads, taken)
+    flat = [core for cores in given_cores for core in cores]
+    assert len(given_cores) == len(threads)
+    assert len(set(flat)) == len(flat)
+    assert set(flat) <= topology.cores - taken
+    if sum(threads) <= len(topology.cores - taken):
+        assert [len(cores) for cores in given_cores] == threads
+    else:
+        assert flat == []
+
+
+@settings(deadline=None)
+@given(machines, st.integers(1, 24))
+def test_no_physical_core_is_more_crowded_than_it_must_be(topology, wanted):
+    (cores,) = assign(topology, [wanted])
+    room = [len(group) for group in topology.siblings]
+    least = next((n for n in range(1, 5) if sum(min(n, r) for r in room) >= wanted), None)
+    if least is None:
+        assert cores == ()
+    else:
+        assert max(len(group.intersection(cores)) for group in topology.siblings) == least
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("0", (0,)), ("0,2,4-7", (0, 2, 4, 5, 6, 7)), ("5,1", (5, 1)), (" 3 , 8-8\n", (3, 8))],
+)
+def test_a_list_of_cores_is_read_in_its_order(text, cores):
+    assert parse_cores(text) == cores
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected core numbers as in 0,2,4-7; got ''"),
+        ("a", "got 'a'"),
+        ("1,", "got '1,'"),
+        ("-1", "got '-1'"),
+        ("1-", "got '1-'"),
+        ("0x1", "got '0x1'"),
+        ("1-2-3", "got '1-2-3'"),
+        ("7-4", "expected a range from low to high; got '7-4'"),
+        ("0-99999999999", "expected a range from low to high; got '0-99999999999'"),
+        ("1,0-2", "expected each core once; got '1,0-2'"),
+    ],
+)
+def test_what_is_no_list_of_cores_is_refused(text, message):
+    with pytest.raises(ValueError) as refusal:
+        parse_cores(text)
+    assert str(refusal.value).endswith(message)
+
+
+@given(st.frozensets(st.integers(0, 200), min_size=1))
+def test_a_list_that_is_shown_reads_back(cores):
+    assert set(parse_cores(show_cores(cores))) == cores
+
+
+def test_runs_of_cores_are_shown_as_ranges():
+    assert show_cores((6, 0, 2, 4, 5)) == "0,2,4-6"
+    assert show_cores(()) == ""

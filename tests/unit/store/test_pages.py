@@ -1,0 +1,149 @@
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from hogbatch.store import pages
+from hogbatch.store.layout import HUGE_PAGE, Layout, stripes
+from hogbatch.store.segment import Segment
+
+SIZE = 3 * HUGE_PAGE + 4096
+
+
+@pytest.fixture
+def memfd():
+    fd = os.memfd_create("hogbatch-test")
+    os.ftruncate(fd, SIZE)
+    yield fd
+    os.close(fd)
+
+
+def taken(fd):
+    """Bytes of memory behind `fd`."""
+    return os.fstat(fd).st_blocks * 512
+
+
+def huge(memory):
+    """Bytes of a mapping that are mapped in huge pages, as /proc tells."""
+    start = f"{memory.ctypes.data:x}-"
+    with open("/proc/self/smaps") as lines:
+        for line in lines:
+            if line.startswith(start):
+                break
+        return next(1024 * int(line.split()[1]) for line in lines if "ShmemPmdMapped" in line)
+
+
+def test_stripes_are_dealt_in_turn_and_cover_everything():
+    assert stripes(SIZE, 2) == [
+        [(0, HUGE_PAGE), (2 * HUGE_PAGE, HUGE_PAGE)],
+        [(HUGE_PAGE, HUGE_PAGE), (3 * HUGE_PAGE, 4096)],
+    ]
+    assert stripes(4096, 3) == [[(0, 4096)], [], []]
+
+
+def test_each_node_s_stripes_are_taken_by_a_thread_on_its_cores(memfd, monkeypatch):
+    pinned, calls = {}, []
+    take = os.posix_fallocate
+
+    def fallocate(fd, offset, length):
+        take(fd, offset, length)
+        calls.append((pinned[threading.get_ident()], offset))
+
+    def pin(pid, cores):
+        pinned[threading.get_ident()] = cores
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(os, "sched_setaffinity", pin)
+    pages.allocate(memfd, SIZE, [frozenset({0, 1}), frozenset({2})])
+    assert sorted(calls, key=lambda call: call[1]) == [
+        (frozenset({0, 1}), 0),
+        (frozenset({2}), HUGE_PAGE),
+        (frozenset({0, 1}), 2 * HUGE_PAGE),
+        (frozenset({2}), 3 * HUGE_PAGE),
+    ]
+    assert taken(memfd) == SIZE
+    assert threading.get_ident() not in pinned
+
+
+def test_this_thread_s_cores_stay_as_they_are(memfd):
+    before = os.sched_getaffinity(0)
+    one = frozenset([min(before)])
+    pages.allocate(memfd, SIZE, [one, one])
+    assert os.sched_getaffinity(0) == before
+    assert taken(memfd) == SIZE
+
+
+def test_one_node_needs_no_threads(memfd, monkeypatch):
+    monkeypatch.setattr(pages, "ThreadPoolExecutor", None)
+    pages.allocate(memfd, SIZE, [frozenset({0})])
+    assert taken(memfd) == SIZE
+
+
+def test_too_little_memory_on_one_node_is_an_error(memfd, monkeypatch):
+    take = os.posix_fallocate
+
+    def fallocate(fd, offset, length):
+        if offset:
+            raise OSError(errno.ENOSPC, "full")
+        take(fd, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    one = frozenset([min(os.sched_getaffinity(0))])
+    with pytest.raises(OSError, match="full"):
+        pages.allocate(memfd, SIZE, [one, one])
+
+
+def test_mappings_start_where_a_huge_page_may(memfd):
+    mapped = [pages.map_shared(memfd, SIZE, writable=True) for _ in range(3)]
+    assert [memory.ctypes.data % HUGE_PAGE for memory in mapped] == [0, 0, 0]
+    mapped[0][:] = 7
+    assert mapped[2].tobytes() == bytes([7]) * SIZE
+
+
+def test_nothing_but_the_mapping_itself_is_left_mapped(memfd):
+    pages.map_shared(memfd, SIZE, writable=True)  # whatever the first call loads stays
+    before = mapped_bytes()
+    memory = pages.map_shared(memfd, SIZE, writable=True)
+    assert mapped_bytes() == before + SIZE
+    del memory
+    assert mapped_bytes() == before
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        pages.map_shared(-1, SIZE, writable=True)
+    assert mapped_bytes() == before
+
+
+def mapped_bytes():
+    """Address space of this process."""
+    with open("/proc/self/statm") as line:
+        return int(line.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_mapping_for_reading_can_never_be_written(memfd):
+    memory = pages.map_shared(memfd, SIZE, writable=False)
+    assert not memory.flags.writeable
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        memory.flags.writeable = True
+
+
+def test_a_segment_lies_in_huge_pages_for_all_who_map_it(memfd):
+    pages.allocate(memfd, SIZE, [])
+    if not pages.collapse(pages.map_shared(memfd, SIZE, writable=True)):
+        pytest.skip("this kernel gives no huge pages for shared memory now")
+    segment = Segment.create("test", Layout((), SIZE))
+    other = Segment.attach(os.dup(segment.fd), segment.layout, writable=False)
+    assert np.count_nonzero(other.memory) == 0
+    segment.memory[::4096] = 1
+    assert huge(segment.memory) == huge(other.memory) == 3 * HUGE_PAGE
+    assert taken(segment.fd) == SIZE
+    other.close()
+    segment.close()
+
+
+def test_a_kernel_that_gives_no_huge_pages_does_no_harm(memfd, monkeypatch):
+    monkeypatch.setattr(pages, "MADV_COLLAPSE", 9999)
+    os.posix_fallocate(memfd, 0, SIZE)
+    memory = pages.map_shared(memfd, SIZE, writable=True)
+    assert pages.collapse(memory) is False
+    assert not memory.any()

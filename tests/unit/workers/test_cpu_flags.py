@@ -1,0 +1,75 @@
+import os
+import sys
+
+import pytest
+
+from workers import cpu
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Calls main with these flags on a server of cores 0 to 3; returns the engine it would run."""
+
+    def start(*flags):
+        engines = []
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+        monkeypatch.setattr(cpu, "run", lambda run_dir, engine, launched: engines.append(engine))
+        monkeypatch.setattr(sys, "argv", ["cpu", "run", *flags])
+        cpu.main()
+        return engines[0]
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("flags", "threads", "cores"),
+    [
+        (["--threads", "3"], 3, ()),
+        (["--cores", "2,0-1"], 3, (2, 0, 1)),
+        (["--cores", "3", "--threads", "1"], 1, (3,)),
+    ],
+)
+def test_there_is_a_thread_for_each_core_named(started, flags, threads, cores):
+    engine = started(*flags)
+    assert (engine.threads, engine._cores) == (threads, cores)
+    assert engine.label == f"cpu:{threads}"
+
+
+def test_a_worker_takes_all_cores_and_is_not_pinned_unless_told(started):
+    engine = started()
+    assert engine.threads in range(1, 5)  # fewer than 4 where a cgroup grants less
+    assert engine._cores == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threads", "0"], "--threads must be at least 1; got 0"),
+        (["--cores", "0;1"], "--cores: expected core numbers as in 0,2,4-7; got '0;1'"),
+        (["--cores", ""], "--cores: expected core numbers as in 0,2,4-7; got ''"),
+        (["--cores", "3-2"], "--cores: expected a range from low to high; got '3-2'"),
+        (["--cores", "1,1"], "--cores: expected each core once; got '1,1'"),
+        (
+            ["--cores", "2-5"],
+            "--cores: expected cores out of 0-3, which this process may use; got 4-5",
+        ),
+        (
+            ["--cores", "0-2", "--threads", "2"],
+            "--cores must name one core for each of 2 threads; got 3 cores",
+        ),
+    ],
+)
+def test_a_bad_flag_is_refused_in_one_sentence(started, capsys, flags, message):
+    with pytest.raises(SystemExit) as refusal:
+        started(*flags)
+    assert refusal.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(message)
+
+
+def test_a_core_that_is_gone_is_no_reason_not_to_compute(monkeypatch, caplog):
+    def refuse(pid, cores):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    cpu.pin(7)
+    assert caplog.messages == ["a thread is not pinned to core 7: Invalid argument"]
