@@ -5,8 +5,13 @@ file of a function, but not in the files of the functions it calls. `HOGBATCH_CA
 """
 
 import os
+from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, Final
+
+from numba import config, njit
 
 COMPILED = ("kernels/contract.py", "kernels/cpu/*.py", "data/parse/*.py")
 VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
@@ -18,6 +23,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("HOGBATCH_CACHE") or home / "hogbatch")
 
 
+@cache
 def cache_directory() -> Path:
     """Return the directory of compiled kernels for these very sources."""
     package = Path(__file__).parent
@@ -28,11 +34,20 @@ def cache_directory() -> Path:
     return cache_root() / digest.hexdigest()
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_directory()))  # read when numba is imported
-
-from numba import njit  # noqa: E402
-
 # Full fastmath would let LLVM assume that no value is NaN and delete every isfinite().
-FASTMATH = {"contract", "reassoc", "arcp", "afn", "nsz"}
+FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
-kernel = njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+
+def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
+    """Compile `function` on its first call in a process, or load it from the cache."""
+    elsewhere = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
+    try:
+        return njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = elsewhere
+
+
+def exact(function: Callable[..., Any]) -> Any:
+    """`kernel` for arithmetic whose very rounding matters."""
+    return kernel(function, fastmath=False)

@@ -1,4 +1,6 @@
-"""Dense layers: products by BLAS (one thread), everything else as one pass over memory."""
+"""Dense layers on batch-reduce GEMM: what is done to a block is done while it is in cache."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +15,21 @@ from hogbatch.kernels.contract import (
     SGD,
     SIGMOID,
     TANH,
+    Floats,
 )
+from hogbatch.kernels.cpu.brgemm import (
+    address,
+    matrix,
+    multiply,
+    multiply_transposed,
+    packed_rows,
+    part,
+    transpose,
+    transposed,
+    whole,
+)
+from hogbatch.kernels.cpu.elementary import sigmoid, tanh
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Finish, Matrix
 
 
 @kernel
@@ -27,32 +43,163 @@ def gather(inputs, rows, out):
 
 
 @kernel
+def dense_layer(x, fan_in, weights, bias, activation, width, out):
+    """out[B, H] = f(x[B, :fan_in] @ weights[:fan_in, H] + bias), zero from column `width` on."""
+    floor = 0.0 if activation == RELU else -np.inf
+    finish = Finish(ACTIVATE, 1.0, address(bias), floor)
+    multiply(
+        out.shape[0],
+        out.shape[1],
+        fan_in,
+        matrix(x),
+        matrix(weights),
+        matrix(out),
+        whole(),
+        finish,
+    )
+    if activation != RELU and activation != LINEAR:  # these keep the padding zero by themselves
+        activate(activation, width, out)
+
+
+@kernel
 def dense_forward(x, weights, bias, out):
-    np.dot(x, weights, out)
-    for b in range(out.shape[0]):
-        for h in range(out.shape[1]):
-            out[b, h] += bias[h]
+    dense_layer(x, x.shape[1], weights, bias, LINEAR, out.shape[1], out)
+
+
+# Rows of weights that go through backward and update together: few enough to stay in cache.
+BLOCK_ROWS = 48
+
+
+class Scratch(NamedTuple):
+    """Memory of one thread for the backward pass of a dense layer of up to B rows."""
+
+    scaled: Floats  # [B * H]: the gradient, bounded, and under SGD times -rate
+    packed: Floats  # [H * B]: its transpose
+    product: Floats  # [BLOCK_ROWS * B]
+    gradient: Floats  # [BLOCK_ROWS * H]: of a block of weights
+
+
+@kernel
+def aligned(size):
+    """float32[size] on a cache line of its own."""
+    cells = np.empty(size + 15, np.float32)
+    start = -(address(cells) // 4) % 16
+    return cells[start : start + size]
+
+
+@kernel
+def scratch(batch, widest):
+    """Allocate for batches of `batch` rows and layers `widest` wide on both sides."""
+    return Scratch(
+        aligned(batch * widest),
+        aligned(batch * widest),
+        aligned(BLOCK_ROWS * batch),
+        aligned(BLOCK_ROWS * widest),
+    )
+
+
+@kernel
+def pack(grad, space):
+    """The transpose of `grad`[B, H] that `pass_down` wants, and scratch for its product."""
+    many = packed_rows(grad.shape[0])
+    packed = Matrix(address(space.packed), many, 1)
+    transpose(many, grad.shape[1], matrix(grad), packed, 0)
+    return packed, Matrix(address(space.product), many, 1)
+
+
+@kernel
+def pass_down(grad, packed, product, weights, first, rows, out):
+    """out[B, first : first + rows] = grad[B, H] @ weights[first : first + rows, H].T."""
+    batch, fan_out = grad.shape
+    here, below = part(matrix(weights), first, 0), part(matrix(out), 0, first)
+    multiply_transposed(batch, rows, fan_out, matrix(grad), packed, here, below, product, 1.0, 0)
 
 
 @kernel
 def dense_backward(grad, weights, out):
-    np.dot(grad, weights.T, out)
+    packed, product = pack(grad, scratch(grad.shape[0], grad.shape[1]))
+    for first in range(0, weights.shape[0], BLOCK_ROWS):
+        rows = min(BLOCK_ROWS, weights.shape[0] - first)
+        pass_down(grad, packed, product, weights, first, rows, out)
 
 
 @kernel
 def weight_gradient(x, grad, out):
-    np.dot(x.T, grad, out)
+    store = Finish(STORE, 1.0, 0, 0.0)
+    batch, fan_in = x.shape
+    left = transposed(matrix(x))
+    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), whole(), store)
+
+
+@kernel
+def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, space):
+    """Backward and update of a layer, block by block of its weights[:fan_in, H].
+
+    below[B, K] = grad[B, H] @ weights.T from weights as they were (or below[B, 0]: not wanted);
+    `scaled` is what `scale_rows` makes of `grad`. SGD adds x.T @ scaled straight to the weights;
+    the others need a gradient, for one block at a time.
+    """
+    batch, fan_out = grad.shape
+    packed, product = pack(grad, space)  # of no use to the first layer, and cheap
+    left, right = transposed(matrix(x)), matrix(scaled)
+    decay = np.float32(1.0 - hyper.rate * hyper.l2)
+    for first in range(0, fan_in, BLOCK_ROWS):
+        rows = min(BLOCK_ROWS, fan_in - first)
+        if below.shape[1] > 0:
+            pass_down(grad, packed, product, weights, first, rows, below)
+        x_block = part(left, first, 0)
+        if kind == SGD:
+            if hyper.l2 > 0.0:
+                for f in range(first, first + rows):
+                    for h in range(fan_out):
+                        weights[f, h] *= decay
+            out, finish = part(matrix(weights), first, 0), Finish(ADD, 1.0, 0, 0.0)
+            multiply(rows, fan_out, batch, x_block, right, out, whole(), finish)
+        else:
+            out, finish = Matrix(address(space.gradient), fan_out, 1), Finish(STORE, 1.0, 0, 0.0)
+            multiply(rows, fan_out, batch, x_block, right, out, whole(), finish)
+            step_rows(kind, hyper, space.gradient, first, rows, slots, weights)
+
+
+@kernel
+def step_rows(kind, hyper, gradient, first, rows, slots, weights):
+    """`step` on weights[first : first + rows, H]; `gradient` is flat and begins at row `first`."""
+    cells = rows * weights.shape[1]
+    start, stop = first * weights.shape[1], (first + rows) * weights.shape[1]
+    step_row(
+        kind,
+        hyper,
+        gradient[:cells],
+        slots.first.reshape(-1)[start:stop],
+        slots.second.reshape(-1)[start:stop],
+        weights.reshape(-1)[start:stop],
+    )
+
+
+@kernel
+def held(kind, hyper, square, batch):
+    """By what the gradient of a row of squared norm `square` is held back; see `bound_rows`."""
+    rate = hyper.rate / (1.0 - hyper.momentum) if kind == MOMENTUM else hyper.rate
+    moved = rate / batch * square
+    return np.float32(FURTHEST / moved if moved > FURTHEST else 1.0)
 
 
 @kernel
 def shrink_far(kind, hyper, square, batch, grad):
     """Bound one row's grad[H], `square` the squared norm of its inputs; see `bound_rows`."""
-    rate = hyper.rate / (1.0 - hyper.momentum) if kind == MOMENTUM else hyper.rate
-    moved = rate / batch * square
-    if moved > FURTHEST:
-        share = np.float32(FURTHEST / moved)
+    share = held(kind, hyper, square, batch)
+    if share < 1.0:
         for h in range(grad.shape[0]):
             grad[h] *= share
+
+
+@kernel
+def squared_norm(x):
+    """Sum of the squares of x[K]."""
+    square = np.float32(0.0)
+    for k in range(x.shape[0]):
+        square += x[k] * x[k]
+    return square
 
 
 @kernel
@@ -60,10 +207,20 @@ def bound_rows(kind, hyper, x, grad):
     if kind != SGD and kind != MOMENTUM:
         return
     for b in range(grad.shape[0]):
-        square = np.float32(0.0)
-        for k in range(x.shape[1]):
-            square += x[b, k] * x[b, k]
-        shrink_far(kind, hyper, square, grad.shape[0], grad[b])
+        shrink_far(kind, hyper, squared_norm(x[b]), grad.shape[0], grad[b])
+
+
+@kernel
+def scale_rows(kind, hyper, x, grad, scaled):
+    """scaled[B, H] = grad after `bound_rows`; under SGD times -rate: what each row adds."""
+    for b in range(grad.shape[0]):
+        share = np.float32(1.0)
+        if kind in (SGD, MOMENTUM):
+            share = held(kind, hyper, squared_norm(x[b]), grad.shape[0])
+        if kind == SGD:
+            share *= np.float32(-hyper.rate)
+        for h in range(grad.shape[1]):
+            scaled[b, h] = share * grad[b, h]
 
 
 @kernel
@@ -77,19 +234,16 @@ def bias_gradient(grad, out):
 
 @kernel
 def activate(kind, width, out):
-    one = np.float32(1.0)
     for b in range(out.shape[0]):
         if kind == RELU:
             for h in range(width):
                 out[b, h] = max(out[b, h], np.float32(0.0))
         elif kind == SIGMOID:
             for h in range(width):
-                # exp of a negative number only: it cannot overflow
-                small = np.exp(-abs(out[b, h]))
-                out[b, h] = (one if out[b, h] >= 0.0 else small) / (one + small)
+                out[b, h] = sigmoid(out[b, h])
         elif kind == TANH:
             for h in range(width):
-                out[b, h] = np.tanh(out[b, h])
+                out[b, h] = tanh(out[b, h])
         for h in range(width, out.shape[1]):
             out[b, h] = 0.0
 

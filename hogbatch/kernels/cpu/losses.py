@@ -13,21 +13,9 @@ from hogbatch.kernels.contract import (
     SOFTMAX,
     SQUARED,
 )
+from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
 TOP = 5  # the longest list that a metric looks at
-
-
-@kernel
-def softplus(z):
-    """log(1 + exp(z)) without overflow."""
-    return max(z, np.float32(0.0)) + np.log1p(np.exp(-abs(z)))
-
-
-@kernel
-def sigmoid(z):
-    """1 / (1 + exp(-z)) without overflow."""
-    small = np.exp(-abs(z))
-    return (np.float32(1.0) if z >= 0.0 else small) / (np.float32(1.0) + small)
 
 
 @kernel
@@ -38,7 +26,7 @@ def softmax_gradient(label, width, scores, grad):
         top = max(top, scores[c])
     total = np.float32(0.0)
     for c in range(width):
-        grad[c] = np.exp(scores[c] - top)
+        grad[c] = exp_negative(scores[c] - top)
         total += grad[c]
     for c in range(width):
         grad[c] /= total
@@ -88,13 +76,13 @@ def loss_gradient(kind, labels, rows, width, scores, grad, totals):
     share = np.float32(1.0) / np.float32(rows.shape[0])
     for b in range(rows.shape[0]):
         loss = row_gradient(kind, labels, rows[b], width, scores[b], grad[b])
-        finite = np.isfinite(loss)
+        check = np.float32(0.0)
         for c in range(width):
-            finite = finite and np.isfinite(grad[b, c])
+            check += grad[b, c] * np.float32(0.0)  # NaN once a gradient is not finite
             grad[b, c] *= share
         for c in range(width, grad.shape[1]):
             grad[b, c] = 0.0
-        if finite:
+        if np.isfinite(loss) and np.isfinite(check):
             totals[LOSS] += loss
         else:
             totals[SKIPPED] += 1.0

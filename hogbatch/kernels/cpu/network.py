@@ -10,18 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADAM, ROWS, SKIPPED, UPDATES, Floats, Hyper, Links, Slots
+from hogbatch.kernels.contract import (
+    ADAM,
+    ROWS,
+    SGD,
+    SKIPPED,
+    UPDATES,
+    Floats,
+    Hyper,
+    Links,
+    Slots,
+)
 from hogbatch.kernels.cpu.dense import (
+    Scratch,
     activate,
     activate_backward,
+    aligned,
     bias_gradient,
-    bound_rows,
-    dense_backward,
-    dense_forward,
+    dense_layer,
+    dense_step,
     gather,
-    step,
+    scale_rows,
+    scratch,
     step_row,
-    weight_gradient,
 )
 from hogbatch.kernels.cpu.losses import loss_and_hits, loss_gradient
 from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, csr_step
@@ -50,14 +61,14 @@ class Lease(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Scratch of one thread for batches of up to B rows."""
+    """Memory of one thread for batches of up to B rows."""
 
     starts: NDArray[np.int64]  # [layers + 1]: where in `activations` each layer's output begins
     activations: Floats  # the input (if dense), then every layer's output
     grad: Floats  # [B * widest]
     grad_below: Floats  # [B * widest]
-    weight: Floats  # gradient of the largest dense layer
     bias: Floats  # [widest]
+    dense: Scratch
 
 
 @kernel
@@ -66,22 +77,25 @@ def workspace(table, sparse, size):
     layers = table.shape[0]
     starts = np.zeros(layers + 2, np.int64)
     widest = table[0, FAN_IN] if not sparse else 1
-    starts[1] = size * widest
-    largest = 1
+    starts[1] = on_a_line(size * widest)
     for layer in range(layers):
-        fan_in, fan_out = table[layer, FAN_IN], table[layer, FAN_OUT]
-        starts[layer + 2] = starts[layer + 1] + size * fan_out
+        fan_out = table[layer, FAN_OUT]
+        starts[layer + 2] = starts[layer + 1] + on_a_line(size * fan_out)
         widest = max(widest, fan_out)
-        if layer > 0 or not sparse:
-            largest = max(largest, fan_in * fan_out)
     return Workspace(
         starts,
-        np.empty(starts[layers + 1], np.float32),
-        np.empty(size * widest, np.float32),
-        np.empty(size * widest, np.float32),
-        np.empty(largest, np.float32),
-        np.empty(widest, np.float32),
+        aligned(starts[layers + 1]),
+        aligned(size * widest),
+        aligned(size * widest),
+        aligned(widest),
+        scratch(size, widest),
     )
+
+
+@kernel
+def on_a_line(size):
+    """`size` floats, rounded up to whole cache lines."""
+    return -(-size // 16) * 16
 
 
 @kernel
@@ -111,11 +125,13 @@ def forward(model, inputs, rows, space):
         weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
         bias = vector(model.params, model.table[layer, BIAS], fan_out)
         out = matrix(space.activations, space.starts[layer + 1], size, fan_out)
+        kind, width = model.table[layer, ACTIVATION], model.table[layer, WIDTH]
         if layer == 0 and sparse:
             csr_forward(inputs, rows, weights, bias, out)
+            activate(kind, width, out)
         else:
-            dense_forward(x, weights, bias, out)
-        activate(model.table[layer, ACTIVATION], model.table[layer, WIDTH], out)
+            used = inputs.dense.shape[1] if layer == 0 else fan_in
+            dense_layer(x, used, weights, bias, kind, width, out)
         x = out
     return x
 
@@ -155,18 +171,31 @@ def backward(model, inputs, rows, optimizer, hyper, links, space):
         if layer == 0 and sparse:
             csr_bound_rows(optimizer, hyper, inputs, rows, grad)
             csr_step(optimizer, hyper, inputs, rows, grad, links, slots, weights)
+            step_bias(model, layer, optimizer, hyper, grad, space)
         else:
             x = matrix(space.activations, space.starts[layer], size, fan_in)
-            if layer > 0:  # before the weights change
-                passed = matrix(below, 0, size, fan_in)
-                dense_backward(grad, weights, passed)
-                activate_backward(model.table[layer - 1, ACTIVATION], x, passed)
-            bound_rows(optimizer, hyper, x, grad)
-            gradient = matrix(space.weight, 0, fan_in, fan_out)
-            weight_gradient(x, grad, gradient)
-            step(optimizer, hyper, gradient, slots, weights)
-        step_bias(model, layer, optimizer, hyper, grad, space)
+            used = inputs.dense.shape[1] if layer == 0 else fan_in
+            passed = matrix(below, 0, size, fan_in if layer > 0 else 0)
+            scaled = matrix(space.dense.scaled, 0, size, fan_out)
+            scale_rows(optimizer, hyper, x, grad, scaled)
+            dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, passed, space.dense)
+            step_scaled_bias(model, layer, optimizer, hyper, scaled, space)
+            activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
         above, below = below, above
+
+
+@kernel
+def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
+    """`step_bias` from a gradient that `scale_rows` has been over."""
+    if optimizer != SGD:
+        step_bias(model, layer, optimizer, hyper, scaled, space)
+        return
+    fan_out = model.table[layer, FAN_OUT]
+    change = space.bias[:fan_out]
+    bias_gradient(scaled, change)
+    bias = vector(model.params, model.table[layer, BIAS], fan_out)
+    for h in range(fan_out):
+        bias[h] += change[h]
 
 
 @kernel
