@@ -11,7 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from numba import config, njit
+import numba
+from numba import njit
 
 COMPILED = ("kernels/contract.py", "kernels/cpu/*.py", "data/parse/*.py")
 VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
@@ -40,12 +41,13 @@ FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
 def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
-    elsewhere = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
+    settings: Any = numba.config
+    elsewhere = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
     try:
         return njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
     finally:
-        config.CACHE_DIR = elsewhere
+        settings.CACHE_DIR = elsewhere
 
 
 def exact(function: Callable[..., Any]) -> Any:

@@ -5,7 +5,9 @@ or gives its number from 0. Cells may be quoted; every cell must be a finite num
 """
 
 import csv
-from itertools import chain
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.raw import Options, RawSet
-from hogbatch.data.text import Block, blocks, number, plain_numbers
+from hogbatch.data.text import Block, Counts, Misplaced, TextFile, number
 from hogbatch.errors import DataError
 
 SHOWN_NAMES = 20
@@ -31,11 +33,64 @@ class Table(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of one block."""
+    """Some rows, or room for them."""
 
     lines: NDArray[np.int64]  # [N]
     dense: NDArray[np.float32]  # [N, F]
-    labels: NDArray[np.float64]  # [N]; without a label column, whatever is in column 0
+    labels: NDArray[np.float64]  # [N], or [0] without a label column
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How lines are read: see `text.Format`, which this is."""
+
+    table: Table
+    column: int | None  # of the label
+
+    def count(self, text: bytes) -> Counts:
+        """Tell how many rows `text` holds at most."""
+        return (text.count(b"\n"),)
+
+    def reserve(self, counts: Counts) -> Part:
+        """Make room for so many rows."""
+        rows, labelled = counts[0], self.column is not None
+        return Part(
+            lines=np.empty(rows, np.int64),
+            dense=np.empty((rows, self.table.width - labelled), np.float32),
+            labels=np.empty(rows if labelled else 0, np.float64),
+        )
+
+    def parse(self, block: Block, room: Part, begin: Counts, end: Counts) -> Part:
+        """Read a block into its place, or line by line when anything in it is unusual."""
+        from hogbatch.data.parse import table as compiled
+
+        place = _cut(room, begin[0], end[0])
+        column = -1 if self.column is None else self.column
+        text, delimiter = np.frombuffer(block.text, np.uint8), ord(self.table.delimiter)
+        rows = compiled.rows(text, block.first_line, delimiter, column, place)
+        part = self.parse_lines(block) if rows < 0 else _cut(place, 0, rows)
+        if len(part.lines) > len(place.lines):
+            raise DataError(f"{self.table.source} changed while it was read")
+        return part
+
+    def parse_lines(self, block: Block) -> Part:
+        """Read a block line by line; blank lines are no rows.
+
+        DataError names the place of the first mistake.
+        """
+        lines, rows = [], []
+        for line, content in enumerate(block.text.split(b"\n")[:-1], block.first_line):
+            if content.strip(b"\r"):
+                try:
+                    rows.append(_row(content.decode("utf-8", "replace"), self.table))
+                except Misplaced as error:
+                    place = f"{self.table.source}:{line}:{error.column}"
+                    raise DataError(f"{place}: {error}") from None
+                lines.append(line)
+        numbers = np.array(rows, np.float64).reshape(-1, self.table.width)
+        features = numbers if self.column is None else np.delete(numbers, self.column, axis=1)
+        labels = np.empty(0) if self.column is None else numbers[:, self.column].copy()
+        return Part(np.array(lines, np.int64), features.astype(np.float32), labels)
 
 
 def read(path: Path, options: Options) -> RawSet:
@@ -44,11 +99,11 @@ def read(path: Path, options: Options) -> RawSet:
     A file with just as many columns as the model has inputs (`options.features`) has no labels,
     unless a column bears the name `options.label`.
     """
-    stream = blocks(path)
-    table, rest = _begin(path, next(stream, Block(1, b"")))
+    file = TextFile(path)
+    table, rest = _begin(path, file.first)
     column = _label_column(table, options)
-    parts = [_part(block, table, column) for block in chain([rest], stream)]
-    lines, dense, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    layout = Lines(table, column)
+    lines, dense, labels = join(*file.parse(rest, layout, options.threads), layout)
     if not len(lines):
         raise DataError(f"{path} has a header and no rows")
     return RawSet(
@@ -59,6 +114,24 @@ def read(path: Path, options: Options) -> RawSet:
         source=str(path),
         lines=lines,
     )
+
+
+def _cut(room: Part, begin: int, end: int) -> Part:
+    return Part(room.lines[begin:end], room.dense[begin:end], room.labels[begin:end])
+
+
+def join(parts: Sequence[Part], room: Part | None, layout: Lines) -> Part:
+    """Put the rows of all parts one after another; what lies there already is not copied."""
+    whole = room or layout.reserve((sum(len(part.lines) for part in parts),))
+    end = 0
+    for part in parts:
+        begin, end = end, end + len(part.lines)
+        place = _cut(whole, begin, end)
+        if not np.may_share_memory(place.lines[:1], part.lines[:1]):
+            place.lines[:] = part.lines
+            place.dense[:] = part.dense
+            place.labels[:] = part.labels
+    return _cut(whole, 0, end)
 
 
 def _begin(path: Path, block: Block) -> tuple[Table, Block]:
@@ -74,7 +147,7 @@ def _begin(path: Path, block: Block) -> tuple[Table, Block]:
     try:
         cells = _cells(content, delimiter)
     except csv.Error as error:
-        raise DataError(f"{path}:{line}: {error}") from None
+        raise DataError(f"{path}:{line}:1: {error}") from None
     if all(_numeric(cell) for cell in cells):
         return Table(path, delimiter, len(cells), (), line), Block(line, text)
     return Table(path, delimiter, len(cells), tuple(cells), line), Block(line + 1, rest)
@@ -103,7 +176,7 @@ def _label_column(table: Table, options: Options) -> int | None:
         raise DataError(f"{table.source} has no label column {label!r}: {_columns(table)}")
     if table.width < 2:
         raise DataError(
-            f"{table.source}:{table.line}: expected features and a label, separated by commas or "
+            f"{table.source}:{table.line}:1: expected features and a label, separated by commas or "
             "tabs; got one column"
         )
     return column
@@ -116,64 +189,46 @@ def _columns(table: Table) -> str:
     return f"its {table.width} columns are {', '.join(table.names[:SHOWN_NAMES])}{more}"
 
 
-def _part(block: Block, table: Table, column: int | None) -> Part:
-    tidy = Block(block.first_line, block.text.replace(b"\r\n", b"\n").replace(b", ", b","))
-    numbers = parse_plain(tidy, table)
-    lines = np.arange(block.first_line, block.first_line + block.text.count(b"\n"))
-    if numbers is None:
-        lines, numbers = parse_lines(tidy, table)
-    features = numbers if column is None else np.delete(numbers, column, axis=1)
-    return Part(lines, features.astype(np.float32), numbers[:, column or 0].copy())
-
-
-def parse_plain(block: Block, table: Table) -> NDArray[np.float64] | None:
-    """Read a block at once into numbers[N, D], or return None when anything in it is unusual."""
-    delimiter = table.delimiter.encode()
-    numbers = plain_numbers(block.text, delimiter + b"\n")
-    if numbers is None:
-        return None
-    text = np.frombuffer(b"\n" + block.text, np.uint8)
-    breaks = (text == ord("\n")) | (text == ord(delimiter))
-    newlines = np.flatnonzero(text[breaks] == ord("\n"))  # counted in cells, empty ones too
-    if (np.diff(newlines) != table.width).any() or len(numbers) != newlines[-1]:
-        return None
-    return numbers.reshape(-1, table.width)
-
-
-def parse_lines(block: Block, table: Table) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Read a block line by line into lines[N] and numbers[N, D]; blank lines are no rows.
-
-    DataError names the line and column of the first mistake.
-    """
-    lines, rows = [], []
-    for line, content in enumerate(block.text.split(b"\n")[:-1], block.first_line):
-        if content.strip(b"\r"):
-            try:
-                rows.append(_row(content.decode("utf-8", "replace"), table))
-            except (ValueError, csv.Error) as error:
-                raise DataError(f"{table.source}:{line}: {error}") from None
-            lines.append(line)
-    numbers = np.array(rows, np.float64).reshape(-1, table.width)
-    return np.array(lines, np.int64), numbers
-
-
 def _row(content: str, table: Table) -> list[float]:
-    cells = _cells(content, table.delimiter)
-    if len(cells) != table.width:
-        raise ValueError(f"{len(cells)} columns; expected {table.width} as in line {table.line}")
-    return [_number(cell, column, table) for column, cell in enumerate(cells)]
-
-
-def _number(cell: str, column: int, table: Table) -> float:
     try:
-        return number(cell)
-    except ValueError as error:
-        name = f" ({table.names[column]})" if table.names else ""
-        raise ValueError(f"column {column}{name}: {error}") from None
+        cells = _cells(content, table.delimiter)
+    except csv.Error as error:
+        raise Misplaced(0, str(error)) from None
+    if len(cells) != table.width:
+        surplus = _start(content, table.delimiter, table.width)
+        at = surplus if len(cells) > table.width else len(content.rstrip("\r"))
+        raise Misplaced(at, f"{len(cells)} columns; expected {table.width} as in line {table.line}")
+    try:
+        return [number(cell) for cell in cells]
+    except Misplaced:
+        raise _mistake(content, cells, table) from None
+
+
+def _mistake(content: str, cells: list[str], table: Table) -> Misplaced:
+    """Tell which cell is no number, and why."""
+    for column, cell in enumerate(cells):
+        try:
+            number(cell)
+        except Misplaced as error:
+            name = f" ({table.names[column]})" if table.names else ""
+            at = _start(content, table.delimiter, column)
+            return Misplaced(at, f"column {column}{name}: {error}")
+    raise AssertionError("all cells are numbers")
+
+
+def _start(content: str, delimiter: str, column: int) -> int:
+    """Where a cell starts in a line, from 0; at the end if there are not so many."""
+    cell = re.compile(rf' *"(?:[^"]|"")*"[^{delimiter}]*|[^{delimiter}]*')
+    at = 0
+    for _ in range(column):
+        match = cell.match(content, at)
+        at = match.end() + 1 if match else at
+    return at + len(content[at:]) - len(content[at:].lstrip(" "))
 
 
 def _cells(content: str, delimiter: str) -> list[str]:
     """Split a line; only one with quotes needs the care of the standard library."""
-    quotes = '"' in content
-    cells = next(csv.reader([content], delimiter=delimiter)) if quotes else content.split(delimiter)
-    return [cell.strip() for cell in cells]
+    if '"' not in content:
+        return [cell.strip() for cell in content.split(delimiter)]
+    reader = csv.reader([content], delimiter=delimiter, skipinitialspace=True)
+    return [cell.strip() for cell in next(reader)]

@@ -25,6 +25,7 @@ class Options:
     label: str | None = None  # label column of a CSV: a name, or a number counted from 0
     index_base: int | None = None  # 0 or 1, where libsvm counts its features from; None: find out
     features: int | None = None  # inputs of the model the rows are for, where there is one
+    threads: int | None = None  # that parse text; None: as many as this process may use
 
 
 @dataclass(frozen=True, slots=True)

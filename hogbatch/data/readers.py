@@ -37,16 +37,18 @@ def read(
     label: str | None = None,
     index_base: int | None = None,
     features: int | None = None,
+    threads: int | None = None,
 ) -> RawSet:
     """Read a data file in the format its name, or else its beginning, tells.
 
     `label` is the label column of a CSV, `index_base` where libsvm features count from (0, 1, or
-    None: found out), `features` the inputs of the model that the rows are for, if there is one.
+    None: found out), `features` the inputs of the model that the rows are for, if there is one,
+    and `threads` how many parse text (None: as many as this process may use).
     """
     if index_base not in (None, 0, 1):
         raise UsageError(f"index base must be 0 or 1; got {index_base!r}")
     path = Path(path)
-    return _reader(path)(path, Options(label, index_base, features))
+    return _reader(path)(path, Options(label, index_base, features, threads))
 
 
 def _reader(path: Path) -> Reader:

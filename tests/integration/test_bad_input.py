@@ -18,16 +18,16 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
     "a letter for a value": (
         {"x.svm": GOOD + "+1 1:a\n"},
         ["x.svm"],
-        "x.svm:41: ",
+        "x.svm:41:6: ",
     ),
-    "a negative index": ({"x.svm": GOOD + "+1 -3:1\n"}, ["x.svm"], "x.svm:41: "),
-    "nan as a value": ({"x.svm": GOOD + "+1 3:nan\n"}, ["x.svm"], "x.svm:41: "),
-    "a value beyond float": ({"x.svm": GOOD + "+1 3:1e400\n"}, ["x.svm"], "x.svm:41: "),
-    "a value beyond float32": ({"x.svm": GOOD + "+1 3:1e39\n"}, ["x.svm"], "x.svm:41: "),
+    "a negative index": ({"x.svm": GOOD + "+1 -3:1\n"}, ["x.svm"], "x.svm:41:4: "),
+    "nan as a value": ({"x.svm": GOOD + "+1 3:nan\n"}, ["x.svm"], "x.svm:41:6: "),
+    "a value beyond float": ({"x.svm": GOOD + "+1 3:1e400\n"}, ["x.svm"], "x.svm:41:6: "),
+    "a value beyond float32": ({"x.svm": GOOD + "+1 3:1e39\n"}, ["x.svm"], "x.svm:41:6: "),
     "index 0 in a test set whose training set counts from 1": (
         {"x.svm": GOOD, "t.svm": GOOD + "+1 0:1\n"},
         ["x.svm", "--test", "t.svm"],
-        "t.svm:41: feature index 0",
+        "t.svm:41:4: feature index 0",
     ),
     "a test set with more features": (
         {"x.svm": GOOD, "t.svm": GOOD + "+1 4:1\n"},
@@ -39,8 +39,8 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         ["x.svm", "--test", "t.svm"],
         "t.svm:41: label 3",
     ),
-    "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4: "),
-    "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4: "),
+    "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4:4: "),
+    "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4:3: "),
     "a label column that does not exist": (
         {"x.csv": CSV},
         ["x.csv", "--label", "price"],

@@ -95,7 +95,7 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         (["evaluate", "MODEL", "gone.svm"], "no such file: gone.svm"),
         (["evaluate", "MODEL"], "the following arguments are required: DATA"),
         (["predict", "MODEL", "wide.svm"], "wide.svm:1: more features"),
-        (["evaluate", "MODEL", "zero.svm"], "zero.svm:1: feature index 0"),
+        (["evaluate", "MODEL", "zero.svm"], "zero.svm:1:4: feature index 0"),
         (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
         (["predict", "MODEL", "a9a", "--top", "many"], "--top"),

@@ -1,10 +1,11 @@
-"""A file is read alike at once and line by line, and as scikit-learn reads it."""
+"""A file is read alike compiled and line by line, and as scikit-learn reads it."""
 
 import math
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings, strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
@@ -18,6 +19,9 @@ from hogbatch.data.text import Block
 from hogbatch.errors import DataError
 
 SOURCE = Path("some.file")
+
+# Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 plain = st.one_of(
     st.integers(-99, 99).map(str),
@@ -43,7 +47,7 @@ odd = st.sampled_from(
         "\0",
     ]
 )
-blanks = st.sampled_from([" ", " ", " ", "\t", "  ", "\r", ", ", "\x0b"])
+blanks = st.sampled_from([" ", " ", " ", "\t", "  ", "\r", ", ", "\x0b", "qid:3", "qid:", "#"])
 index = st.one_of(st.integers(0, 30).map(str), st.sampled_from(["-1", "1.5", "1e1", "2147483647"]))
 pair = st.builds("{}:{}".format, index, plain)
 labels = st.one_of(plain, st.lists(st.integers(0, 9).map(str), max_size=3).map(",".join))
@@ -57,18 +61,70 @@ def assert_same_arrays(one, other):
         assert_array_equal(left, right, strict=True)
 
 
+def in_blocks(lines, sizes):
+    """Cut lines into blocks of so many, the last one of all that are left; newlines are added."""
+    first, blocks = 7, []
+    for size in [*sizes, len(lines)]:
+        text = "".join(line + "\n" for line in lines[:size]).encode()
+        blocks.append(Block(first, text))
+        first, lines = first + text.count(b"\n"), lines[size:]
+    return blocks
+
+
+def parse_compiled(layout, blocks):
+    """What the compiled parser makes of blocks, in one room for all."""
+    ends = np.cumsum([layout.count(block.text) for block in blocks], axis=0)
+    room = layout.reserve(tuple(ends[-1].tolist()))
+    begins = np.vstack([np.zeros_like(ends[:1]), ends[:-1]]).tolist()
+    places = zip(blocks, begins, ends.tolist(), strict=True)
+    return [layout.parse(block, room, tuple(b), tuple(e)) for block, b, e in places], room
+
+
+def outcome(parse):
+    """What it returns, or what the DataError says."""
+    try:
+        return parse()
+    except DataError as error:
+        return str(error)
+
+
+def assert_same_outcome(layout, lines, sizes, join):
+    """Blocks give what one block gives line by line: the arrays, or the first mistake's place."""
+    [whole] = in_blocks(lines, [])
+    by_line = outcome(lambda: join([layout.parse_lines(whole)], None, layout))
+    compiled = outcome(lambda: join(*parse_compiled(layout, in_blocks(lines, sizes)), layout))
+    if isinstance(by_line, str):
+        assert compiled == by_line
+    else:
+        assert_same_arrays(compiled, by_line)
+
+
+sizes = st.lists(st.integers(0, 3), max_size=3)
+
+
 @settings(deadline=None, max_examples=500)
-@given(sparse_lines)
-@example(["1 1:1-2 3:"])
-@example(["1.5.5 e"])
-@example([" ", ""])
-@example(["1,2", ",3 1:1"])
-@example(["1 1:2:3 4"])
-def test_sparse_text_is_read_alike_at_once_and_line_by_line(lines):
-    block = Block(7, "".join(line + "\n" for line in lines).encode())
-    at_once = sparse.parse_plain(block)
-    if at_once is not None:
-        assert_same_arrays(at_once, sparse.parse_lines(block, SOURCE))
+@given(sparse_lines, sizes, st.booleans(), st.integers(0, 1))
+@example(["1 1:1-2 3:"], [], True, 0)
+@example(["1.5.5 e"], [], True, 0)
+@example([" ", ""], [], False, 0)
+@example(["1,2", ",3 1:1"], [], True, 0)
+@example(["1 1:2:3 4"], [], True, 0)
+@example(["1 1:2 12"], [], True, 0)
+@example(["1 18446744073709551617:1"], [], True, 0)
+@example(["1 2:1", "q", "3 1:1"], [1, 1], True, 1)
+@example(["# 1:1, 2:2", "qid:1 2:1", "1,2 qid:3", " 3:1 # 4:1"], [1, 1, 1], True, 1)
+def test_sparse_text_is_read_alike_compiled_and_line_by_line(lines, sizes, libsvm, base):
+    assert_same_outcome(sparse.Lines(SOURCE, libsvm, base), lines, sizes, sparse.join)
+
+
+@settings(deadline=None, max_examples=200)
+@given(sparse_lines, sizes)
+def test_facts_are_alike_compiled_and_line_by_line(lines, sizes):
+    layout = sparse.Lines(SOURCE, True, 1)
+    for block in in_blocks(lines, sizes):
+        by_line = outcome(lambda block=block: layout.parse_lines(block).facts)
+        compiled = outcome(lambda block=block: parse_compiled(layout, [block])[0][0].facts)
+        assert compiled == by_line
 
 
 @settings(deadline=None, max_examples=200)
@@ -83,11 +139,14 @@ def test_sparse_text_is_read_alike_at_once_and_line_by_line(lines):
     ).filter(lambda rows: any(some or pairs for some, pairs in rows))
 )
 def test_usual_sparse_text_takes_the_fast_way(rows):
-    lines = (
+    lines = [
         ",".join(map(str, some)) + "".join(f" {i}:{value!r}" for i, value in pairs.items())
         for some, pairs in rows
-    )
-    parsed = sparse.parse_plain(Block(1, "".join(line + "\n" for line in lines).encode()))
+    ]
+    layout = sparse.Lines(SOURCE, False, 0)
+    parts, room = parse_compiled(layout, in_blocks(lines, [1, 2]))
+    assert all(part.room is room for part in parts)
+    parsed = sparse.join(parts, room, layout)
     assert np.diff(parsed.label_indptr).tolist() == [len(some) for some, _ in rows]
     assert parsed.labels.tolist() == [label for some, _ in rows for label in some]
     assert np.diff(parsed.indptr).tolist() == [len(pairs) for _, pairs in rows]
@@ -96,31 +155,71 @@ def test_usual_sparse_text_takes_the_fast_way(rows):
     assert_array_equal(parsed.values, values, strict=True)
 
 
-cell = st.one_of(plain, plain, plain, odd)
+def test_rows_stay_in_the_room_they_were_read_into():
+    layout = sparse.Lines(SOURCE, True, 1)
+    parts, room = parse_compiled(layout, in_blocks(["1 1:1", "1 qid:1 1:2", "2"], [1, 1]))
+    assert np.shares_memory(sparse.join(parts, room, layout).values, room.values)
+
+
+@pytest.mark.parametrize("line", ["1 2:3", "1 2:3 4:5", "1,2 3:4"])
+@pytest.mark.parametrize("less", range(3))
+def test_no_more_is_written_than_was_counted(line, less):
+    layout = sparse.Lines(SOURCE, False, 0)
+    block = in_blocks([line], [])[0]
+    counts = layout.count(block.text)
+    end = tuple(count - (which == less) for which, count in enumerate(counts))
+    room = layout.reserve(counts)
+    before = [array.copy() for array in room]
+    with pytest.raises(DataError, match=r"some\.file changed while it was read"):
+        layout.parse(block, room, (0, 0, 0), end)
+    for which, place in ((0, 0), (1, 2), (2, 4), (2, 5)):
+        if which == less:
+            assert_array_equal(room[place][end[which] :], before[place][end[which] :])
+
+
+cell = st.one_of(plain, plain, plain, odd, st.sampled_from([" 1", "2 ", "\t3", '"4"', " \r"]))
 rows_of_cells = st.lists(st.lists(cell, min_size=2, max_size=3), max_size=5)
 
 
 @settings(deadline=None, max_examples=500)
-@given(rows_of_cells, st.sampled_from([",", "\t"]), st.sampled_from(["\n", "\n", "\n\n", "\r"]))
-@example([["1-2", ""]], ",", "\n")
-@example([["1.5.5", "e"]], ",", "\n")
-def test_csv_is_read_alike_at_once_and_line_by_line(rows, delimiter, end):
-    text = "".join(delimiter.join(row) + end for row in rows)
-    block = Block(7, (text if text.endswith("\n") else text + "\n").encode())
-    table = Table(SOURCE, delimiter, 2, (), 1)
-    at_once = csv.parse_plain(block, table)
-    if at_once is not None:
-        lines, numbers = csv.parse_lines(block, table)
-        assert_array_equal(at_once, numbers, strict=True)
-        assert_array_equal(lines, 7 + np.arange(len(numbers)))
+@given(
+    rows_of_cells,
+    st.sampled_from([",", "\t", ", "]),
+    st.sampled_from(["", "", "\n", "\r", "\r\r"]),
+    st.sampled_from([None, 0, 1]),
+    sizes,
+)
+@example([["1-2", ""]], ",", "", 1, [])
+@example([["1.5.5", "e"]], ",", "", 1, [])
+@example([["1", "2"], ["3"]], ",", "", 1, [1])
+def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, column, sizes):
+    lines = [delimiter.join(row) + end for row in rows]
+    table = Table(SOURCE, delimiter[0], 2, (), 1)
+    assert_same_outcome(csv.Lines(table, column), lines, sizes, csv.join)
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5))
-def test_usual_csv_takes_the_fast_way(rows):
-    block = Block(1, "".join(",".join(map(repr, row)) + "\n" for row in rows).encode())
-    at_once = csv.parse_plain(block, Table(SOURCE, ",", 3, (), 1))
-    assert_array_equal(at_once, np.array(rows), strict=True)
+@given(
+    st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5), sizes
+)
+def test_usual_csv_takes_the_fast_way(rows, sizes):
+    layout = csv.Lines(Table(SOURCE, ",", 3, (), 1), 1)
+    blocks = in_blocks([",".join(map(repr, row)) for row in rows], sizes)
+    parts, room = parse_compiled(layout, blocks)
+    parsed = csv.join(parts, room, layout)
+    assert np.shares_memory(parsed.dense, room.dense)
+    assert all(np.shares_memory(part.dense, room.dense) for part in parts if len(part.dense))
+    assert_array_equal(parsed.dense, np.array(rows)[:, [0, 2]].astype(np.float32), strict=True)
+    assert_array_equal(parsed.labels, np.array(rows)[:, 1], strict=True)
+
+
+def test_no_more_rows_are_written_than_were_counted():
+    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), 1)
+    room = layout.reserve((2,))
+    room.labels[:] = 7
+    with pytest.raises(DataError, match=r"some\.file changed while it was read"):
+        layout.parse(Block(1, b"1,2\n3,4\n"), room, (0,), (1,))
+    assert room.labels[1] == 7
 
 
 @st.composite

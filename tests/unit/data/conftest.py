@@ -1,5 +1,7 @@
 import pytest
 
+from hogbatch.data import text
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -11,3 +13,13 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(params=["line by line", "compiled"])
+def both_ways(request, monkeypatch):
+    """Read small files in a single block, which goes line by line, and in blocks of a line or two.
+
+    These go through the compiled parser.
+    """
+    if request.param == "compiled":
+        monkeypatch.setattr(text, "BLOCK_BYTES", 8)

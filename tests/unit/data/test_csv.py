@@ -7,6 +7,8 @@ from hogbatch.data import text
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_the_last_column_is_the_label(write):
     raw = read(write("a.csv", "1,2,3\n4,5.5,-6\n"))
@@ -56,32 +58,34 @@ def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "column", "complaint"),
     [
-        ("1,2", "2 columns; expected 3 as in line 1"),
-        ("1,2,3,4", "4 columns; expected 3 as in line 1"),
-        ("1 2,3", "2 columns"),
-        ("1,two,3", "column 1 (b): expected a number; got 'two'"),
-        ("1,,3", "column 1 (b): expected a number; got ''"),
-        ("1,2,", "column 2 (c): expected a number; got ''"),
-        ("nan,2,3", "column 0 (a): expected a finite number within float32; got 'nan'"),
-        ("1,2,inf", "column 2 (c): expected a finite number"),
-        ("1,1e400,3", "column 1 (b): expected a finite number within float32; got '1e400'"),
-        ("1,1-2,3", "column 1 (b): expected a number; got '1-2'"),
-        ("1,\xff,3", "column 1 (b): expected a number"),
-        ('1,"' + "9" * 140_000 + '",3', "field larger than field limit"),
+        ('1, "a,""b", 3', 4, "column 1 (b): expected a number; got 'a,\"b'"),
+        ('"1","2","3" ,"4"', 14, "4 columns"),
+        ("1,2", 4, "2 columns; expected 3 as in line 1"),
+        ("1,2,3,4", 7, "4 columns; expected 3 as in line 1"),
+        ("1 2,3", 6, "2 columns"),
+        ("1,two,3", 3, "column 1 (b): expected a number; got 'two'"),
+        ("1,,3", 3, "column 1 (b): expected a number; got ''"),
+        ("1,2,", 5, "column 2 (c): expected a number; got ''"),
+        ("nan,2,3", 1, "column 0 (a): expected a finite number within float32; got 'nan'"),
+        ("1,2,inf", 5, "column 2 (c): expected a finite number"),
+        ("1,1e400,3", 3, "column 1 (b): expected a finite number within float32; got '1e400'"),
+        ("1,1-2,3", 3, "column 1 (b): expected a number; got '1-2'"),
+        ("1,\xff,3", 3, "column 1 (b): expected a number"),
+        ('1,"' + "9" * 140_000 + '",3', 1, "field larger than field limit"),
     ],
 )
-def test_a_bad_line_is_named(write, line, complaint):
+def test_the_place_of_a_mistake_is_named(write, line, column, complaint):
     path = write("a.csv", f"a,b,c\n1,2,3\n\n{line}\n1,2,3\n".encode("latin-1"))
     with pytest.raises(DataError) as caught:
         read(path)
-    assert str(caught.value).startswith(f"{path}:4: {complaint}")
+    assert str(caught.value).startswith(f"{path}:4:{column}: {complaint}")
 
 
 @pytest.mark.parametrize("first", ["1,nan", "1,", "1e400,2"])
 def test_a_first_line_with_a_bad_number_is_no_header(write, first):
-    with pytest.raises(DataError, match=r"a\.csv:1: column \d: expected a"):
+    with pytest.raises(DataError, match=r"a\.csv:1:\d: column \d: expected a"):
         read(write("a.csv", f"{first}\n1,2\n"))
 
 
@@ -107,9 +111,9 @@ def test_a_file_as_wide_as_the_model_has_no_label_column(write):
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("a,b\n", "has a header and no rows"),
-        ("1\n2\n", ":1: expected features and a label"),
-        ("1;2\n", ":1: expected features and a label"),
-        ('"' + "x" * 140_000 + '",b\n', ":1: field larger than field limit"),
+        ("1\n2\n", ":1:1: expected features and a label"),
+        ("1;2\n", ":1:1: expected features and a label"),
+        ('"' + "x" * 140_000 + '",b\n', ":1:1: field larger than field limit"),
     ],
 )
 def test_what_is_no_table_is_an_error(write, content, complaint):

@@ -6,6 +6,12 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError
 
+pytestmark = [
+    pytest.mark.usefixtures("both_ways"),
+    # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+    pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
+]
+
 
 def dense(raw):
     return to_dense(raw.inputs, raw.features).dense.tolist()
@@ -32,7 +38,7 @@ def test_the_index_base_can_be_told(write):
 
 
 def test_index_zero_where_features_count_from_one_is_an_error(write):
-    with pytest.raises(DataError, match=r"a\.svm:3: feature index 0.*--index-base 0"):
+    with pytest.raises(DataError, match=r"a\.svm:3:3: feature index 0.*--index-base 0"):
         read(write("a.svm", "1 1:5\n\n1 0:3\n"), index_base=1)
 
 
@@ -86,43 +92,43 @@ def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "column", "complaint"),
     [
-        ("1 1:x", "expected a number; got 'x'"),
-        ("1 1:nan", "expected a finite number within float32; got 'nan'"),
-        ("1 1:-inf", "expected a finite number"),
-        ("1 1:1e400", "expected a finite number within float32; got '1e400'"),
-        ("1 1:1e39", "expected a finite number"),
-        ("nan 1:1", "expected a finite number"),
-        ("spam 1:1", "expected a number; got 'spam'"),
-        ("1 -1:1", "cannot be negative; got -1"),
-        ("1 1.5:1", "whole feature index"),
-        ("1 2147483647:1", "whole feature index up to 2147483646; got 2147483647"),
-        ("1 99999999999999999999:1", "whole feature index"),
-        ("1 x:1", "expected a number; got 'x'"),
-        ("1 1:", "expected a number; got ''"),
-        ("1 :1", "expected a number; got ''"),
-        ("1 1: 2", "expected a number; got ''"),
-        ("1 1:2:3", "expected a number; got '2:3'"),
-        ("1 2", "expected index:value; got '2'"),
-        ("1 1:1 2", "expected index:value; got '2'"),
-        ("1, 1:1", "expected a number; got '1,1'"),
-        ("1,,2 1:1", "expected a number; got ''"),
-        ("1 1:1-2", "expected a number; got '1-2'"),
-        ("1 qid:x 1:1", "expected a number; got 'qid'"),
-        ("1 4:1 2:1 4:2", "feature index 4 occurs twice"),
-        ("1.5,2 1:1", "a label must be a whole number from 0 on; got 1.5"),
-        ("-1,2 1:1", "got -1"),
-        ("1 1:1\x00", "expected a number"),
-        ("1\xa01:1", "expected a"),
+        ("1 1:x", 5, "expected a number; got 'x'"),
+        ("1 1:nan", 5, "expected a finite number within float32; got 'nan'"),
+        ("1 1:-inf", 5, "expected a finite number"),
+        ("1 1:1e400", 5, "expected a finite number within float32; got '1e400'"),
+        ("1 1:1e39", 5, "expected a finite number"),
+        ("nan 1:1", 1, "expected a finite number"),
+        ("spam 1:1", 1, "expected a number; got 'spam'"),
+        ("1 -1:1", 3, "cannot be negative; got -1"),
+        ("1 1.5:1", 3, "whole feature index"),
+        ("1 2147483647:1", 3, "whole feature index up to 2147483646; got 2147483647"),
+        ("1 99999999999999999999:1", 3, "whole feature index"),
+        ("1 x:1", 3, "expected a number; got 'x'"),
+        ("1 1:", 5, "expected a number; got ''"),
+        ("1 :1", 3, "expected a number; got ''"),
+        ("1 1: 2", 5, "expected a number; got ''"),
+        ("1 1:2:3", 5, "expected a number; got '2:3'"),
+        ("1 2", 3, "expected index:value; got '2'"),
+        ("1 1:1 2", 7, "expected index:value; got '2'"),
+        ("1, 1:1", 1, "expected a number; got '1, 1'"),
+        ("1,,2 1:1", 3, "expected a number; got ''"),
+        ("1 1:1-2", 5, "expected a number; got '1-2'"),
+        ("1 qid:x 1:1", 3, "expected a number; got 'qid'"),
+        ("1 4:1 2:1 4:2", 11, "feature index 4 occurs twice"),
+        ("1.5,2 1:1", 1, "a label must be a whole number from 0 on; got 1.5"),
+        ("-1,2 1:1", 1, "got -1"),
+        ("1 1:1\x00", 5, "expected a number"),
+        ("1\xa01:1", 1, "expected a"),
     ],
 )
-def test_a_bad_line_is_named(write, line, complaint):
+def test_the_place_of_a_mistake_is_named(write, line, column, complaint):
     for name, more in (("a.svm", ""), ("b.svm", "1 3:1\n")):
         path = write(name, f"1 1:1\n\n{line}\n{more}".encode("latin-1"))
         with pytest.raises(DataError) as caught:
             read(path)
-        assert str(caught.value).startswith(f"{path}:3: ")
+        assert str(caught.value).startswith(f"{path}:3:{column}: ")
         assert complaint in str(caught.value)
 
 

@@ -89,7 +89,7 @@ def test_a_test_file_counts_features_as_its_training_file_does(write):
     loaded = load(from_zero, test=write("t.svm", "1 1:5\n"))
     assert loaded.index_base == 0
     assert loaded.test.inputs.indices.tolist() == [1]
-    with pytest.raises(DataError, match=r"a\.svm:1: feature index 0"):
+    with pytest.raises(DataError, match=r"a\.svm:1:3: feature index 0"):
         load(write("b.svm", SVM), test=from_zero)
 
 

@@ -1,9 +1,13 @@
 import gzip
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
-from hogbatch.data import arrays, csv, libsvm, xmc
+from hogbatch.data import arrays, csv, libsvm, text, xmc
 from hogbatch.data.readers import READERS, read
+from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 
 TEXTS = {
@@ -17,16 +21,16 @@ TEXT_ENDINGS = [ending for ending, reader in READERS.items() if reader is not ar
 @pytest.mark.parametrize("ending", TEXT_ENDINGS)
 @pytest.mark.parametrize("zipped", ["", ".gz"])
 def test_the_name_tells_the_format(write, ending, zipped):
-    text = TEXTS[READERS[ending]].replace(",", "\t" if ending == ".tsv" else ",").encode()
+    content = TEXTS[READERS[ending]].replace(",", "\t" if ending == ".tsv" else ",").encode()
     for name in (f"data{ending}{zipped}", f"data{ending.upper()}{zipped}"):
-        assert read(write(name, gzip.compress(text) if zipped else text)).rows == 2
+        assert read(write(name, gzip.compress(content) if zipped else content)).rows == 2
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.dat", "a", "a.t", "a.txt.gz"])
 @pytest.mark.parametrize("reader", TEXTS)
 def test_the_first_lines_tell_the_format_where_the_name_does_not(write, name, reader):
-    text = TEXTS[reader].encode()
-    path = write(name, gzip.compress(text) if name.endswith(".gz") else text)
+    content = TEXTS[reader].encode()
+    path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
     raw = read(path)
     assert raw.rows == 2
     assert bool(len(raw.inputs.indptr)) == (reader is not csv.read)
@@ -53,3 +57,43 @@ def test_an_empty_or_missing_file_without_a_telling_name(write, tmp_path):
 def test_an_index_base_of_two_is_refused(write):
     with pytest.raises(UsageError, match="index base must be 0 or 1; got 2"):
         read(write("a.svm", "1 1:1\n"), index_base=2)
+
+
+@pytest.mark.parametrize("reader", TEXTS)
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+def test_any_number_of_threads_reads_alike(write, monkeypatch, reader, zipped):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 64)
+    rows = np.arange(600).reshape(-1, 3)
+    content = {
+        libsvm.read: "".join(f"{a % 2} {a + 1}:{b / 7} {a + 2}:{c / 3}\n" for a, b, c in rows),
+        xmc.read: "200 900 3\n" + "".join(f"{b % 3} {a}:{c / 9}\n" for a, b, c in rows),
+        csv.read: "x,y,z\n" + "".join(f"{a},{b / 3},{c}\n" for a, b, c in rows),
+    }[reader].encode()
+    name = {libsvm.read: "a.svm", xmc.read: "a.xmc", csv.read: "a.csv"}[reader] + zipped
+    path = write(name, gzip.compress(content) if zipped else content)
+    one, *others = (read(path, threads=threads) for threads in (1, 2, 3, None))
+    monkeypatch.setattr(text, "BLOCK_BYTES", 1 << 20)
+    for other in (*others, read(path)):
+        for left, right in zip(one.inputs, other.inputs, strict=True):
+            np.testing.assert_array_equal(left, right, strict=True)
+        np.testing.assert_array_equal(one.labels, other.labels)
+        np.testing.assert_array_equal(one.lines, other.lines, strict=True)
+        assert (one.label_lists is None) == (reader is not xmc.read)
+    assert one.rows == 200
+
+
+SMALL = """
+import sys
+from hogbatch.data.readers import read
+for path in sys.argv[1:]:
+    read(path)
+print("numba" in sys.modules)
+"""
+
+
+def test_small_files_are_read_without_the_compiler(write):
+    paths = [write("a.svm", "1 1:2\n"), write("a.csv", "1,2\n"), SAMPLES["a9a"].train]
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL, *paths], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

@@ -4,6 +4,8 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_header_lists_and_empty_rows(write):
     raw = read(write("a.xmc", "5 4 7\n6,2 0:1 3:0.5\n 1:2\n1:3\n0\n\n"))
@@ -33,21 +35,21 @@ def test_blank_lines_after_the_last_row_do_not_count(write):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("", ":1: expected the header 'rows features labels'; got ''"),
-        ("0 0:1\n", ":1: expected the header"),
-        ("1 2\n0 0:1\n", ":1: expected the header"),
-        ("1 2 -3\n0 0:1\n", ":1: expected the header"),
-        ("1 99999999999 3\n0 0:1\n", ":1: expected the header"),
-        ("0 2 2\n", ":1: the header promises no rows"),
-        ("3 2 2\n0 0:1\n1 1:1\n", ":1: the header promises 3 rows; the file has 2"),
-        ("1 2 2\n0 0:1\n1 1:1\n", ":1: the header promises 1 rows; the file has 2"),
-        ("2 2 2\n0 0:1\n1 2:1\n", ":3: feature 2, but the header promises 2 features"),
-        ("2 2 2\n0 0:1\n1,5 1:1\n", ":3: label 5, but the header promises 2 labels"),
-        ("2 2 2\n0 0:1\n1.5 1:1\n", ":3: rows have lists of labels"),
-        ("2 2 2\n0 0:1\n1 1:1 1:1\n", ":3: feature index 1 occurs twice"),
-        ("2 2 2\n0 0:1\n1 1:a\n", ":3: expected a number; got 'a'"),
-        ("2 2 2\n0 0:1\n1 -1:1\n", ":3: a feature index cannot be negative"),
-        ("1 2 2\n0 0:1 # no comments\n", ":2: expected index:value; got '#'"),
+        ("", ":1:1: expected the header 'rows features labels'; got ''"),
+        ("0 0:1\n", ":1:1: expected the header"),
+        ("1 2\n0 0:1\n", ":1:1: expected the header"),
+        ("1 2 -3\n0 0:1\n", ":1:1: expected the header"),
+        ("1 99999999999 3\n0 0:1\n", ":1:1: expected the header"),
+        ("0 2 2\n", ":1:1: the header promises no rows"),
+        ("3 2 2\n0 0:1\n1 1:1\n", ":1:1: the header promises 3 rows; the file has 2"),
+        ("1 2 2\n0 0:1\n1 1:1\n", ":1:1: the header promises 1 rows; the file has 2"),
+        ("2 2 2\n0 0:1\n1 2:1\n", ":3:3: feature 2, but the header promises 2 features"),
+        ("2 2 2\n0 0:1\n1,5 1:1\n", ":3:3: label 5, but the header promises 2 labels"),
+        ("2 2 2\n0 0:1\n1.5 1:1\n", ":3:1: rows have lists of labels"),
+        ("2 2 2\n0 0:1\n1 1:1 1:1\n", ":3:7: feature index 1 occurs twice"),
+        ("2 2 2\n0 0:1\n1 1:a\n", ":3:5: expected a number; got 'a'"),
+        ("2 2 2\n0 0:1\n1 -1:1\n", ":3:3: a feature index cannot be negative"),
+        ("1 2 2\n0 0:1 # no comments\n", ":2:7: expected index:value; got '#'"),
     ],
 )
 def test_what_breaks_the_header_or_the_grammar_is_named(write, content, complaint):

@@ -1,0 +1,135 @@
+"""Numbers in text become the nearest float64, as Python's float() has it."""
+
+import math
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from hogbatch.data.parse.decimal import FIVES, LEAST, number
+
+# Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
+
+def parse(token):
+    """Bounds of the number a token begins with, and the length of that number."""
+    text = np.frombuffer(token.encode() + b"\n", np.uint8)
+    low, high, end = number(text, np.uint64(0))
+    return low, high, int(end)
+
+
+def bits(value):
+    return struct.pack("d", value)
+
+
+def assert_nearest(token):
+    low, high, end = parse(token)
+    assert end == len(token)
+    assert bits(low) == bits(high) == bits(float(token))
+
+
+def halfway(value):
+    """The number just between `value` and the next one away from 0, in all its digits."""
+    numerator, denominator = abs(value).as_integer_ratio()
+    up, below = math.nextafter(abs(value), math.inf).as_integer_ratio()
+    top, bottom = numerator * below + up * denominator, 2 * denominator * below
+    places = bottom.bit_length()  # at least as many as the power of two in it
+    return top * 10**places // bottom, -places
+
+
+any_double = st.floats(allow_nan=False, allow_infinity=False)
+digits = st.integers(0, 10**25).map(str)
+exponents = st.one_of(st.integers(-30, 30), st.integers(-400, 400), st.integers(-(10**30), 10**30))
+
+
+@settings(deadline=None, max_examples=1000)
+@given(any_double)
+@example(5e-324)
+@example(2.2250738585072011e-308)
+@example(2.2250738585072014e-308)
+@example(1.7976931348623157e308)
+@example(2.0**128 - 2.0**103)
+@example(9007199254740993.0)
+def test_what_python_writes(value):
+    assert_nearest(repr(value))
+    assert_nearest(f"{value:.18e}")
+    assert_nearest(f"{value:.3g}")
+
+
+@settings(deadline=None, max_examples=1000)
+@given(st.text("0123456789", min_size=1, max_size=19), st.integers(0, 19), exponents)
+@example("9007199254740993", 16, 0)
+@example("18446744073709551615"[:19], 0, 300)
+def test_up_to_19_digits_are_always_enough(text, point, exponent):
+    assert_nearest(f"{text[:point]}.{text[point:]}e{exponent}")
+    assert_nearest(f"-{text[:point]}.{text[point:]}E{exponent:+}")
+    assert_nearest(text)
+
+
+@settings(deadline=None, max_examples=1000)
+@given(st.text("0123456789", min_size=20, max_size=40), st.integers(0, 40), exponents)
+def test_more_digits_give_bounds(text, point, exponent):
+    token = f"{text[:point]}.{text[point:]}e{exponent}"
+    low, high, end = parse(token)
+    assert end == len(token)
+    assert low <= float(token) <= high
+    assert high <= math.nextafter(low, math.inf)
+
+
+@settings(deadline=None, max_examples=1000)
+@given(any_double.filter(lambda value: abs(value) < 1e308), st.integers(1, 19))
+def test_numbers_close_to_halfway_between_two(value, kept):
+    top, power = halfway(value)
+    text = str(top)
+    cut = int(text[:kept])
+    for near in (cut - 1, cut, cut + 1):
+        if near >= 0:
+            assert_nearest(f"{near}e{power + max(len(text) - kept, 0)}")
+    low, high, _ = parse(f"{text}e{power}")
+    assert low <= float(f"{text}e{power}") <= high
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(2**53, 2**63), st.integers(0, 12))
+def test_exact_halves_go_to_the_even_number(whole, twos):
+    """Between 2^53 and 2^64 every odd multiple of half a step has at most 19 or 20 digits."""
+    step = 2 ** (whole.bit_length() - 53)
+    half = whole // step * step + step // 2
+    if len(str(half)) <= 19:
+        assert_nearest(str(half))
+        assert_nearest(f"{half}e-{twos}")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text("0123456789.eE+-_xn", max_size=12))
+@example("")
+@example(".")
+@example("-")
+@example("1e")
+@example("1e+")
+@example(".e1")
+def test_a_number_ends_where_no_number_goes_on(token):
+    low, _, end = parse(token)
+    if end:
+        assert bits(low) == bits(float(token[:end]))
+    else:
+        with pytest.raises(ValueError):
+            float(token)
+
+
+def test_leading_zeros_are_no_digits():
+    assert_nearest("0." + "0" * 30 + "1234567890123456789")
+    assert_nearest("0" * 30 + "1234567890123456789." + "0")
+    assert_nearest("0" * 500)
+
+
+def test_powers_of_five_are_off_by_less_than_their_last_bit():
+    for power, words in enumerate(FIVES.tolist(), LEAST):
+        exact = Fraction(5) ** power
+        length = exact.numerator.bit_length() - exact.denominator.bit_length()
+        exact *= Fraction(2) ** (128 - length - (exact >= Fraction(2) ** length))
+        above = (words[0] << 64) + words[1] - exact
+        assert 0 < above <= 1 if -27 <= power < 0 else -1 < above <= 0
