@@ -10,6 +10,8 @@ from hogbatch.wire.messages import Done
 
 EVALUATION_SHARE = 5.0  # by default, train this many times as long as the last evaluation took
 FIRST_EVALUATION_S = 0.2
+TARGET_SHARE = 1.0  # the same where a target loss is to end the run: not to miss it by much
+FORWARD_SHARE = 1 / 3  # of the work on a row in training, what an evaluation does
 
 
 @dataclass(slots=True)
@@ -126,13 +128,21 @@ class Progress:
     def _usual_pause(self, now: float) -> float:
         """Training seconds between evaluations, unless the user says: fewer as time goes by.
 
-        After an epoch sooner, so that a set whose epochs take milliseconds is not over before
-        anyone has looked.
+        Sooner after an epoch, so that a set whose epochs take milliseconds is not over before
+        anyone has looked, and with a target, so that the run ends soon after it is met.
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
+        if self.plan.ending.target_loss is not None:
+            return max(TARGET_SHARE * self._cost(seconds), 0.05 * seconds)
         if self.rows // rows > self._evaluated_rows // rows:
             return max(self._took, 0.02 * seconds)
         return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self._took, 0.05 * seconds)
+
+    def _cost(self, seconds: float) -> float:
+        """What an evaluation takes: as the last one, before the first as training on its rows."""
+        if self._took or not self.rows:
+            return self._took or math.inf
+        return FORWARD_SHARE * self.plan.test_rows * seconds / self.rows
 
     def begin_evaluation(self, now: float) -> None:
         """Stop the clock and make room for the test set's sums."""

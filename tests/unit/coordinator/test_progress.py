@@ -106,6 +106,23 @@ def test_an_epoch_that_took_milliseconds_is_evaluated_too():
     assert made.evaluation_is_due(100.13)
 
 
+def test_with_a_target_the_first_evaluation_comes_after_what_it_will_take():
+    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    assert not made.evaluation_is_due(100.0)
+    made.add(done(rows=100))  # in 0.2 s, so a forward pass over 300 rows takes another 0.2 s
+    assert made.evaluation_is_due(100.2)
+    quick = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    quick.add(done(rows=50))  # rows that took twice as long each
+    assert not quick.evaluation_is_due(100.2)
+
+
+def test_with_a_target_evaluations_take_up_to_half_of_the_time():
+    made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
+    evaluate(made, 101.0, took=2.0)
+    assert not made.evaluation_is_due(104.9)
+    assert made.evaluation_is_due(105.1)
+
+
 def test_a_slow_evaluation_is_made_less_often():
     made = progress(eval_seconds=None)
     evaluate(made, 101.0, took=2.0)
