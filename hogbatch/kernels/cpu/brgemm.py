@@ -11,6 +11,7 @@ nothing is read or written outside of the matrices. Layers on 64-byte boundaries
 import numpy as np
 
 from hogbatch.jit import kernel
+from hogbatch.kernels.cpu.intrinsics import dot, outer, transpose_square
 from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import (
     IN_TILE,
@@ -20,9 +21,6 @@ from hogbatch.kernels.cpu.tiles import (
     Blocks,
     Finish,
     Matrix,
-    dot,
-    outer,
-    transpose_square,
 )
 
 # Up to so many floats, all of B stays near, and C is best written row by row; beyond, a panel of B

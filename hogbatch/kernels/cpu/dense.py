@@ -43,10 +43,22 @@ def gather(inputs, rows, out):
 
 
 @kernel
+def floor_of(activation):
+    """max(floor, x) is all of relu and of linear, so it is done where x is computed."""
+    return 0.0 if activation == RELU else -np.inf
+
+
+@kernel
+def activate_rest(activation, width, out):
+    """What `floor_of` leaves of an activation; relu and linear keep the padding zero already."""
+    if activation != RELU and activation != LINEAR:
+        activate(activation, width, out)
+
+
+@kernel
 def dense_layer(x, fan_in, weights, bias, activation, width, out):
     """out[B, H] = f(x[B, :fan_in] @ weights[:fan_in, H] + bias), zero from column `width` on."""
-    floor = 0.0 if activation == RELU else -np.inf
-    finish = Finish(ACTIVATE, 1.0, address(bias), floor)
+    finish = Finish(ACTIVATE, 1.0, address(bias), floor_of(activation))
     multiply(
         out.shape[0],
         out.shape[1],
@@ -57,8 +69,7 @@ def dense_layer(x, fan_in, weights, bias, activation, width, out):
         whole(),
         finish,
     )
-    if activation != RELU and activation != LINEAR:  # these keep the padding zero by themselves
-        activate(activation, width, out)
+    activate_rest(activation, width, out)
 
 
 @kernel
@@ -117,7 +128,13 @@ def pass_down(grad, packed, product, weights, first, rows, out):
 
 @kernel
 def dense_backward(grad, weights, out):
-    packed, product = pack(grad, scratch(grad.shape[0], grad.shape[1]))
+    pass_all_down(grad, weights, scratch(grad.shape[0], grad.shape[1]), out)
+
+
+@kernel
+def pass_all_down(grad, weights, space, out):
+    """`dense_backward`; `space` is handed in so that it outlives the addresses taken of it."""
+    packed, product = pack(grad, space)
     for first in range(0, weights.shape[0], BLOCK_ROWS):
         rows = min(BLOCK_ROWS, weights.shape[0] - first)
         pass_down(grad, packed, product, weights, first, rows, out)

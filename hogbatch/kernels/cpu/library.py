@@ -6,7 +6,7 @@ they live in a library of their own, which compiled functions find by name.
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
+from numba.core import cgutils
 
 from hogbatch.jit import cache_directory
 
@@ -41,6 +42,22 @@ def load(name: str, write: Callable[[ir.Module], list[str]]) -> None:
     for function in functions:
         llvm.add_symbol(function, engine.get_function_address(function))
     _engines.append(engine)
+
+
+def call(builder: ir.IRBuilder, name: str, arguments: Sequence[ir.Value]) -> None:
+    """Call a function of a library, or an intrinsic of LLVM; the linker finds it by name."""
+    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def pointers(
+    builder: ir.IRBuilder, addresses: Sequence[ir.Value], kinds: Sequence[ir.Type]
+) -> list[ir.Value]:
+    """Integers as arguments of `kinds`: as pointers where these are pointers."""
+    return [
+        builder.inttoptr(address, kind) if kind.is_pointer else address
+        for address, kind in zip(addresses, kinds, strict=True)
+    ]
 
 
 def _object_file(module: ir.Module, target: llvm.TargetMachine) -> llvm.ObjectFileRef:

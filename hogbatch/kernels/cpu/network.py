@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
-    ADAM,
     ROWS,
     SGD,
     SKIPPED,
@@ -21,43 +20,36 @@ from hogbatch.kernels.contract import (
     Links,
     Slots,
 )
+from hogbatch.kernels.cpu import linear
 from hogbatch.kernels.cpu.dense import (
     Scratch,
-    activate,
     activate_backward,
+    activate_rest,
     aligned,
     bias_gradient,
     dense_layer,
     dense_step,
+    floor_of,
     gather,
     scale_rows,
     scratch,
     step_row,
 )
 from hogbatch.kernels.cpu.losses import loss_and_hits, loss_gradient
-from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, csr_step
-
-# Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
-WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION = range(6)
-
-
-class Model(NamedTuple):
-    """The shared model as kernels see it."""
-
-    table: NDArray[np.int64]  # [layers, 6]
-    params: Floats  # [P]
-    first: Floats  # [P], or [0]
-    second: Floats  # [P], or [0]
-    steps: NDArray[np.int64]  # [1]: updates so far, for Adam's bias correction
-
-
-class Lease(NamedTuple):
-    """How to work on the rows of a lease."""
-
-    batch_size: int
-    loss: int
-    optimizer: int
-    fence: int  # go on while the fence line shows this value
+from hogbatch.kernels.cpu.model import (
+    ACTIVATION,
+    BIAS,
+    FAN_IN,
+    FAN_OUT,
+    WEIGHTS,
+    WIDTH,
+    Lease as Lease,
+    Model as Model,
+    corrected,
+    most_values,
+    vector,
+)
+from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward_above, csr_step
 
 
 class Workspace(NamedTuple):
@@ -107,12 +99,6 @@ def matrix(flat, offset, rows, columns):
 
 
 @kernel
-def vector(flat, offset, length):
-    """flat[offset:] as [length]; [0] if `flat` is empty."""
-    return flat[:0] if flat.shape[0] == 0 else flat[offset : offset + length]
-
-
-@kernel
 def forward(model, inputs, rows, space):
     """Scores[B, H] of `rows`; every layer's output stays in `space`."""
     size = rows.shape[0]
@@ -127,8 +113,8 @@ def forward(model, inputs, rows, space):
         out = matrix(space.activations, space.starts[layer + 1], size, fan_out)
         kind, width = model.table[layer, ACTIVATION], model.table[layer, WIDTH]
         if layer == 0 and sparse:
-            csr_forward(inputs, rows, weights, bias, out)
-            activate(kind, width, out)
+            csr_forward_above(inputs, rows, weights, bias, floor_of(kind), out)
+            activate_rest(kind, width, out)
         else:
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             dense_layer(x, used, weights, bias, kind, width, out)
@@ -207,28 +193,6 @@ def forget_not_finite(activations):
 
 
 @kernel
-def corrected(optimizer, hyper, t):
-    """Adam's bias correction folded into the rate; t counts updates from 1."""
-    if optimizer != ADAM:
-        return hyper
-    rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
-    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
-
-
-@kernel
-def most_values(inputs, rows, batch_size):
-    """Stored values in the fullest batch of a CSR lease; 0 for dense inputs."""
-    most = 0
-    if inputs.indptr.shape[0] > 0:
-        for start in range(0, rows.shape[0], batch_size):
-            values = 0
-            for b in range(start, min(start + batch_size, rows.shape[0])):
-                values += inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
-            most = max(most, values)
-    return most
-
-
-@kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train on `rows`[B...] in batches of lease.batch_size; add to `totals`.
 
@@ -236,6 +200,9 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     shows lease.fence; totals[ROWS] then says how far it came.
     """
     sparse = inputs.indptr.shape[0] > 0
+    if sparse and model.table.shape[0] == 1 and model.table[0, FAN_OUT] == 1:
+        linear.train(model, inputs, labels, rows, lease, hyper, head, fence, totals)
+        return
     size = min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, sparse, size)
     most = most_values(inputs, rows, size)

@@ -110,11 +110,15 @@ class Writer:
         """max(floor, x), where NaN stays NaN."""
         return self.build.select(self.build.fcmp_ordered(">", floor, x), floor, x)
 
-    def prefetch(self, pointer: ir.Value) -> None:
+    def root(self, x: ir.Value) -> ir.Value:
+        """The square root of each lane."""
+        return self._call("sqrt", LANES, [x])
+
+    def prefetch(self, pointer: ir.Value, write: bool = False) -> None:
         """Have the line of `pointer` in the nearest cache soon; any address will do."""
         arguments = [
             self.build.bitcast(pointer, BYTE.as_pointer()),
-            *(ir.Constant(INT32, number) for number in (0, 3, 1)),  # read, near, data
+            *(ir.Constant(INT32, number) for number in (int(write), 3, 1)),  # near, data
         ]
         self._intrinsic("llvm.prefetch.p0", ir.VoidType(), arguments)
 
@@ -142,6 +146,21 @@ class Writer:
         build.cbranch(build.icmp_signed("<", following, stop), inside, after)
         build.position_at_end(after)
         return [self._phi((a, entry), (b, end)) for a, b in zip(carried, new, strict=True)]
+
+    def repeat(self, carried: Values, body: Callable[[Values], tuple[Values, ir.Value]]) -> Values:
+        """do: carried, again = body(carried); while again."""
+        build, entry = self.build, self.build.block
+        inside = build.append_basic_block("repeat")
+        build.branch(inside)
+        build.position_at_end(inside)
+        old = [self._phi((value, entry)) for value in carried]
+        new, again = body(list(old))
+        for phi, value in zip(old, new, strict=True):
+            phi.add_incoming(value, build.block)
+        after = build.append_basic_block("after")
+        build.cbranch(again, inside, after)
+        build.position_at_end(after)
+        return new
 
     def cases(self, key: ir.Value, bodies: Sequence[Callable[[], None]]) -> None:
         """Run bodies[key]."""

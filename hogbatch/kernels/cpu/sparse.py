@@ -4,26 +4,65 @@ import numpy as np
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import MOMENTUM, SGD
-from hogbatch.kernels.cpu.dense import shrink_far, step_row
+from hogbatch.kernels.cpu.brgemm import address
+from hogbatch.kernels.cpu.dense import held
+from hogbatch.kernels.cpu.rows import (
+    MOST_VECTORS,
+    Chains,
+    Csr,
+    Weights,
+    forward_rows,
+    step_touched,
+)
+from hogbatch.kernels.cpu.simd import WIDTH
 
 
 @kernel
 def csr_forward(inputs, rows, weights, bias, out):
+    csr_forward_above(inputs, rows, weights, bias, -np.inf, out)
+
+
+@kernel
+def csr_forward_above(inputs, rows, weights, bias, floor, out):
+    """out[B, H] = max(floor, X @ weights[F, H] + bias[H]): with floor 0 that is relu.
+
+    A NaN stays one, so that the guard of the loss sees it.
+    """
     width = out.shape[1]
-    for b in range(rows.shape[0]):
-        start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
-        if width == 1:  # a linear model: keep the sum in a register
-            score = bias[0]
-            for n in range(start, stop):
-                score += inputs.values[n] * weights[inputs.indices[n], 0]
-            out[b, 0] = score
-            continue
-        for h in range(width):
-            out[b, h] = bias[h]
-        for n in range(start, stop):
-            value, f = inputs.values[n], inputs.indices[n]
-            for h in range(width):
-                out[b, h] += value * weights[f, h]
+    csr = Csr(
+        address(rows),
+        rows.shape[0],
+        address(inputs.indptr),
+        address(inputs.indices),
+        address(inputs.values),
+    )
+    panels = panels_of(width)
+    for panel in range(panels):
+        column, vectors = panel_of(panel, panels, width)
+        forward_rows(
+            vectors,
+            width,
+            csr,
+            address(weights) + 4 * column,
+            width,
+            address(bias) + 4 * column,
+            address(out) + 4 * column,
+            floor,
+        )
+
+
+@kernel
+def panels_of(width):
+    """Into how many panels `width` columns are cut; below WIDTH there is one of some lanes."""
+    return max(1, -(-width // (WIDTH * MOST_VECTORS)))
+
+
+@kernel
+def panel_of(panel, panels, width):
+    """First column and vectors of a panel; all are about as wide."""
+    vectors = max(1, width // WIDTH)
+    begin = vectors * panel // panels
+    return begin * WIDTH, vectors * (panel + 1) // panels - begin
 
 
 @kernel
@@ -31,52 +70,72 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
     if kind != SGD and kind != MOMENTUM:
         return
     for b in range(rows.shape[0]):
-        square = np.float32(0.0)
-        for n in range(inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]):
-            square += inputs.values[n] * inputs.values[n]
-        shrink_far(kind, hyper, square, grad.shape[0], grad[b])
+        start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
+        share = held(kind, hyper, square_of(inputs.values, start, stop), rows.shape[0])
+        if share < 1.0:
+            for h in range(grad.shape[1]):
+                grad[b, h] *= share
 
 
 @kernel
-def link_occurrences(inputs, rows, links):
-    """Chain the occurrences of each feature in the batch; return how many features occur."""
+def square_of(values, start, stop):
+    """Sum of the squares of values[start:stop], without a slice: that costs as much as a row."""
+    square = np.float32(0.0)
+    for n in range(start, stop):
+        square += values[n] * values[n]
+    return square
+
+
+@kernel
+def link_occurrences(inputs, rows, links, shifts):
+    """Chain the occurrences of each feature in the batch.
+
+    Occurrence n belongs to values[shifts[links.member[n]] + n].
+    """
     distinct = 0
     n = 0
     for b in range(rows.shape[0]):
-        for k in range(inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]):
+        start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
+        shifts[b] = start - n
+        for k in range(start, stop):
             f = inputs.indices[k]
-            if links.head[f] < 0:
-                links.touched[distinct] = f
-                distinct += 1
-            links.following[n] = links.head[f]
+            previous = links.head[f]
+            links.touched[distinct] = f
+            distinct += previous < 0  # else the next feature takes its place
+            links.following[n] = previous
             links.member[n] = b
             links.head[f] = n
             n += 1
-    return distinct
+    return Chains(
+        address(links.touched),
+        distinct,
+        address(links.head),
+        address(links.following),
+        address(links.member),
+        address(shifts),
+        address(inputs.values),
+    )
 
 
 @kernel
 def csr_step(kind, hyper, inputs, rows, grad, links, slots, weights):
-    starts = np.zeros(rows.shape[0] + 1, np.int64)  # where each row's occurrences begin
-    for b in range(rows.shape[0]):
-        starts[b + 1] = starts[b] + inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
-    distinct = link_occurrences(inputs, rows, links)
+    shifts = np.empty(rows.shape[0], np.int64)
+    chains = link_occurrences(inputs, rows, links, shifts)
+    step_panels(kind, hyper, chains, shifts, grad, slots, weights)
+
+
+@kernel
+def step_panels(kind, hyper, chains, shifts, grad, slots, weights):
+    """Step the touched rows; `shifts` is handed in so that it outlives its address in `chains`."""
     width = weights.shape[1]
-    gradient = np.empty(width, np.float32)
-    for t in range(distinct):
-        f = links.touched[t]
-        gradient[:] = 0.0
-        n = links.head[f]
-        while n >= 0:
-            b = links.member[n]
-            value = inputs.values[inputs.indptr[rows[b]] + n - starts[b]]
-            for h in range(width):
-                gradient[h] += value * grad[b, h]
-            n = links.following[n]
-        links.head[f] = -1
-        if slots.first.shape[0] == 0:
-            step_row(kind, hyper, gradient, gradient[:0], gradient[:0], weights[f])
-        elif slots.second.shape[0] == 0:
-            step_row(kind, hyper, gradient, slots.first[f], gradient[:0], weights[f])
-        else:
-            step_row(kind, hyper, gradient, slots.first[f], slots.second[f], weights[f])
+    panels = panels_of(width)
+    for panel in range(panels):
+        column, vectors = panel_of(panel, panels, width)
+        arrays = Weights(
+            address(weights) + 4 * column,
+            address(slots.first) + 4 * column,
+            address(slots.second) + 4 * column,
+            address(grad) + 4 * column,
+            width,
+        )
+        step_touched(vectors, width, kind, panel == panels - 1, hyper, chains, arrays)

@@ -4,21 +4,15 @@
     dot         C[m, n] from A[m, k] and B[n, k]: vectors run along k, added up at the end
     transpose   one square
 
-Each is a Numba intrinsic that writes its code once for every tile shape (`simd.Writer`) and picks
-the shape at run time. Each does a run of tiles in one call, so that the processor can begin a tile
-while it still stores the one before. Sketches of both: Georganas et al. 2020, algorithms 1 and 2.
+Each is written once for every tile shape, behind one function that picks the shape at run time
+(`intrinsics` calls it). Each does a run of tiles in one call, so that the processor can begin a
+tile while it still stores the one before. Sketches: Georganas et al. 2020, algorithms 1 and 2.
 """
 
-import ctypes
 from typing import Final, NamedTuple
 
-import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.simd import (
     FLOAT,
     INT,
@@ -303,139 +297,9 @@ def _write_transpose(module: ir.Module) -> None:
     w.build.ret_void()
 
 
-# --- as Numba sees them ---------------------------------------------------------------------------
-
-
-def _write(module: ir.Module) -> list[str]:
+def write(module: ir.Module) -> list[str]:
+    """Write all micro-kernels; return the names to call them by."""
     _write_outer(module)
     _write_dot(module)
     _write_transpose(module)
     return [OUTER, DOT, TRANSPOSE]
-
-
-if not config.DISABLE_JIT:
-    library.load("brgemm", _write)
-
-_WHOLE = types.intp
-
-
-def _matrix(builder, value):
-    """A `Matrix` in generated code: pointer, down, across."""
-    address, down, across = cgutils.unpack_tuple(builder, value)
-    return builder.inttoptr(address, POINTER), down, across
-
-
-def _call(context, builder, name, arguments):
-    """Call a function of the library, which the linker finds by name."""
-    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-    return context.get_dummy_value()
-
-
-@intrinsic
-def outer(typing, rows, vectors, lanes, tiles, down, k, a, b, c, blocks, finish):
-    """`tiles` tiles of `rows` rows by `vectors` vectors, one below the other, or side by side.
-
-    `down` 1: C[rows * tiles, vectors * WIDTH] from A[rows * tiles, k] and B[k, vectors * WIDTH].
-    `down` 0: C[rows, vectors * WIDTH * tiles] from A[rows, k] and B[k, vectors * WIDTH * tiles].
-    Summed over `blocks`. lanes < WIDTH: a tile has so many columns, `vectors` is 1, and `down` too.
-    b.across = c.across = 1.
-    """
-
-    def generate(context, builder, signature, arguments):
-        rows, vectors, lanes, tiles, down, k, a, b, c, blocks, finish = arguments
-        a, a_down, a_across = _matrix(builder, a)
-        b, b_down, _ = _matrix(builder, b)
-        c, c_down, _ = _matrix(builder, c)
-        offsets, count = cgutils.unpack_tuple(builder, blocks)
-        kind, alpha, bias, floor = cgutils.unpack_tuple(builder, finish)
-        below = builder.mul(rows, down)  # rows to the next tile, and columns
-        beside = builder.mul(builder.mul(vectors, number(WIDTH)), builder.sub(number(1), down))
-        c_tile = builder.add(builder.mul(below, c_down), beside)
-        passed = [
-            *(rows, vectors, tiles, lanes, a, builder.mul(below, a_down), a_down, a_across),
-            *(b, beside, b_down, c, c_tile, c_down),
-            *(builder.inttoptr(offsets, INT.as_pointer()), count, k),
-            *(kind, builder.fptrunc(alpha, FLOAT), builder.inttoptr(bias, POINTER)),
-            builder.fptrunc(floor, FLOAT),
-        ]
-        return _call(context, builder, OUTER, passed)
-
-    return types.void(*[_WHOLE] * 6, a, b, c, blocks, finish), generate
-
-
-@intrinsic
-def dot(typing, rows, columns, tiles, k, a, b, c, alpha, beta):
-    """`tiles` tiles of `rows` rows by `columns` columns, one below the other.
-
-    C[rows * tiles, columns] = alpha A[rows * tiles, k] B[columns, k].T + beta C, beta 0 or 1. All
-    three have across = 1. `columns` is `dot_columns(rows)` or 1.
-    """
-
-    def generate(context, builder, signature, arguments):
-        rows, columns, tiles, k, a, b, c, alpha, beta = arguments
-        a, a_down, _ = _matrix(builder, a)
-        b, b_down, _ = _matrix(builder, b)
-        c, c_down, _ = _matrix(builder, c)
-        passed = [
-            *(rows, columns, tiles, a, builder.mul(rows, a_down), a_down, b, b_down),
-            *(c, builder.mul(rows, c_down), c_down, k, builder.fptrunc(alpha, FLOAT), beta),
-        ]
-        return _call(context, builder, DOT, passed)
-
-    return types.void(*[_WHOLE] * 4, a, b, c, types.float64, _WHOLE), generate
-
-
-@intrinsic
-def transpose_square(typing, rows, columns, a, c, beta):
-    """C[columns, rows] = A[rows, columns].T + beta C, both at most WIDTH, with across = 1."""
-
-    def generate(context, builder, signature, arguments):
-        rows, columns, a, c, beta = arguments
-        a, a_down, _ = _matrix(builder, a)
-        c, c_down, _ = _matrix(builder, c)
-        passed = [rows, columns, a, a_down, c, c_down, beta]
-        return _call(context, builder, TRANSPOSE, passed)
-
-    return types.void(_WHOLE, _WHOLE, a, c, _WHOLE), generate
-
-
-# --- without the JIT ------------------------------------------------------------------------------
-
-
-def _floats(address, down, across, rows, columns):
-    """A view[rows, columns] of memory."""
-    span = (rows - 1) * down + (columns - 1) * across + 1 if rows and columns else 0
-    cells = np.frombuffer((ctypes.c_float * span).from_address(int(address)), np.float32)
-    return np.lib.stride_tricks.as_strided(cells, (rows, columns), (4 * down, 4 * across))
-
-
-if config.DISABLE_JIT:
-
-    def outer(rows, vectors, lanes, tiles, down, k, a, b, c, blocks, finish):
-        height = rows * tiles if down else rows
-        width = (vectors - 1) * WIDTH + lanes if down else vectors * WIDTH * tiles
-        products = np.zeros((height, width), np.float32)
-        offsets = (ctypes.c_int64 * (2 * blocks.count)).from_address(int(blocks.address))
-        for a_offset, b_offset in zip(offsets[::2], offsets[1::2], strict=True):
-            left = _floats(a.address + 4 * a_offset, a.down, a.across, height, k)
-            products += left @ _floats(b.address + 4 * b_offset, b.down, 1, k, width)
-        out = _floats(c.address, c.down, 1, height, width)
-        if finish.kind == STORE:
-            out[...] = np.float32(finish.alpha) * products
-        elif finish.kind == ACTIVATE:
-            shifted = products + _floats(finish.bias, 0, 1, 1, width)
-            out[...] = np.where(finish.floor > shifted, np.float32(finish.floor), shifted)
-        else:
-            out += products * np.float32(1.0 if finish.kind == ADD else finish.alpha)
-
-    def dot(rows, columns, tiles, k, a, b, c, alpha, beta):
-        left = _floats(a.address, a.down, 1, rows * tiles, k)
-        products = np.float32(alpha) * (left @ _floats(b.address, b.down, 1, columns, k).T)
-        out = _floats(c.address, c.down, 1, rows * tiles, columns)
-        out[...] = out + products if beta else products
-
-    def transpose_square(rows, columns, a, c, beta):
-        out = _floats(c.address, c.down, 1, columns, rows)
-        turned = _floats(a.address, a.down, 1, rows, columns).T
-        out[...] = out + turned if beta else turned

@@ -1,16 +1,18 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import SGD, Slots
+from hogbatch.kernels.contract import SGD, Links, Slots
+from hogbatch.kernels.cpu import sparse
 from hogbatch.optim import OPTIMIZERS
 from hogbatch.store.layout import stored_width
 from tests.unit.kernels.cases import (
     HYPER,
     NONE,
+    Shape,
     csr_set,
     examples,
     junk,
@@ -22,6 +24,29 @@ from tests.unit.kernels.cases import (
     toarray,
     weights_and_bias,
 )
+
+GUARD = 64  # floats on each side
+
+# Whole panels of vectors, and what is left beside them.
+wide_shapes = st.builds(
+    Shape,
+    st.sampled_from([1, 5, 16]),
+    st.sampled_from([3, 40]),
+    st.sampled_from([4, 64, 112, 127, 128, 144, 300, 513]),
+    st.integers(0, 2**32 - 1),
+)
+
+
+def guarded(array):
+    """A copy of `array`, and the memory around it."""
+    memory = np.full(array.size + 2 * GUARD, 7, array.dtype)
+    inside = memory[GUARD : GUARD + array.size].reshape(array.shape)
+    inside[...] = array
+    return inside, memory
+
+
+def unharmed(memory):
+    return (memory[:GUARD] == 7).all() and (memory[-GUARD:] == 7).all()
 
 
 @examples
@@ -101,3 +126,65 @@ def test_a_batch_of_empty_rows_gives_the_bias_and_changes_nothing(kernels):
     links = links_for(inputs, rows, 8)
     kernels.csr_step(SGD, HYPER, inputs, rows, out, links, Slots(NONE, NONE), weights)
     assert (weights == 1).all()
+
+
+@examples
+@given(shape=shapes | wide_shapes, floor=st.sampled_from([0.0, -np.inf]))
+def test_a_floor_is_applied_to_every_score_and_nothing_is_written_beside_them(shape, floor):
+    random = shape.random
+    inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
+    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    out, memory = guarded(junk(shape.batch, weights.shape[1]))
+    sparse.csr_forward_above(inputs, rows, weights, bias, floor, out)
+    x = toarray(inputs, len(weights))[rows].astype(float)
+    assert_allclose(out, np.maximum(floor, x @ weights + bias), rtol=1e-5)
+    assert unharmed(memory)
+
+
+def test_a_score_that_is_not_a_number_stays_so_above_a_floor():
+    inputs = csr_inputs(np.array([0, 1]), np.array([1], np.int32), np.array([1], np.float32))
+    weights = np.zeros((2, 16), np.float32)
+    weights[1, 3] = np.nan
+    out = junk(1, 16)
+    sparse.csr_forward_above(
+        inputs, np.zeros(1, np.int64), weights, np.zeros(16, np.float32), 0.0, out
+    )
+    assert_array_equal(np.flatnonzero(np.isnan(out)), [3])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@examples
+@given(shape=shapes | wide_shapes)
+def test_csr_step_writes_nothing_beside_its_arrays(optimizer, shape):
+    random = shape.random
+    inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
+    grad = padded(random, shape.batch, shape.width)
+    weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
+    slots = slots_for(optimizer.slots, weights)
+    expected, expected_slots = weights.astype(float), [slot.astype(float) for slot in slots]
+    step_densely(optimizer.kind, inputs, rows, grad, Slots(*expected_slots), expected)
+
+    arrays, memories = zip(*map(guarded, (weights, *slots)), strict=True)
+    parts, others = zip(*map(guarded, links_for(inputs, rows, len(weights))), strict=True)
+    sparse.csr_step(
+        optimizer.kind, HYPER, inputs, rows, grad, Links(*parts), Slots(*arrays[1:]), arrays[0]
+    )
+    for array, exact in zip(arrays, (expected, *expected_slots), strict=True):
+        assert_allclose(array, exact, rtol=1e-4, atol=1e-4)
+    assert all(map(unharmed, memories + others))
+    assert (parts[0] == -1).all()
+
+
+def test_a_feature_of_every_row_is_stepped_once(kernels):
+    rows = 300
+    inputs = csr_inputs(np.arange(rows + 1), np.full(rows, 2, np.int32), np.ones(rows, np.float32))
+    weights, first = np.zeros((4, 32), np.float32), np.zeros((4, 32), np.float32)
+    grad = np.ones((rows, 32), np.float32)
+    hyper = HYPER._replace(rate=1.0, l2=0.0, epsilon=0.0)
+    links = links_for(inputs, np.arange(rows), 4)
+    adagrad = OPTIMIZERS["adagrad"].kind
+    kernels.csr_step(
+        adagrad, hyper, inputs, np.arange(rows), grad, links, Slots(first, NONE), weights
+    )
+    assert (first[2] == rows**2).all() and (weights[2] == -1).all()
+    assert not np.delete(weights, 2, axis=0).any()

@@ -1,0 +1,101 @@
+"""The micro-kernels of linear models over CSR rows, where a feature has a single weight.
+
+    dot_row     the score of one row
+    fetch_line  has memory brought near before it is needed
+
+Gathering vectors of weights takes twice as long as loading them one by one.
+"""
+
+from typing import Final
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+from hogbatch.kernels.cpu import library
+from hogbatch.kernels.cpu.rows import numbers_at
+from hogbatch.kernels.cpu.simd import BYTE, FLOAT, INT, INT32, POINTER, Values, Writer, number
+
+DOT_ROW: Final = "hogbatch_dot_row"  # in the library
+PREFETCH: Final = "llvm.prefetch.p0"
+
+# indices, values, start, stop; weights, out
+_DOT_ARGUMENTS = [INT32.as_pointer(), POINTER, INT, INT, POINTER, POINTER]
+_SUMS = 4  # additions under way at a time
+
+
+def _write_dot(module: ir.Module) -> None:
+    """out[0] += the sum of values[n] * weights[indices[n]] over n in start:stop."""
+    w = Writer(module, DOT_ROW, _DOT_ARGUMENTS)
+    indices, values, start, stop, weights, out = w.function.args
+    build = w.build
+
+    def product(n: ir.Value) -> ir.Value:
+        feature = build.zext(build.load(build.gep(indices, [n])), INT)
+        return build.fmul(
+            build.load(w.at(values, n)), build.load(w.at(weights, feature)), flags=["contract"]
+        )
+
+    def several(n: ir.Value, sums: Values) -> Values:
+        return [
+            build.fadd(total, product(build.add(n, number(k))), flags=["contract"])
+            for k, total in enumerate(sums)
+        ]
+
+    def one(n: ir.Value, sums: Values) -> Values:
+        return [build.fadd(sums[0], product(n), flags=["contract"]), *sums[1:]]
+
+    whole = build.add(start, build.and_(build.sub(stop, start), number(-_SUMS)))
+    zero = ir.Constant(FLOAT, 0.0)
+    sums = w.loop(start, whole, _SUMS, [build.load(out), *[zero] * (_SUMS - 1)], several)
+    a, b, c, d = w.loop(whole, stop, 1, sums, one)
+    build.store(build.fadd(build.fadd(a, b), build.fadd(c, d)), out)
+    build.ret_void()
+
+
+def _write(module: ir.Module) -> list[str]:
+    _write_dot(module)
+    return [DOT_ROW]
+
+
+if not config.DISABLE_JIT:
+    library.load("linear", _write)
+
+
+@intrinsic
+def dot_row(typing, indices, values, start, stop, weights, out):
+    """out[0] += X[b] @ weights, X[b] stored in start:stop; arrays by their addresses."""
+
+    def generate(context, builder, signature, arguments):
+        library.call(builder, DOT_ROW, library.pointers(builder, arguments, _DOT_ARGUMENTS))
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 6), generate
+
+
+@intrinsic
+def fetch_line(typing, address):
+    """Have the cache line at `address` near soon; any address will do."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], BYTE.as_pointer())
+        hints = [ir.Constant(INT32, hint) for hint in (0, 3, 1)]  # read, near, data
+        library.call(builder, PREFETCH, [pointer, *hints])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+if config.DISABLE_JIT:
+
+    def fetch_line(address):
+        pass
+
+    def dot_row(indices, values, start, stop, weights, out):
+        count = stop - start
+        features = numbers_at(indices + 4 * start, count, np.int32).tolist()
+        total = numbers_at(out, 1, np.float32)
+        stored = numbers_at(values + 4 * start, count, np.float32)
+        for feature, value in zip(features, stored, strict=True):
+            total += value * numbers_at(weights + 4 * feature, 1, np.float32)

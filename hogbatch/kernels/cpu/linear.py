@@ -1,0 +1,218 @@
+"""Linear models over CSR rows: one weight a feature, so a batch is a few loops over its values.
+
+The same algorithm as `network.train`, which takes matrices through any number of layers. Here
+nothing is allocated between two batches, and a stored value costs some cycles.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Inputs, Labels
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import (
+    ADAGRAD,
+    LOSS,
+    MOMENTUM,
+    ROWS,
+    SGD,
+    SKIPPED,
+    UPDATES,
+    Floats,
+    Hyper,
+    Rows,
+)
+from hogbatch.kernels.cpu.brgemm import address
+from hogbatch.kernels.cpu.dense import held
+from hogbatch.kernels.cpu.dots import dot_row, fetch_line
+from hogbatch.kernels.cpu.losses import row_gradient
+from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, most_values, vector
+from hogbatch.kernels.cpu.rows import LINE
+from hogbatch.kernels.cpu.sparse import square_of
+
+ROWS_AHEAD = 4  # rows of a lease lie anywhere, so the hardware cannot guess the next
+LINES_AHEAD = 16  # of each, at most: the hardware goes on from there
+
+
+class Cells(NamedTuple):
+    """The weights, or the bias, beside their slots: these are [0] where there are none."""
+
+    weights: Floats
+    first: Floats
+    second: Floats
+
+
+class Work(NamedTuple):
+    """The rows of a lease, and the gradients of the batch at hand."""
+
+    inputs: Inputs
+    labels: Labels
+    rows: Rows
+    slopes: Floats  # [B]: d(mean loss)/d(score)
+    score: Floats  # [1]: of the row at hand
+    slope: Floats  # [1]
+
+
+class Sums(NamedTuple):
+    """The gradient of a batch by feature."""
+
+    place: NDArray[np.int32]  # [F]: where a feature's gradient is; -1 everywhere between batches
+    touched: NDArray[np.int32]  # [n]: the distinct features
+    gradient: Floats  # [n]
+
+
+@kernel
+def cells_of(model, offset, count):
+    return Cells(
+        vector(model.params, offset, count),
+        vector(model.first, offset, count),
+        vector(model.second, offset, count),
+    )
+
+
+@kernel
+def fetch_row(inputs, row):
+    """Have a row's features and values near soon."""
+    start = inputs.indptr[row]
+    stop = min(inputs.indptr[row + 1], start + LINE * LINES_AHEAD)
+    indices, values = address(inputs.indices), address(inputs.values)
+    for n in range(start, stop, LINE):
+        fetch_line(indices + 4 * n)
+        fetch_line(values + 4 * n)
+
+
+@kernel
+def set_slopes(work, start, stop, loss, weights, bias, totals):
+    """work.slopes of rows[start:stop]; `totals` as `contract.Kernels.loss_gradient` does."""
+    inputs, rows = work.inputs, work.rows
+    indices, values = address(inputs.indices), address(inputs.values)
+    share = np.float32(1.0) / np.float32(stop - start)
+    for b in range(start, stop):
+        fetch_row(inputs, rows[min(b + ROWS_AHEAD, rows.shape[0] - 1)])
+        begin, end = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
+        work.score[0] = bias
+        dot_row(indices, values, begin, end, address(weights), address(work.score))
+        row_loss = row_gradient(loss, work.labels, rows[b], 1, work.score, work.slope)
+        if np.isfinite(row_loss) and np.isfinite(work.slope[0]):
+            totals[LOSS] += row_loss
+            work.slopes[b - start] = work.slope[0] * share
+        else:
+            totals[SKIPPED] += 1.0
+            work.slopes[b - start] = 0.0
+
+
+@kernel
+def bound_slopes(kind, hyper, work, start, stop):
+    """`contract.Kernels.bound_rows`."""
+    if kind != SGD and kind != MOMENTUM:
+        return
+    for b in range(start, stop):
+        row = work.rows[b]
+        begin, end = work.inputs.indptr[row], work.inputs.indptr[row + 1]
+        square = square_of(work.inputs.values, begin, end)
+        work.slopes[b - start] *= held(kind, hyper, square, stop - start)
+
+
+@kernel
+def step_cell(kind, hyper, gradient, cells, f):
+    """One optimizer step on one cell; see `contract.Kernels.step`."""
+    rate, epsilon = np.float32(hyper.rate), np.float32(hyper.epsilon)
+    w = cells.weights[f]
+    g = gradient + np.float32(hyper.l2) * w
+    if kind == SGD:
+        cells.weights[f] = w - rate * g
+    elif kind == MOMENTUM:
+        m = np.float32(hyper.momentum) * cells.first[f] + g
+        cells.first[f] = m
+        cells.weights[f] = w - rate * m
+    elif kind == ADAGRAD:
+        s = cells.first[f] + g * g
+        cells.first[f] = s
+        cells.weights[f] = w - rate * g / (np.sqrt(s) + epsilon)
+    else:
+        m, v = cells.first[f], cells.second[f]
+        m += np.float32(1.0 - hyper.momentum) * (g - m)
+        v += np.float32(1.0 - hyper.beta2) * (g * g - v)
+        cells.first[f] = m
+        cells.second[f] = v
+        cells.weights[f] = w - rate * m / (np.sqrt(v) + epsilon)
+
+
+@kernel
+def step_by_values(kind, hyper, work, start, stop, cells):
+    """Step once for each stored value: right for one row, and where a sum of steps is the step."""
+    inputs = work.inputs
+    for b in range(start, stop):
+        slope = work.slopes[b - start]
+        for n in range(inputs.indptr[work.rows[b]], inputs.indptr[work.rows[b] + 1]):
+            step_cell(kind, hyper, slope * inputs.values[n], cells, np.uint32(inputs.indices[n]))
+
+
+@kernel
+def sum_by_feature(work, start, stop, sums):
+    """Sum up the gradient of each feature in the batch; return how many there are."""
+    inputs = work.inputs
+    distinct = 0
+    for b in range(start, stop):
+        slope = work.slopes[b - start]
+        for n in range(inputs.indptr[work.rows[b]], inputs.indptr[work.rows[b] + 1]):
+            f = np.uint32(inputs.indices[n])
+            known = sums.place[f]
+            new = known < 0  # half of them are: a branch on it would be guessed wrong
+            place = np.uint32(distinct if new else known)
+            before = sums.gradient[place]
+            before = np.float32(0.0) if new else before
+            sums.gradient[place] = before + slope * inputs.values[n]
+            sums.place[f] = place
+            sums.touched[distinct] = f  # if it is not new, the next takes its place
+            distinct += new
+    return distinct
+
+
+@kernel
+def step_by_features(kind, hyper, distinct, sums, cells):
+    """Step every touched feature once, and clear sums.place."""
+    for t in range(distinct):
+        f = np.uint32(sums.touched[t])
+        sums.place[f] = -1
+        step_cell(kind, hyper, sums.gradient[t], cells, f)
+
+
+@kernel
+def step_bias(kind, hyper, slopes, count, bias):
+    """Step the bias, which is never decayed."""
+    gradient = np.float32(0.0)
+    for b in range(count):
+        gradient += slopes[b]
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    step_cell(kind, plain, gradient, bias, 0)
+
+
+@kernel
+def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
+    """`network.train` for a model of one layer with one output, on CSR inputs."""
+    weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
+    bias = cells_of(model, model.table[0, BIAS], 1)
+    kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
+    one, another = np.empty(1, np.float32), np.empty(1, np.float32)
+    work = Work(inputs, labels, rows, np.empty(size, np.float32), one, another)
+    by_values = size == 1 or (kind == SGD and hyper.l2 == 0.0)
+    most = 0 if by_values else most_values(inputs, rows, size)
+    sums = Sums(head, np.empty(most, np.int32), np.empty(most, np.float32))
+    for start in range(0, rows.shape[0], size):
+        if fence[0] != lease.fence:
+            break
+        stop = min(start + size, rows.shape[0])
+        set_slopes(work, start, stop, lease.loss, weights.weights, bias.weights[0], totals)
+        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+        exact = corrected(kind, hyper, model.steps[0])
+        bound_slopes(kind, exact, work, start, stop)
+        if by_values:
+            step_by_values(kind, exact, work, start, stop, weights)
+        else:
+            distinct = sum_by_feature(work, start, stop, sums)
+            step_by_features(kind, exact, distinct, sums, weights)
+        step_bias(kind, exact, work.slopes, stop - start, bias)
+        totals[ROWS] += stop - start
+        totals[UPDATES] += 1.0

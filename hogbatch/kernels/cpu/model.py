@@ -1,0 +1,59 @@
+"""The shared model as compiled code sees it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import ADAM, Floats, Hyper
+
+# Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
+WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION = range(6)
+
+
+class Model(NamedTuple):
+    """The shared model as kernels see it."""
+
+    table: NDArray[np.int64]  # [layers, 6]
+    params: Floats  # [P]
+    first: Floats  # [P], or [0]
+    second: Floats  # [P], or [0]
+    steps: NDArray[np.int64]  # [1]: updates so far, for Adam's bias correction
+
+
+class Lease(NamedTuple):
+    """How to work on the rows of a lease."""
+
+    batch_size: int
+    loss: int
+    optimizer: int
+    fence: int  # go on while the fence line shows this value
+
+
+@kernel
+def vector(flat, offset, length):
+    """flat[offset:] as [length]; [0] if `flat` is empty."""
+    return flat[:0] if flat.shape[0] == 0 else flat[offset : offset + length]
+
+
+@kernel
+def corrected(optimizer, hyper, t):
+    """Adam's bias correction folded into the rate; t counts updates from 1."""
+    if optimizer != ADAM:
+        return hyper
+    rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
+    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
+
+
+@kernel
+def most_values(inputs, rows, batch_size):
+    """Stored values in the fullest batch of a CSR lease; 0 for dense inputs."""
+    most = 0
+    if inputs.indptr.shape[0] > 0:
+        for start in range(0, rows.shape[0], batch_size):
+            values = 0
+            for b in range(start, min(start + batch_size, rows.shape[0])):
+                values += inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
+            most = max(most, values)
+    return most

@@ -1,0 +1,372 @@
+"""The micro-kernels of a sparse input layer: a row of weights for each stored value.
+
+    forward_rows   out[B, H] = X @ weights + bias, X the CSR inputs of a batch
+    step_touched    the optimizer's step on the rows of weights that the batch touches
+
+Both work on a panel of up to MOST_VECTORS vectors of columns, whose sums stay in registers over
+all stored values of a row of X, or over all occurrences of a feature. Which row of weights comes
+next is known long before, so it is fetched ahead: the hardware cannot guess it.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import ADAGRAD, ADAM, MOMENTUM, OPTIMIZERS, SGD, Slots
+from hogbatch.kernels.cpu import library
+from hogbatch.kernels.cpu.simd import (
+    FLOAT,
+    INT,
+    INT32,
+    POINTER,
+    WIDTH,
+    ZERO,
+    Values,
+    Writer,
+    number,
+)
+
+# Names in the library.
+FORWARD: Final = f"hogbatch_forward_rows_{WIDTH}"
+STEP: Final = f"hogbatch_step_touched_{WIDTH}"
+
+MOST_VECTORS: Final = 8
+LINE: Final = 16  # floats in a cache line
+FORWARD_AHEAD: Final = 96  # lines that are on their way in `forward_rows`; measured
+STEP_AHEAD: Final = 64  # the same of each array in `step_touched`
+
+
+class Csr(NamedTuple):
+    """The rows of a batch, as addresses: arrays cost Numba a reference count each."""
+
+    rows: int  # of int64[count]
+    count: int
+    indptr: int
+    indices: int
+    values: int
+
+
+class Chains(NamedTuple):
+    """The occurrences of each feature in a batch, as addresses; see `contract.Links`."""
+
+    touched: int  # of int32[count]
+    count: int
+    head: int
+    following: int
+    member: int
+    shifts: int  # of int64[B]: occurrence n of row b is values[shifts[b] + n]
+    values: int
+
+
+class Weights(NamedTuple):
+    """The panel's first column of weights, of its slots and of the gradient, as addresses."""
+
+    weights: int
+    first: int
+    second: int
+    grad: int
+    width: int  # H: floats from one row to the next, in all four
+
+
+def _lines(vectors: int) -> range:
+    """The offsets of a panel's cache lines, in floats."""
+    return range(0, vectors * WIDTH, LINE)
+
+
+def _ahead(lines: int, vectors: int) -> int:
+    """How many rows of weights to run ahead for so many lines."""
+    return max(2, lines // len(_lines(vectors)))
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+# lanes; rows, count, indptr, indices, values; weights, width, bias, out, floor
+_FORWARD_ARGUMENTS = [
+    *(INT, INT.as_pointer(), INT, INT.as_pointer(), INT32.as_pointer(), POINTER),
+    *(POINTER, INT, POINTER, POINTER, FLOAT),
+]
+
+
+def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
+    """The function for panels of so many vectors; `masked`: only some lanes of its only one."""
+    w = Writer(module, f"forward_rows_{0 if masked else vectors}", _FORWARD_ARGUMENTS)
+    lanes, rows, count, indptr, indices, values, weights, width, bias, out, floor = w.function.args
+    build, mask = w.build, w.first(lanes) if masked else None
+    floors, last = w.spread(floor), build.sub(count, number(1))
+    biases = [w.load(w.at(bias, v * WIDTH), mask) for v in range(vectors)]
+    ahead = _ahead(FORWARD_AHEAD, vectors)
+
+    def bounds(b: ir.Value) -> tuple[ir.Value, ir.Value]:
+        place = build.gep(indptr, [build.load(build.gep(rows, [b]))])
+        return build.load(place), build.load(build.gep(place, [number(1)]))
+
+    def weights_of(n: ir.Value) -> ir.Value:
+        feature = build.sext(build.load(build.gep(indices, [n])), INT)
+        return w.at(weights, build.mul(feature, width))
+
+    def row(b: ir.Value, _: Values) -> Values:
+        start, stop = bounds(b)
+        next_start, next_stop = bounds(_least(w, build.add(b, number(1)), last))
+        some = build.icmp_signed("<", next_start, next_stop)  # else stay within this row
+        onward = build.select(some, next_start, start)
+        furthest = build.sub(build.select(some, next_stop, stop), number(1))
+
+        def fetch(n: ir.Value, _: Values) -> Values:
+            w.prefetch(build.gep(indices, [n]))
+            w.prefetch(build.gep(values, [n]))
+            return []
+
+        w.loop(next_start, next_stop, LINE, [], fetch)
+
+        def products(n: ir.Value, sums: Values) -> Values:
+            later = build.add(n, number(ahead))
+            beyond = build.sub(later, stop)
+            there = _least(w, build.add(onward, beyond), furthest)
+            inside = build.icmp_signed("<", beyond, number(0))
+            later = weights_of(build.select(inside, later, there))
+            for offset in _lines(vectors):
+                w.prefetch(w.at(later, offset))
+            value, here = w.spread(build.load(w.at(values, n))), weights_of(n)
+            return [
+                w.multiply_add(value, w.load(w.at(here, v * WIDTH), mask), total)
+                for v, total in enumerate(sums)
+            ]
+
+        place = w.at(out, build.mul(b, width))
+        for v, total in enumerate(w.loop(start, stop, 1, biases, products)):
+            w.store(w.above(floors, total), w.at(place, v * WIDTH), mask)
+        return []
+
+    w.loop(number(0), count, 1, [], row)
+    build.ret_void()
+    return w.function
+
+
+def _least(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    return w.build.select(w.build.icmp_signed("<", x, y), x, y)
+
+
+# --- step -----------------------------------------------------------------------------------------
+
+# lanes, reset; touched, count, head, following, member, shifts, values;
+# weights, first, second, grad, width; rate, l2, momentum, fresh first, fresh second, epsilon
+_STEP_ARGUMENTS = [
+    *(INT, INT, INT32.as_pointer(), INT, INT32.as_pointer(), INT32.as_pointer()),
+    *(INT32.as_pointer(), INT.as_pointer(), POINTER),
+    *(POINTER, POINTER, POINTER, POINTER, INT, *[FLOAT] * 6),
+]
+_SLOTS = {SGD: 0, MOMENTUM: 1, ADAGRAD: 1, ADAM: 2}
+
+
+def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Function:
+    """The function of one optimizer for panels of so many vectors."""
+    name = f"step_touched_{kind}_{0 if masked else vectors}"
+    w = Writer(module, name, _STEP_ARGUMENTS)
+    lanes, reset, touched, count, head, following, member, shifts, values = w.function.args[:9]
+    weights, first, second, grad, width = w.function.args[9:14]
+    build, mask = w.build, w.first(lanes) if masked else None
+    arrays = [weights, first, second][: 1 + _SLOTS[kind]]
+    stepped = _formula(w, kind, [w.spread(each) for each in w.function.args[14:]])
+    ahead, last = _ahead(STEP_AHEAD, vectors), build.sub(count, number(1))
+    resets = build.icmp_signed("!=", reset, number(0))
+
+    def entry(pointer: ir.Value, index: ir.Value) -> ir.Value:
+        return build.sext(build.load(build.gep(pointer, [index])), INT)
+
+    def occurrence(carried: Values) -> tuple[Values, ir.Value]:
+        n, *sums = carried
+        row = entry(member, n)
+        place = build.add(build.load(build.gep(shifts, [row])), n)
+        value = w.spread(build.load(w.at(values, place)))
+        grads = w.at(grad, build.mul(row, width))
+        following_n = entry(following, n)
+        sums = [
+            w.multiply_add(value, w.load(w.at(grads, v * WIDTH), mask), total)
+            for v, total in enumerate(sums)
+        ]
+        return [following_n, *sums], build.icmp_signed(">=", following_n, number(0))
+
+    def feature(t: ir.Value, _: Values) -> Values:
+        later = build.mul(entry(touched, _least(w, build.add(t, number(ahead)), last)), width)
+        for array in arrays:
+            for offset in _lines(vectors):
+                w.prefetch(w.at(w.at(array, later), offset), write=True)
+        here = entry(touched, t)
+        begin = build.load(build.gep(head, [here]))
+        build.store(build.select(resets, ir.Constant(INT32, -1), begin), build.gep(head, [here]))
+        _, *sums = w.repeat([build.sext(begin, INT), *[ZERO] * vectors], occurrence)
+        row = build.mul(here, width)
+        for v, total in enumerate(sums):
+            places = [w.at(w.at(array, row), v * WIDTH) for array in arrays]
+            new = stepped(total, [w.load(place, mask) for place in places])
+            for value, place in zip(new, places, strict=True):
+                w.store(value, place, mask)
+        return []
+
+    w.loop(number(0), count, 1, [], feature)
+    build.ret_void()
+    return w.function
+
+
+def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Values], Values]:
+    """One vector's step, (gradient, [weights, slots...]) to new [weights, slots...].
+
+    The formulas are those of `contract.Kernels.step`.
+    """
+    build = w.build
+    rate, l2, keep, fresh_first, fresh_second, epsilon = numbers
+    down = build.fneg(rate)
+
+    def scaled(amount: ir.Value, scale: ir.Value) -> ir.Value:
+        return build.fdiv(build.fmul(down, amount), build.fadd(w.root(scale), epsilon))
+
+    def sgd(g: ir.Value, x: ir.Value) -> Values:
+        return [w.multiply_add(down, g, x)]
+
+    def momentum(g: ir.Value, x: ir.Value, m: ir.Value) -> Values:
+        m = w.multiply_add(keep, m, g)
+        return [w.multiply_add(down, m, x), m]
+
+    def adagrad(g: ir.Value, x: ir.Value, s: ir.Value) -> Values:
+        s = w.multiply_add(g, g, s)
+        return [build.fadd(x, scaled(g, s)), s]
+
+    def adam(g: ir.Value, x: ir.Value, m: ir.Value, v: ir.Value) -> Values:
+        m = w.multiply_add(fresh_first, build.fsub(g, m), m)
+        v = w.multiply_add(fresh_second, build.fsub(build.fmul(g, g), v), v)
+        return [build.fadd(x, scaled(m, v)), m, v]
+
+    formula = {SGD: sgd, MOMENTUM: momentum, ADAGRAD: adagrad, ADAM: adam}[kind]
+    return lambda g, old: formula(w.multiply_add(l2, old[0], g), *old)
+
+
+# --- all shapes behind one name -------------------------------------------------------------------
+
+
+def _key(w: Writer, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
+    """Which panel: 0 where only some lanes count."""
+    masked = w.build.icmp_signed("<", lanes, number(WIDTH))
+    return w.build.select(masked, number(0), vectors)
+
+
+def _write(module: ir.Module) -> list[str]:
+    panels = range(MOST_VECTORS + 1)
+    w = Writer(module, FORWARD, [INT, *_FORWARD_ARGUMENTS])
+    vectors, *passed = w.function.args
+    functions = {v: _forward(module, max(v, 1), masked=v == 0) for v in panels}
+    w.calls(_key(w, vectors, passed[0]), functions, passed)
+    w.build.ret_void()
+
+    w = Writer(module, STEP, [INT, INT, *_STEP_ARGUMENTS])
+    vectors, kind, *passed = w.function.args
+    functions = {
+        kind * len(panels) + v: _step(module, kind, max(v, 1), masked=v == 0)
+        for kind in OPTIMIZERS.values()
+        for v in panels
+    }
+    key = w.build.add(w.times(len(panels), kind), _key(w, vectors, passed[0]))
+    w.calls(key, functions, passed)
+    w.build.ret_void()
+    return [FORWARD, STEP]
+
+
+if not config.DISABLE_JIT:
+    library.load("rows", _write)
+
+
+# --- as Numba sees them ---------------------------------------------------------------------------
+
+_WHOLE = types.intp
+
+
+@intrinsic
+def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
+    """One panel of out[B, width] = max(floor, X @ weights + bias), a NaN stays one.
+
+    weights, bias and out are the addresses of the panel's first columns. lanes < WIDTH: the panel
+    has so many columns, and `vectors` is 1.
+    """
+
+    def generate(context, builder, signature, arguments):
+        vectors, lanes, csr, *rest, floor = arguments
+        whole = [lanes, *cgutils.unpack_tuple(builder, csr), *rest]
+        passed = library.pointers(builder, whole, _FORWARD_ARGUMENTS[:-1])
+        library.call(builder, FORWARD, [vectors, *passed, builder.fptrunc(floor, FLOAT)])
+        return context.get_dummy_value()
+
+    return types.void(_WHOLE, _WHOLE, csr, *[_WHOLE] * 4, types.float64), generate
+
+
+@intrinsic
+def step_touched(typing, vectors, lanes, kind, reset, hyper, chains, weights):
+    """One panel of the step on all touched rows; `reset` 1: the heads become -1, so it is the last.
+
+    lanes < WIDTH: the panel has so many columns, and `vectors` is 1.
+    """
+
+    def generate(context, builder, signature, arguments):
+        vectors, lanes, kind, reset, hyper, chains, weights = arguments
+        whole = [lanes, reset, *cgutils.unpack_tuple(builder, chains)]
+        whole += cgutils.unpack_tuple(builder, weights)
+        rate, l2, momentum, beta2, epsilon = cgutils.unpack_tuple(builder, hyper)
+        fresh = [builder.fsub(ir.Constant(momentum.type, 1.0), beta) for beta in (momentum, beta2)]
+        numbers = [builder.fptrunc(x, FLOAT) for x in (rate, l2, momentum, *fresh, epsilon)]
+        passed = library.pointers(builder, whole, _STEP_ARGUMENTS[:-6])
+        library.call(builder, STEP, [vectors, kind, *passed, *numbers])
+        return context.get_dummy_value()
+
+    return types.void(*[_WHOLE] * 4, hyper, chains, weights), generate
+
+
+# --- without the JIT ------------------------------------------------------------------------------
+
+
+def numbers_at(address, count, kind):
+    """A view of `count` numbers of dtype `kind`."""
+    size = int(count) * np.dtype(kind).itemsize
+    return np.frombuffer((ctypes.c_byte * size).from_address(int(address)), kind)
+
+
+NO_SLOT: Final = np.empty(0, np.float32)
+
+if config.DISABLE_JIT:
+
+    def forward_rows(vectors, lanes, csr, weights, width, bias, out, floor):
+        columns = lanes if lanes < WIDTH else vectors * WIDTH
+        for b, row in enumerate(numbers_at(csr.rows, csr.count, np.int64)):
+            start, stop = numbers_at(csr.indptr + 8 * row, 2, np.int64)
+            total = numbers_at(bias, columns, np.float32).copy()
+            features = numbers_at(csr.indices + 4 * start, stop - start, np.int32)
+            values = numbers_at(csr.values + 4 * start, stop - start, np.float32)
+            for feature, value in zip(features.tolist(), values, strict=True):
+                total += value * numbers_at(weights + 4 * feature * width, columns, np.float32)
+            total[floor > total] = floor
+            numbers_at(out + 4 * b * width, columns, np.float32)[:] = total
+
+    def step_touched(vectors, lanes, kind, reset, hyper, chains, weights):
+        columns = lanes if lanes < WIDTH else vectors * WIDTH
+        for t in range(chains.count):
+            feature = int(numbers_at(chains.touched + 4 * t, 1, np.int32)[0])
+            head = numbers_at(chains.head + 4 * feature, 1, np.int32)
+            total, n = np.zeros(columns, np.float32), int(head[0])
+            head[0] = -1 if reset else n
+            while n >= 0:
+                row = int(numbers_at(chains.member + 4 * n, 1, np.int32)[0])
+                place = n + int(numbers_at(chains.shifts + 8 * row, 1, np.int64)[0])
+                value = numbers_at(chains.values + 4 * place, 1, np.float32)[0]
+                grad = numbers_at(weights.grad + 4 * row * weights.width, columns, np.float32)
+                total += value * grad
+                n = int(numbers_at(chains.following + 4 * n, 1, np.int32)[0])
+            count = 1 + _SLOTS[kind]
+            stepped, *slots = (
+                numbers_at(array + 4 * feature * weights.width, columns, np.float32)
+                for array in weights[:count]
+            )
+            reference.step(kind, hyper, total, Slots(*slots, *[NO_SLOT] * (3 - count)), stepped)
