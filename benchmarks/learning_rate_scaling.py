@@ -41,6 +41,7 @@ def measure(arguments: argparse.Namespace, name: str, scaling: str, seed: int) -
     with tempfile.TemporaryDirectory() as directory:
         run = hogbatch.train(
             **settings,
+            optimizer=arguments.optimizer,
             lr_scaling=scaling,
             workers=arguments.workers,
             policy=arguments.policy,
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated (default: all)")
     parser.add_argument("--workers", default="cpu:1,gpu:host")
+    parser.add_argument("--optimizer", default="adagrad")
     parser.add_argument("--policy", default="adaptive")
     parser.add_argument("--seconds", type=float, default=20.0, help="training seconds of a run")
     parser.add_argument("--seeds", type=int, default=1)
@@ -100,6 +102,7 @@ def main() -> None:
             "machine": platform.processor() or platform.machine(),
             "workers": arguments.workers,
             "policy": arguments.policy,
+            "optimizer": arguments.optimizer,
             "seconds": arguments.seconds,
         }
         arguments.json.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n")

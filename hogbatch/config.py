@@ -203,12 +203,14 @@ class TrainConfig:
         *("auto", "logistic", "hinge", "softmax", "multilabel", "squared"),
     )
     optimizer: str = _choice(
-        "sgd", "what is done with a gradient", "sgd", "momentum", "adagrad", "adam"
+        "adagrad", "what is done with a gradient", "sgd", "momentum", "adagrad", "adam"
     )
     lr: float | None = _flag(
         None, NUMBER, "learning rate (default: by optimizer, loss and data)", "RATE", POSITIVE
     )
-    lr_scaling: str = _choice("linear", "growth of lr with the batch", "none", "linear", "sqrt")
+    lr_scaling: str = _choice(
+        "auto", "growth of lr with the batch", "auto", "none", "linear", "sqrt"
+    )
     lr_batch: int = _flag(16, WHOLE, "batch at which lr applies unscaled", "ROWS", POSITIVE)
     lr_cap: float = _flag(4.0, NUMBER, "most that scaling may multiply lr by", "X", POSITIVE)
     l2: float = _flag(0.0, NUMBER, "weight decay", "X", NOT_NEGATIVE)

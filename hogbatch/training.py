@@ -31,7 +31,7 @@ from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.losses import choose_loss
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
-from hogbatch.planner.recommend import learning_rate
+from hogbatch.planner.recommend import learning_rate, scaling
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
 from hogbatch.schedules import LearningRate
@@ -261,7 +261,7 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
         ),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
-            config.lr_scaling,
+            scaling(config.optimizer) if config.lr_scaling == "auto" else config.lr_scaling,
             config.lr_batch,
             config.lr_cap,
         ),
@@ -276,9 +276,14 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
 def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
     inputs = loaded.train.inputs
     stored = inputs.values if loaded.train.sparse else inputs.dense.reshape(-1)
-    mean_square = float(np.dot(stored, stored)) / loaded.train.rows
-    linear = len(network.layers) == 1
-    return learning_rate(config.optimizer, network.loss, linear=linear, mean_square=mean_square)
+    squares = float(np.dot(stored, stored))
+    return learning_rate(
+        config.optimizer,
+        network.loss,
+        linear=len(network.layers) == 1,
+        mean_square=squares / loaded.train.rows,
+        value_square=squares / max(stored.size, 1),
+    )
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:

@@ -208,7 +208,7 @@ def test_epochs_end_a_run_that_nothing_else_ends(given, limit):
 def test_the_choices_are_the_tables_of_the_library():
     assert FLAGS["loss"].choices == ("auto", *losses.LOSSES)
     assert FLAGS["optimizer"].choices == tuple(optim.OPTIMIZERS)
-    assert FLAGS["lr_scaling"].choices == tuple(schedules.SCALINGS)
+    assert FLAGS["lr_scaling"].choices == ("auto", *schedules.SCALINGS)
     assert {"linear", *FLAGS["activation"].choices} == set(contract.ACTIVATIONS)
 
 
@@ -251,7 +251,7 @@ def test_a_configuration_survives_its_file(tmp_path_factory, config):
 
 def test_the_file_holds_flag_names_and_plain_values():
     written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), standardize=True)))
-    assert written["lr-scaling"] == "linear"
+    assert written["lr-scaling"] == "auto"
     assert written["hidden"] == [4, 2]
     assert written["standardize"] is True
     assert written["cpu-batch"] == "1:64"
