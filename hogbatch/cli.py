@@ -68,9 +68,11 @@ def worker(arguments: Sequence[str]) -> int:
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
     given = _model_parser("evaluate").read(arguments)
+    from hogbatch.data.cache import DataCache
     from hogbatch.predict import evaluate_file, write_lines
 
-    results = evaluate_file(given.model, given.data, given.label)
+    cache = DataCache.of(given.data_cache)
+    results = evaluate_file(given.model, given.data, given.label, cache)
     write_lines((f"{name} {value:.6g}" for name, value in results.items()), None)
     return 0
 
@@ -83,9 +85,11 @@ def predict(arguments: Sequence[str]) -> int:
     form.add_argument("--top", type=int, metavar="K", help="the K likeliest labels of each row")
     parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
     given = parser.read(arguments)
+    from hogbatch.data.cache import DataCache
     from hogbatch.predict import predict_file, write_lines
 
-    lines = predict_file(given.model, given.data, given.label, proba=given.proba, top=given.top)
+    what, cache = (given.model, given.data, given.label), DataCache.of(given.data_cache)
+    lines = predict_file(*what, cache, proba=given.proba, top=given.top)
     write_lines(lines, given.output)
     return 0
 
@@ -95,6 +99,8 @@ def _model_parser(command: str) -> Parser:
     parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
     parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
     parser.add_argument("--label", metavar="NAME", help="label column of a CSV file")
+    add_flags(parser, ["data_cache"])
+    parser.set_defaults(data_cache="auto")
     return parser
 
 

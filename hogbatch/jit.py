@@ -11,9 +11,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-import numba
-from numba import njit
-
 COMPILED = ("kernels/contract.py", "kernels/cpu/*.py", "data/parse/*.py")
 VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
 
@@ -41,11 +38,13 @@ FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
 def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
+    import numba  # here: who only asks where the cache is has no use for it
+
     settings: Any = numba.config
     elsewhere = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
     try:
-        return njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
+        return numba.njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
     finally:
         settings.CACHE_DIR = elsewhere
 

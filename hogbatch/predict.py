@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from hogbatch.checkpoint import Model, load_model
+from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for
 from hogbatch.data.raw import RawSet
@@ -15,13 +16,15 @@ from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
 from hogbatch.losses import LOSSES, in_units, metric_values
 
 
-def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, float]:
+def evaluate_file(
+    model_path: str, data: str, label: str | None, cache: DataCache | None = None
+) -> dict[str, float]:
     """Rows, loss per row and metrics of a model on a file with labels.
 
     The labels are read as the training file's were; DataError for one that did not occur there.
     """
     model = load_model(model_path)
-    raw = _rows(model, data, label)
+    raw = _rows(model, data, label, cache)
     labels = encode(raw, model.encoding)
     loss, totals = LOSSES[model.network.loss], np.zeros(TOTALS)
     scores = model.scores(raw.inputs)
@@ -36,11 +39,17 @@ def evaluate_file(model_path: str, data: str, label: str | None) -> dict[str, fl
 
 
 def predict_file(
-    model_path: str, data: str, label: str | None, *, proba: bool, top: int | None
+    model_path: str,
+    data: str,
+    label: str | None,
+    cache: DataCache | None = None,
+    *,
+    proba: bool,
+    top: int | None,
 ) -> Iterator[str]:
     """One line per row: the label, its probabilities, or the `top` labels with their scores."""
     model = load_model(model_path)
-    inputs = _rows(model, data, label).inputs
+    inputs = _rows(model, data, label, cache).inputs
     if proba:
         rows = model.predict_proba(inputs)
         return (" ".join(f"{value:.6g}" for value in row) for row in rows)
@@ -56,10 +65,11 @@ def predict_file(
     return (f"{value:.9g}" for value in model.predict(inputs))
 
 
-def _rows(model: Model, data: str, label: str | None) -> RawSet:
+def _rows(model: Model, data: str, label: str | None, cache: DataCache | None) -> RawSet:
     """The rows of a file, read as the training file was, with its label column or another."""
     label = label or model.about.get("label") or None
-    return inputs_for(data, model.network.features, index_base=model.index_base, label=label)
+    features, base = model.network.features, model.index_base
+    return inputs_for(data, features, index_base=base, label=label, cache=cache)
 
 
 def _top_lines(

@@ -21,6 +21,7 @@ from hogbatch.config import BatchLimits, TrainConfig, WorkerRequest, merge_sourc
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Ending, Finish, Identity, Limits, Plan, Training
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
@@ -95,7 +96,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     requests = _workers(config, live) if launch else ()
     policy = choose(config.policy, Settings(config.alpha, config.beta))
     with _tenancy(run_dir) as tenancy, ExitStack() as undo:
-        loaded = _load(config)
+        loaded = _load(config, live)
         network = _network(config, loaded)
         live.say(_describe(config, loaded, network, run_dir))
         undo.callback((store := Store(config, loaded, network)).close)
@@ -129,7 +130,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, journal)
 
 
-def _load(config: TrainConfig) -> Loaded:
+def _load(config: TrainConfig, live: Live) -> Loaded:
     return load(
         config.data,
         test=config.test,
@@ -138,6 +139,7 @@ def _load(config: TrainConfig) -> Loaded:
         index_base=None if config.index_base == "auto" else int(config.index_base),
         loss=config.loss,
         standardize=config.standardize,
+        cache=DataCache.of(config.data_cache, live.say),
     )
 
 

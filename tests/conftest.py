@@ -1,5 +1,7 @@
 import pytest
 
+from hogbatch.jit import cache_directory
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -22,3 +24,14 @@ def missing(request):
         pytest.skip(message)
 
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_data_cache(tmp_path_factory):
+    """A cache of this session that has the user's compiled kernels, but none of the user's data."""
+    kernels, root = cache_directory(), tmp_path_factory.mktemp("cache")
+    kernels.mkdir(parents=True, exist_ok=True)
+    (root / kernels.name).symlink_to(kernels.absolute())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOGBATCH_CACHE", str(root))
+        yield root / "data"

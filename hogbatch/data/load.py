@@ -9,6 +9,7 @@ import numpy as np
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs
+from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, infer_encoding
 from hogbatch.data.order import split, take
 from hogbatch.data.raw import RawSet
@@ -39,6 +40,7 @@ def load(
     index_base: int | None = None,
     loss: str = "auto",
     standardize: bool = False,
+    cache: DataCache | None = None,
 ) -> Loaded:
     """Read DATA (a path or a sample's name) and its test set.
 
@@ -50,7 +52,7 @@ def load(
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
     if test is None and _is_sample(path):
         test = path
-    raw = read(_file(path, "train"), label=label, index_base=index_base)
+    raw = read(_file(path, "train"), label=label, index_base=index_base, cache=cache)
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
@@ -58,7 +60,7 @@ def load(
     if test is None:
         train, held_back = _split(train, test_fraction)
     else:
-        other = inputs_for(test, raw.features, index_base=raw.index_base, label=label)
+        other = inputs_for(test, raw.features, index_base=raw.index_base, label=label, cache=cache)
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
         held_back = Examples(inputs, encode(other, encoding), raw.features)
     standardizer = fit(train.inputs, train.features) if standardize else None
@@ -76,13 +78,16 @@ def inputs_for(
     index_base: int | None = None,
     standardizer: Standardizer | None = None,
     label: str | None = None,
+    cache: DataCache | None = None,
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked, widened and standardised.
 
     Labels come along as the file has them, or not at all: `predict` ignores them, `evaluate` puts
     the result through `encode`. The name of a sample stands for its test file.
     """
-    raw = read(_file(path, "test"), label=label, index_base=index_base, features=features)
+    raw = read(
+        _file(path, "test"), label=label, index_base=index_base, features=features, cache=cache
+    )
     _check_width(raw, features)
     inputs = raw.inputs if standardizer is None else standardizer.apply(raw.inputs)
     return replace(raw, inputs=inputs, features=features)

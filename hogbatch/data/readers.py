@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hogbatch.data import arrays, csv, libsvm, xmc
+from hogbatch.data.cache import DataCache
 from hogbatch.data.raw import Options, RawSet
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
@@ -20,6 +21,13 @@ READERS: Final[dict[str, Reader]] = {
     ".csv": csv.read,
     ".tsv": csv.read,
     ".npz": arrays.read,
+}
+
+# The options that change what is read of a text file: of those it may have several cache entries.
+CONCERNED: Final[dict[Reader, tuple[str, ...]]] = {
+    libsvm.read: ("index_base",),
+    xmc.read: (),
+    csv.read: ("label", "features"),
 }
 
 # Tried in this order on the first lines of a file whose name tells nothing.
@@ -38,17 +46,23 @@ def read(
     index_base: int | None = None,
     features: int | None = None,
     threads: int | None = None,
+    cache: DataCache | None = None,
 ) -> RawSet:
     """Read a data file in the format its name, or else its beginning, tells.
 
     `label` is the label column of a CSV, `index_base` where libsvm features count from (0, 1, or
     None: found out), `features` the inputs of the model that the rows are for, if there is one,
-    and `threads` how many parse text (None: as many as this process may use).
+    and `threads` how many parse text (None: as many as this process may use). Text is taken from
+    `cache` where it has been read before.
     """
     if index_base not in (None, 0, 1):
         raise UsageError(f"index base must be 0 or 1; got {index_base!r}")
     path = Path(path)
-    return _reader(path)(path, Options(label, index_base, features, threads))
+    reader, options = _reader(path), Options(label, index_base, features, threads)
+    if cache is None or reader not in CONCERNED:
+        return reader(path, options)
+    concerned = {name: getattr(options, name) for name in CONCERNED[reader]}
+    return cache.read(path, concerned, lambda: reader(path, options))
 
 
 def _reader(path: Path) -> Reader:
