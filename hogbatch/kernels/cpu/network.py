@@ -39,7 +39,7 @@ from hogbatch.kernels.cpu.losses import loss_and_hits, loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
-    FAN_IN,
+    FAN_IN as FAN_IN,
     FAN_OUT,
     WEIGHTS,
     WIDTH,
