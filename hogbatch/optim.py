@@ -27,7 +27,7 @@ OPTIMIZERS: Final = {
     for spec in (
         OptimizerSpec("sgd", contract.SGD, 0, 0.05),
         OptimizerSpec("momentum", contract.MOMENTUM, 1, 0.005, momentum=0.9),
-        OptimizerSpec("adagrad", contract.ADAGRAD, 1, 0.01, epsilon=1e-8),
+        OptimizerSpec("adagrad", contract.ADAGRAD, 1, 0.0075, epsilon=1e-8),
         OptimizerSpec("adam", contract.ADAM, 2, 0.001, momentum=0.9, beta2=0.999, epsilon=1e-8),
     )
 }

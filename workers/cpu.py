@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,13 @@ class Part(NamedTuple):
     stop: int
 
 
+class Seat(NamedTuple):
+    """What one thread computes on."""
+
+    model: Any  # kernels.cpu.model.Model: the shared model, with slots of dense layers of its own
+    head: NDArray[np.int32]  # [F], see kernels.contract.Links
+
+
 class CpuEngine:
     """Runs leases on `threads` threads outside the interpreter lock, each on its core if given."""
 
@@ -80,9 +87,7 @@ class CpuEngine:
         self._network = network
         self._assignment = assignment
         self._post = post
-        shared = assignment.model
-        plan = np.array(assignment.network.plan(), np.int64)
-        self._model = network.Model(plan, shared.params, shared.first, shared.second, shared.steps)
+        self._plan = np.array(assignment.network.plan(), np.int64)
         self._kinds = (
             LOSSES[assignment.network.loss],
             OPTIMIZERS[assignment.welcome.optimizer.name],
@@ -103,41 +108,46 @@ class CpuEngine:
         """Compile, or load from the cache, by leases whose fence is already raised: no row is
         touched."""
         raised = int(self._line[0]) - 1
-        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, self._head())
+        seat = self._seat()
+        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
         if self._assignment.test is not None:
-            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, self._head())
+            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
 
-    def _head(self) -> NDArray[np.int32]:
-        return np.full(self._model.table[0, self._network.FAN_IN], -1, np.int32)
+    def _seat(self) -> Seat:
+        """What this thread is to compute on; memory is taken as it is touched."""
+        shared = self._assignment.model
+        slots = shared.first, shared.second
+        alone = self.threads == 1
+        own = slots if alone else tuple(np.zeros(slot.size, np.float32) for slot in slots)
+        model = self._network.Model(self._plan, shared.params, *slots, shared.steps, *own)
+        return Seat(model, np.full(self._plan[0, self._network.FAN_IN], -1, np.int32))
 
     def _serve(self, core: int | None) -> None:
         """One thread's life: the next part, whichever lease it is of."""
         if core is not None:
             pin(core)  # before it allocates anything
-        head = self._head()
+        seat = self._seat()
         while True:
             tally, start, stop = self._parts.get()
             began = time.perf_counter()
             try:
-                totals = self._compute(tally.work, start, stop, head)
+                totals = self._compute(tally.work, start, stop, seat)
             except Exception as error:  # a kernel must not take the thread down in silence
                 self._post(Failed(f"{type(error).__name__}: {error}"[:1000]))
                 return
             if tally.add(totals, time.perf_counter() - began):
                 self._post(report(tally.work, tally.totals, tally.seconds / self.threads))
 
-    def _compute(
-        self, work: Work, start: int, stop: int, head: NDArray[np.int32]
-    ) -> NDArray[np.float64]:
+    def _compute(self, work: Work, start: int, stop: int, seat: Seat) -> NDArray[np.float64]:
         totals = np.zeros(TOTALS)
         loss, optimizer = self._kinds
-        lease = self._network.Lease(work.batch_size, loss, optimizer, work.fence)
+        lease = self._network.Lease(work.batch_size, loss, optimizer, work.fence, self.threads)
         if work.task == "evaluate":
             test = self._assignment.test
             assert test is not None, "the coordinator hands out test rows only if there are any"
             rows = np.arange(start, stop)
             self._network.evaluate(
-                self._model, test.inputs, test.labels, rows, lease, self._line, totals
+                seat.model, test.inputs, test.labels, rows, lease, self._line, totals
             )
             return totals
         settings = self._assignment.welcome.optimizer
@@ -146,13 +156,13 @@ class CpuEngine:
         )
         train, order = self._assignment.train, self._assignment.orders.of(work.epoch)
         self._network.train(
-            self._model,
+            seat.model,
             train.inputs,
             train.labels,
             order[start:stop],
             lease,
             hyper,
-            head,
+            seat.head,
             self._line,
             totals,
         )

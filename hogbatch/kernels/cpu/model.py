@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADAM, Floats, Hyper
+from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
 
 # Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
 WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION = range(6)
@@ -20,6 +20,8 @@ class Model(NamedTuple):
     first: Floats  # [P], or [0]
     second: Floats  # [P], or [0]
     steps: NDArray[np.int64]  # [1]: updates so far, for Adam's bias correction
+    own_first: Floats  # [P], or [0]: the slots of dense layers, of this thread alone
+    own_second: Floats  # [P], or [0]
 
 
 class Lease(NamedTuple):
@@ -29,6 +31,7 @@ class Lease(NamedTuple):
     loss: int
     optimizer: int
     fence: int  # go on while the fence line shows this value
+    threads: int  # that share the model, each with its own slots of dense layers
 
 
 @kernel
@@ -43,6 +46,19 @@ def corrected(optimizer, hyper, t):
     if optimizer != ADAM:
         return hyper
     rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
+    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
+
+
+@kernel
+def with_own_slots(optimizer, hyper, threads):
+    """`hyper` for dense layers, whose slots each of `threads` threads keeps for itself.
+
+    Shared, they would be fetched from the other threads' caches as often as the weights. Adagrad's
+    sum of squares is then one thread's; that of all is some `threads` times as large.
+    """
+    if optimizer != ADAGRAD:
+        return hyper
+    rate = hyper.rate / np.sqrt(float(threads))
     return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
 
 

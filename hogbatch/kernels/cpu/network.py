@@ -48,6 +48,7 @@ from hogbatch.kernels.cpu.model import (
     corrected,
     most_values,
     vector,
+    with_own_slots,
 )
 from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward_above, csr_step
 
@@ -99,6 +100,12 @@ def matrix(flat, offset, rows, columns):
 
 
 @kernel
+def slots_at(first, second, offset, rows, columns):
+    """The slots of the tensor at `offset`."""
+    return Slots(matrix(first, offset, rows, columns), matrix(second, offset, rows, columns))
+
+
+@kernel
 def forward(model, inputs, rows, space):
     """Scores[B, H] of `rows`; every layer's output stays in `space`."""
     size = rows.shape[0]
@@ -123,8 +130,8 @@ def forward(model, inputs, rows, space):
 
 
 @kernel
-def step_bias(model, layer, optimizer, hyper, grad, space):
-    """Step the bias of `layer`; it is never decayed."""
+def step_bias(model, layer, optimizer, hyper, grad, first, second, space):
+    """Step the bias of `layer`; it is never decayed. `first` and `second`[P] are its slots."""
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = space.bias[:fan_out]
     bias_gradient(grad, gradient)
@@ -133,15 +140,17 @@ def step_bias(model, layer, optimizer, hyper, grad, space):
         optimizer,
         plain,
         gradient,
-        vector(model.first, offset, fan_out),
-        vector(model.second, offset, fan_out),
+        vector(first, offset, fan_out),
+        vector(second, offset, fan_out),
         vector(model.params, offset, fan_out),
     )
 
 
 @kernel
-def backward(model, inputs, rows, optimizer, hyper, links, space):
+def backward(model, inputs, rows, lease, hyper, links, space):
     """Step every layer, last to first; `space.grad` holds d loss / d scores."""
+    optimizer = lease.optimizer
+    own = with_own_slots(optimizer, hyper, lease.threads)
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
     above, below = space.grad, space.grad_below
@@ -149,23 +158,21 @@ def backward(model, inputs, rows, optimizer, hyper, links, space):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         offset = model.table[layer, WEIGHTS]
         weights = matrix(model.params, offset, fan_in, fan_out)
-        slots = Slots(
-            matrix(model.first, offset, fan_in, fan_out),
-            matrix(model.second, offset, fan_in, fan_out),
-        )
         grad = matrix(above, 0, size, fan_out)
         if layer == 0 and sparse:
+            slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
             csr_bound_rows(optimizer, hyper, inputs, rows, grad)
             csr_step(optimizer, hyper, inputs, rows, grad, links, slots, weights)
-            step_bias(model, layer, optimizer, hyper, grad, space)
+            step_bias(model, layer, optimizer, hyper, grad, model.first, model.second, space)
         else:
             x = matrix(space.activations, space.starts[layer], size, fan_in)
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             passed = matrix(below, 0, size, fan_in if layer > 0 else 0)
             scaled = matrix(space.dense.scaled, 0, size, fan_out)
-            scale_rows(optimizer, hyper, x, grad, scaled)
-            dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, passed, space.dense)
-            step_scaled_bias(model, layer, optimizer, hyper, scaled, space)
+            slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
+            scale_rows(optimizer, own, x, grad, scaled)
+            dense_step(optimizer, own, x, used, scaled, grad, slots, weights, passed, space.dense)
+            step_scaled_bias(model, layer, optimizer, own, scaled, space)
             activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
         above, below = below, above
 
@@ -174,7 +181,7 @@ def backward(model, inputs, rows, optimizer, hyper, links, space):
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
     """`step_bias` from a gradient that `scale_rows` has been over."""
     if optimizer != SGD:
-        step_bias(model, layer, optimizer, hyper, scaled, space)
+        step_bias(model, layer, optimizer, hyper, scaled, model.own_first, model.own_second, space)
         return
     fan_out = model.table[layer, FAN_OUT]
     change = space.bias[:fan_out]
@@ -223,7 +230,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
             forget_not_finite(space.activations)
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(lease.optimizer, hyper, model.steps[0])
-        backward(model, inputs, part, lease.optimizer, exact, links, space)
+        backward(model, inputs, part, lease, exact, links, space)
         totals[ROWS] += part.shape[0]
         totals[UPDATES] += 1.0
 

@@ -114,10 +114,10 @@ class Case:
 
     def _model(self):
         plan = np.array(self.network.plan(), np.int64)
-        return compiled.Model(plan, self.params, *self.slots, self.steps)
+        return compiled.Model(plan, self.params, *self.slots, self.steps, *self.slots)
 
     def _lease(self, batch):
-        return compiled.Lease(batch, self.loss, self.spec.kind, FENCE)
+        return compiled.Lease(batch, self.loss, self.spec.kind, FENCE, 1)
 
 
 @optimizers
@@ -168,6 +168,21 @@ def test_a_lease_trains_as_the_textbook_says(optimizer, loss, hidden):
         trained = plain_sgd.layers_of(case.compile().network.from_stored(case.params))
         for ours, theirs in zip(*map(chain.from_iterable, (trained, layers)), strict=True):
             assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_a_thread_among_four_keeps_its_own_sums_and_steps_as_if_they_were_four_times_as_large():
+    alone, among = (Case(optimizer="adagrad") for _ in range(2))
+    alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)
+    alone.compile()
+    lease = compiled.Lease(BATCH, among.loss, among.spec.kind, FENCE, 4)
+    own = np.zeros_like(among.slots[0])
+    model = among._model()._replace(own_first=own)
+    rows, totals = among.order, among.totals
+    compiled.train(
+        model, among.inputs, among.labels, rows, lease, among.hyper, among.head, among.fence, totals
+    )
+    assert_allclose(among.params, alone.params, rtol=0, atol=1e-6)
+    assert own.any() and not among.slots[0].any()
 
 
 @forms

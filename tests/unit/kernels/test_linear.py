@@ -44,8 +44,8 @@ class Case:
     def train(self, batch):
         """All rows in one call."""
         plan = np.array(self.network.plan(), np.int64)
-        model = compiled.Model(plan, self.params, *self.slots, self.steps)
-        lease = compiled.Lease(batch, self.loss, self.spec.kind, FENCE)
+        model = compiled.Model(plan, self.params, *self.slots, self.steps, *self.slots)
+        lease = compiled.Lease(batch, self.loss, self.spec.kind, FENCE, 1)
         linear.train(
             model,
             self.inputs,

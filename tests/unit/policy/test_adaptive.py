@@ -59,10 +59,11 @@ def test_beta_weighs_the_updates_of_the_cpu_alone():
     assert policy.next_size(GPU, others(150, device="gpu")) == 512
 
 
-def test_the_first_batch_is_a_quarter_of_the_largest():
+def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quarter():
     policy = Adaptive(Settings())
-    assert policy.first_size(CPU) == 16
-    assert policy.first_size(replace(CPU, smallest=20)) == 20
+    assert policy.first_size(CPU) == 64
+    assert policy.first_size(GPU) == 1024
+    assert policy.first_size(replace(GPU, smallest=2000)) == 2000
 
 
 @settings(deadline=None, max_examples=200)
