@@ -26,6 +26,10 @@ from hogbatch.kernels.cpu.tiles import (
 # Up to so many floats, all of B stays near, and C is best written row by row; beyond, a panel of B
 # is used for all rows before the next.
 NEAR = 64 * 512
+# Dot products go through all of A for every few rows of B, so they take no more of its depth at
+# once than stays in the nearest cache: so many floats, but not so little that adding up tells.
+NEAREST = 16 * 512
+LEAST_DEPTH = 256
 ONE_BLOCK = np.zeros((1, 2), np.int64)
 
 
@@ -142,7 +146,12 @@ def multiply_transposed(m, n, k, a, packed, b, c, product, alpha, beta):
         multiply(n, many, k, b, packed, product, whole(), store)
         transpose(n, many, product, c, beta)
     if many < m:
-        _dots(m - many, n, k, part(a, many, 0), b, part(c, many, 0), alpha, beta)
+        few, out = part(a, many, 0), part(c, many, 0)
+        depth = max(LEAST_DEPTH, NEAREST // (m - many) // WIDTH * WIDTH)
+        for first in range(0, k, depth):
+            left, right = part(few, 0, first), part(b, 0, first)
+            inner = min(depth, k - first)
+            _dots(m - many, n, inner, left, right, out, alpha, beta if first == 0 else 1)
 
 
 @kernel

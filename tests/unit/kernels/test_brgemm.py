@@ -16,7 +16,7 @@ ALPHA = 0.5
 
 rows = st.sampled_from([*range(1, 10), 12, 15, 16, 17, 20, 31, 32, 33, 48, 70])
 columns = st.sampled_from([1, 2, 5, 8, 15, 16, 17, 48, 63, 75, 80, 130])
-depths = st.sampled_from([1, 3, 8, 16, 17, 40])
+depths = st.sampled_from([1, 3, 8, 16, 17, 40, 600])
 seeds = st.integers(0, 2**32 - 1)
 
 
