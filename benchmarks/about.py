@@ -1,0 +1,29 @@
+"""Where and when a benchmark ran, for its JSON."""
+
+import os
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def cpu_model() -> str:
+    """As the kernel calls it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Hardware, versions, date and command."""
+    return {
+        "date": date.today().isoformat(),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("hogbatch", "numpy", "numba", "llvmlite")},
+        "command": " ".join(sys.argv),
+    }

@@ -1,0 +1,188 @@
+"""How near are the three products of a dense layer to what the processor can do?
+
+forward  Y[m, h] = X[m, k] W[k, h]      backward  E[m, k] = D[m, h] W[k, h].T
+update   W[k, h] += X[m, k].T D[m, h]
+
+One thread. Weights cycle through several layers, as in training, so that they come from where they
+lie then. Beside it the same products by OpenBLAS (through NumPy) and PyTorch, if installed.
+
+    scripts/bench brgemm --json out.json
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is loaded
+
+import about
+import numpy as np
+from ceiling import aligned, share_of_peak
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.cpu import brgemm
+from hogbatch.kernels.cpu.brgemm import address, matrix, part, whole
+from hogbatch.kernels.cpu.dense import BLOCK_ROWS
+from hogbatch.kernels.cpu.tiles import ADD, STORE, Finish, Matrix
+from hogbatch.store.layout import stored_width
+
+SHAPES = ("512x512", "300x512", "54x512", "512x983", "137x75")
+PASSES = ("forward", "backward", "update")
+LAYERS = 3
+FLOPS = 2e8  # of one repetition, about
+
+Work = Callable[[], None]
+
+
+@kernel
+def forward(x, weights, y, sizes, times):
+    m, k, h, layers = sizes
+    for n in range(times):
+        here = part(matrix(weights), n % layers * k, 0)
+        finish = Finish(STORE, 1.0, 0, 0.0)
+        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), whole(), finish)
+
+
+@kernel
+def backward(d, weights, e, packed, product, sizes, times):
+    m, k, h, layers = sizes
+    many = brgemm.packed_rows(m)
+    turned, scratch = Matrix(address(packed), many, 1), Matrix(address(product), many, 1)
+    for n in range(times):
+        brgemm.transpose(many, h, matrix(d), turned, 0)
+        for first in range(0, k, BLOCK_ROWS):
+            rows = min(BLOCK_ROWS, k - first)
+            here = part(matrix(weights), n % layers * k + first, 0)
+            below = part(matrix(e), 0, first)
+            brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch, 1.0, 0)
+
+
+@kernel
+def update(x, d, weights, sizes, times):
+    m, k, h, layers = sizes
+    left = brgemm.transposed(matrix(x))
+    for n in range(times):
+        for first in range(0, k, BLOCK_ROWS):
+            rows = min(BLOCK_ROWS, k - first)
+            here = part(matrix(weights), n % layers * k + first, 0)
+            finish = Finish(ADD, 1.0, 0, 0.0)
+            brgemm.multiply(rows, h, m, part(left, first, 0), matrix(d), here, whole(), finish)
+
+
+class Case:
+    """Arrays of one shape: stored as the model stores them, padded to whole vectors."""
+
+    def __init__(self, m: int, k: int, h: int) -> None:
+        random = np.random.default_rng(0)
+        self.m, self.k, self.h = m, k, h
+        columns = stored_width(h)
+        self.weights = aligned(padded(random, LAYERS * k, h, columns))
+        self.x = aligned(padded(random, m, k, stored_width(k))) * np.float32(1e-9)
+        self.x = aligned(self.x)
+        self.d = aligned(padded(random, m, h, columns))
+        self.y, self.e = aligned(np.zeros((m, columns))), aligned(np.zeros((m, stored_width(k))))
+        self.packed, self.product = (aligned(np.zeros(n * m)) for n in (columns, BLOCK_ROWS))
+        self.flops = 2 * m * k * h
+        self.times = max(1, int(FLOPS / self.flops))
+
+    def ours(self, which: str) -> Work:
+        # products of `h` columns where that is what is stored, else of the padded width
+        sizes = (self.m, self.k, self.weights.shape[1], LAYERS)
+        if which == "forward":
+            return lambda: forward(self.x, self.weights, self.y, sizes, self.times)
+        if which == "backward":
+            scratch = self.packed, self.product
+            return lambda: backward(self.d, self.weights, self.e, *scratch, sizes, self.times)
+        return lambda: update(self.x, self.d, self.weights, sizes, self.times)
+
+    def blas(self, which: str) -> Work:
+        """NumPy's; `update` makes the product only, without adding it to the weights."""
+        weights, x, d, y, e, gradient = self._unpadded()
+
+        def work() -> None:
+            for n in range(self.times):
+                layer = weights[n % LAYERS]
+                if which == "forward":
+                    np.dot(x, layer, out=y)
+                elif which == "backward":
+                    np.dot(d, layer.T, out=e)
+                else:
+                    np.dot(x.T, d, out=gradient)
+
+        return work
+
+    def torch(self, which: str) -> Work | None:
+        try:
+            import torch
+        except ImportError:
+            return None
+        arrays = self._unpadded()
+        weights = [torch.from_numpy(layer) for layer in arrays[0]]
+        x, d, y, e, _ = (torch.from_numpy(array) for array in arrays[1:])
+
+        def work() -> None:
+            torch.set_num_threads(1)  # of this very thread
+            with torch.no_grad():
+                for n in range(self.times):
+                    layer = weights[n % LAYERS]
+                    if which == "forward":
+                        torch.mm(x, layer, out=y)
+                    elif which == "backward":
+                        torch.mm(d, layer.T, out=e)
+                    else:
+                        layer.addmm_(x.T, d)
+
+        return work
+
+    def _unpadded(self) -> tuple[list[Any], ...]:
+        cut = [self.weights[n * self.k : (n + 1) * self.k, : self.h] for n in range(LAYERS)]
+        weights = [aligned(layer) for layer in cut]
+        x, d = aligned(self.x[:, : self.k]), aligned(self.d[:, : self.h])
+        y, e = aligned(self.y[:, : self.h]), aligned(self.e[:, : self.k])
+        return weights, x, d, y, e, aligned(np.zeros((self.k, self.h)))
+
+
+def padded(random: np.random.Generator, height: int, width: int, stored: int) -> Any:
+    """Random numbers with zeros to the right."""
+    array = np.zeros((height, stored), np.float32)
+    array[:, :width] = random.normal(size=(height, width))
+    return array
+
+
+def measure(shape: str, m: int, which: str, repetitions: int) -> dict[str, Any]:
+    """One line of the table: shares of the peak."""
+    k, h = map(int, shape.split("x"))
+    case = Case(m, k, h)
+    works = {"ours": case.ours(which), "openblas": case.blas(which), "torch": case.torch(which)}
+    line: dict[str, Any] = {"shape": shape, "rows": m, "pass": which}
+    for name, work in works.items():
+        if work is not None:
+            share, gflops = share_of_peak([work], case.flops * case.times, repetitions)
+            line[name], line[f"{name}_gflops"] = round(share, 3), round(gflops, 1)
+    line["over_openblas"] = round(line["ours_gflops"] / line["openblas_gflops"], 2)
+    return line
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="KxH, comma-separated")
+    parser.add_argument("--rows", default="4,8,16,32,64", help="comma-separated")
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--json", metavar="FILE", help="write all results there")
+    arguments = parser.parse_args()
+    results = []
+    for shape in arguments.shapes.split(","):
+        for m in map(int, arguments.rows.split(",")):
+            for which in PASSES:
+                results.append(measure(shape, m, which, arguments.repetitions))
+                print(results[-1], flush=True)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"about": about.machine(), "results": results}, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""What hogbatch is compared with: one module a peer, all with the interface of `contract.Peer`."""
+
+from importlib import import_module
+from typing import Final
+
+from peers.contract import Peer
+
+MODULES: Final = {
+    "pytorch": "peers.pytorch",
+    "pytorch-hogwild": "peers.pytorch_hogwild",
+    "tensorflow": "peers.tensorflow_keras",
+    "sklearn-mlp": "peers.sklearn_mlp",
+    "sklearn-sgd": "peers.sklearn_linear",
+    "vowpal-wabbit": "peers.vowpal_wabbit",
+}
+
+
+def peer(name: str) -> Peer:
+    """The peer called `name`; its framework is imported only when it trains."""
+    made: Peer = import_module(MODULES[name]).PEER
+    return made

@@ -1,0 +1,94 @@
+"""A peer in a process of its own, so that no framework's threads meet another's.
+
+The process reads one job a line from its input and answers each with a line, both JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Timer
+from types import TracebackType
+from typing import Any, Self
+
+from peers import peer
+from peers.contract import Setting, Watch, read_problem
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PATIENCE_S = 120.0  # for starting and compiling, besides ten times the training limit
+
+
+class PeerProcess:
+    """Trains one peer on the problem in `directory`, with `threads` threads."""
+
+    def __init__(self, name: str, directory: Path, threads: int) -> None:
+        self.name = name
+        variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+        variables |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "peers.process", name, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
+            env=variables,
+        )
+
+    def train(self, setting: Setting, seed: int, watch: Watch) -> dict[str, Any]:
+        """One run: {"curve": [[seconds, loss], ...], "rows": trained on}.
+
+        RuntimeError when the process ends; its complaint is on stderr.
+        """
+        job = {"setting": setting, "seed": seed, "target": watch.target}
+        job |= {"limit_s": watch.limit_s, "rival": list(watch.rival)}
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        guard = Timer(PATIENCE_S + 10 * watch.limit_s, self._process.kill)
+        guard.start()
+        line = self._process.stdout.readline()
+        guard.cancel()
+        if not line:
+            raise RuntimeError(f"peer {self.name} ended in the midst of {setting}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.kill()  # it has answered, or nobody waits for its answer any more
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+def serve(name: str, directory: Path) -> None:
+    """Answer jobs until there are no more; what frameworks print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    problem = read_problem(directory)
+    for line in sys.stdin:
+        job = json.loads(line)
+        watch = Watch(job["target"], job["limit_s"], job["rival"])
+        peer(name).train(problem, job["setting"], job["seed"], watch)
+        curve = rounded(watch.curve)
+        answers.write(json.dumps({"curve": curve, "rows": watch.rows}) + "\n")
+        answers.flush()
+
+
+def rounded(curve: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Milliseconds and five digits of loss: enough to plot, and files stay small."""
+    return [[round(seconds, 4), float(f"{loss:.5g}")] for seconds, loss in curve]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,129 @@
+"""PyTorch Hogwild: processes of one thread each train one model in shared memory, without locks."""
+
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from peers.contract import (
+    Problem,
+    Setting,
+    Watch,
+    combine,
+    dense,
+    forms,
+    read_problem,
+    sgd_rates,
+    write_problem,
+)
+
+PROCESSES = 2
+LOOK_EVERY_S = 0.005  # of the waiting process
+ORPHAN_CHECK_S = 1.0
+
+
+class PyTorchHogwild:
+    """`torch.multiprocessing` over `model.share_memory()`, each process with its own optimizer."""
+
+    name = "pytorch-hogwild"
+    package = "torch"
+    pace = ("form",)
+
+    def grid(self, problem: Problem) -> list[Setting]:
+        """Plain SGD, batches of 8 to 64."""
+        if problem.linear:
+            return []
+        rates = sgd_rates(problem)
+        return combine(batch=(8, 16, 32, 64), lr=rates, form=forms(problem.train))
+
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
+        """Starting the processes and their first steps are outside the clock."""
+        import torch
+        import torch.multiprocessing as mp
+
+        from peers import torch_network as net
+
+        torch.set_num_threads(PROCESSES)  # of the evaluation: the others stand still then
+        network = net.build(problem, setting["form"], seed)
+        network.share_memory()
+        measure = net.evaluation(problem, network, setting["form"])
+        context = mp.get_context("spawn")
+        gates = [context.Event() for _ in range(PROCESSES)]
+        flags = torch.zeros(PROCESSES, 3, dtype=torch.int64).share_memory_()
+        with TemporaryDirectory() as directory:
+            write_problem(problem, Path(directory))
+            arguments = (directory, setting, seed, network, flags, gates)
+            crew = [
+                context.Process(target=_work, args=(number, *arguments), daemon=True)
+                for number in range(PROCESSES)
+            ]
+            for process in crew:
+                process.start()
+            _wait_until_paused(flags, crew)
+        _conduct(watch, measure, flags, gates, crew)
+
+
+RUN, PAUSED, ROWS = range(3)  # columns of the shared flags[PROCESSES, 3]
+
+
+def _conduct(watch: Watch, measure: Any, flags: Any, gates: Any, crew: Any) -> None:
+    """Let the crew train, stop it for each evaluation, and end it."""
+    watch.start(measure)
+    while True:
+        flags[:, PAUSED] = 0
+        flags[:, RUN] = 1
+        for gate in gates:
+            gate.set()
+        while not watch.due:
+            time.sleep(LOOK_EVERY_S)
+        flags[:, RUN] = 0
+        _wait_until_paused(flags, crew)
+        watch.rows = int(flags[:, ROWS].sum())
+        if watch.over(measure):
+            break
+    for process in crew:
+        process.terminate()
+        process.join()
+
+
+def _wait_until_paused(flags: Any, crew: Any) -> None:
+    while not bool(flags[:, PAUSED].all()):
+        if not all(process.is_alive() for process in crew):
+            raise RuntimeError("a process of PyTorch Hogwild has ended")
+        time.sleep(LOOK_EVERY_S / 10)
+
+
+def _work(
+    number: int, directory: str, setting: Setting, seed: int, network: Any, flags: Any, gates: Any
+) -> None:
+    """One process of the crew: its own rows each epoch, its own random order."""
+    import torch
+
+    from peers import torch_network as net
+
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    problem = read_problem(Path(directory))
+    share = slice(number, None, PROCESSES)
+    x, y = net.in_form(problem.train.x[share], setting["form"]), dense(problem.train.y[share])
+    random = np.random.default_rng((seed, number))
+    net.warm_up(problem, setting, x, y)
+    step, run = net.stepper(problem, network, setting), flags[number].numpy()
+    parent = os.getppid()
+    while True:
+        for inputs, targets in net.batches(x, y, setting["batch"], random):
+            if not run[RUN]:
+                gates[number].clear()
+                run[PAUSED] = 1
+                while not gates[number].wait(ORPHAN_CHECK_S) and os.getppid() == parent:
+                    pass
+            if os.getppid() != parent:  # it was killed, and nobody else would stop this
+                return
+            step(inputs, targets)
+            run[ROWS] += len(targets)
+
+
+PEER = PyTorchHogwild()

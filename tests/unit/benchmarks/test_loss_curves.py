@@ -1,0 +1,36 @@
+import json
+
+import pytest
+from loss_curves import by_name, draw, median_run
+
+
+def run(name, seconds, seed=0, which="imdb"):
+    last = 2.0 if seconds is None else seconds
+    curve = [[0.0, 0.69], [last / 2, 0.4], [last, 0.28]]
+    return {"set": which, "name": name, "seed": seed, "seconds": seconds, "curve": curve}
+
+
+def test_the_median_run_is_in_the_middle_with_late_ones_last():
+    runs = [run("pytorch", seconds) for seconds in (None, 1.0, 3.0)]
+    assert median_run(runs)["seconds"] == 3.0
+
+
+def test_runs_of_other_sets_and_names_are_apart():
+    runs = [run("pytorch", 1.0), run("hogbatch", 2.0), run("pytorch", 9.0, which="w8a")]
+    found = by_name(runs, "imdb")
+    assert {name: chosen["seconds"] for name, chosen in found.items()} == {
+        "pytorch": 1.0,
+        "hogbatch": 2.0,
+    }
+
+
+@pytest.mark.parametrize("sets", [("imdb",), ("imdb", "w8a", "a", "b", "c")])
+def test_results_read_back_from_json_become_a_small_file(sets, tmp_path):
+    pytest.importorskip("matplotlib")
+    results = {"about": {"targets": dict.fromkeys(sets, 0.28)}, "runs": []}
+    for which in sets:
+        results["runs"] += [run("hogbatch", 1.0, which=which), run("pytorch", None, which=which)]
+    path = tmp_path / "curves.svg"
+    draw(json.loads(json.dumps(results)), path)
+    assert path.read_text().startswith("<?xml")
+    assert path.stat().st_size < 200_000

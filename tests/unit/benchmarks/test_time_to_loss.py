@@ -1,0 +1,152 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import time_to_loss
+from peers import MODULES, peer
+from peers.contract import Problem, Rows
+from peers.search import Best
+from scipy.sparse import csr_array
+from time_to_loss import (
+    TASKS,
+    cell,
+    curve_of,
+    finished,
+    keep,
+    medians,
+    present,
+    ratio,
+    read_tuned,
+    table,
+)
+
+WIDTHS = {  # features, outputs, loss; covtype alone is dense
+    "covtype": (54, 7, "softmax"),
+    "w8a": (300, 1, "logistic"),
+    "delicious": (500, 983, "multilabel"),
+    "imdb": (44_798, 1, "logistic"),
+    "imdb-linear": (44_798, 1, "logistic"),
+}
+OURS_IN_TUNING = 9  # settings among which hogbatch's own defaults were chosen
+
+
+def run(which, name, seconds, seed=0):
+    return {"set": which, "name": name, "seed": seed, "seconds": seconds}
+
+
+def problem_like(which):
+    """Of the shape of the set, with one row."""
+    features, outputs, loss = WIDTHS[which]
+    x = np.zeros((1, features), np.float32)
+    rows = Rows(x if which == "covtype" else csr_array(x), np.zeros(1, np.float32))
+    return Problem(loss, TASKS[which].hidden, outputs, rows, rows)
+
+
+def grids():
+    for which in TASKS:
+        for name in MODULES:
+            if grid := peer(name).grid(problem_like(which)):
+                yield which, name, grid
+
+
+def test_a_median_takes_a_run_that_did_not_arrive_as_endless():
+    runs = [run("w8a", "pytorch", seconds) for seconds in (3.0, None, 2.0)]
+    assert medians(runs) == {"w8a": {"pytorch": 3.0}}
+    assert medians([run("w8a", "pytorch", s) for s in (None, None, 2.0)])["w8a"]["pytorch"] == (
+        math.inf
+    )
+
+
+def test_the_ratio_is_to_the_best_peer():
+    assert ratio({"hogbatch": 1.0, "pytorch": 8.0, "tensorflow": 4.0}, 60.0) == "0.25"
+
+
+def test_where_no_peer_arrived_the_ratio_is_a_bound():
+    assert ratio({"hogbatch": 6.0, "pytorch": math.inf}, 60.0) == "< 0.10"
+
+
+def test_without_a_peer_or_without_arrival_there_is_no_ratio():
+    assert ratio({"hogbatch": 6.0}, 60.0) == "-"
+    assert ratio({"hogbatch": math.inf, "pytorch": 1.0}, 60.0) == "-"
+
+
+def test_cells_tell_late_from_not_tried():
+    assert [cell(each, 60.0) for each in (1.23456, math.inf, None)] == ["1.23 s", "> 60 s", "-"]
+
+
+def test_the_table_has_a_row_a_set_and_a_column_a_peer():
+    runs = [run("w8a", "hogbatch", 1.0), run("w8a", "pytorch", 4.0), run("imdb", "hogbatch", 0.5)]
+    runs += [run("imdb", "sklearn-mlp", None)]
+    assert table(runs, 60.0).splitlines() == [
+        "| set | test loss | hogbatch | pytorch | sklearn-mlp | hogbatch / best peer |",
+        "|---|---|---|---|---|---|",
+        "| w8a | 0.05 | 1 s | 4 s | - | 0.25 |",
+        "| imdb | 0.28 | 0.5 s | - | > 60 s | < 0.01 |",
+    ]
+
+
+def test_the_time_of_a_run_is_that_of_the_first_evaluation_at_the_target(capsys):
+    done = finished({"curve": [[0.5, 0.06], [1.0, 0.05], [2.0, 0.04]]}, "w8a", "pytorch", 3)
+    assert done["seconds"] == 1.0
+    assert "w8a pytorch seed 3: 1.0 s" in capsys.readouterr().out
+
+
+def test_a_history_without_a_finite_loss_has_a_gap():
+    history = [{"seconds": 1.0, "test_loss": None}, {"seconds": 2.0, "test_loss": 0.3}]
+    assert curve_of(history) == [(2.0, 0.3)]
+
+
+def test_a_peer_that_is_not_installed_is_left_out_and_named(monkeypatch, capsys):
+    monkeypatch.setattr(
+        time_to_loss, "available", lambda peer: None if peer.name == "tensorflow" else "1.0"
+    )
+    assert present(["pytorch", "tensorflow"]) == ["pytorch"]
+    assert capsys.readouterr().out == ("tensorflow left out: tensorflow-cpu is not installed\n")
+
+
+def test_hogbatch_gets_data_and_network_and_nothing_else(tmp_path):
+    assert TASKS["covtype"].flags(tmp_path) == [
+        str(tmp_path / "covtype.csv.gz"),
+        *("--hidden", "512,512,512", "--standardize"),
+    ]
+    assert TASKS["imdb-linear"].flags(tmp_path)[1:3] == ["--hidden", ""]
+
+
+def test_names_of_peers_match_their_modules():
+    assert [peer(name).name for name in MODULES] == list(MODULES)
+
+
+def test_each_grid_is_at_least_as_large_as_ours_and_has_nothing_twice():
+    for which, name, grid in grids():
+        assert len(grid) >= OURS_IN_TUNING, (which, name)
+        assert len({json.dumps(setting) for setting in grid}) == len(grid), (which, name)
+
+
+def test_each_set_has_peers():
+    assert {which for which, _, _ in grids()} == set(TASKS)
+
+
+def test_tuned_settings_come_out_of_the_grids():
+    tuned = read_tuned()
+    for which, name, grid in grids():
+        assert tuned[which][name]["setting"] in grid, (which, name)
+
+
+def test_unknown_names_are_refused_with_the_known_ones(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["time_to_loss", "--data", ".", "--sets", "mnist"])
+    with pytest.raises(SystemExit):
+        time_to_loss.parse()
+    assert "got mnist" in capsys.readouterr().err
+
+
+def test_a_setting_found_replaces_the_one_before_and_no_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(time_to_loss, "TUNED", tmp_path / "tuned.json")
+    for name, rate in (("pytorch", 1.0), ("tensorflow", 2.0), ("pytorch", 3.0)):
+        keep("w8a", name, Best(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)]), grid_size=9)
+    found = read_tuned()["w8a"]
+    assert {name: entry["setting"]["lr"] for name, entry in found.items()} == {
+        "pytorch": 3.0,
+        "tensorflow": 2.0,
+    }
+    assert found["pytorch"]["seconds"] == 3.0
