@@ -1,5 +1,6 @@
 """Where and when a benchmark ran, for its JSON."""
 
+import json
 import os
 import platform
 import sys
@@ -27,3 +28,9 @@ def machine() -> dict[str, Any]:
         "versions": {name: version(name) for name in ("hogbatch", "numpy", "numba", "llvmlite")},
         "command": " ".join(sys.argv),
     }
+
+
+def write(path: str | None, results: list[dict[str, Any]]) -> None:
+    """Write `results` with what `machine` says to `path`, if there is one."""
+    if path:
+        Path(path).write_text(json.dumps({"about": machine(), "results": results}, indent=2) + "\n")

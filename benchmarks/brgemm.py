@@ -10,7 +10,6 @@ lie then. Beside it the same products by OpenBLAS (through NumPy) and PyTorch, i
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -179,9 +178,7 @@ def main() -> None:
             for which in PASSES:
                 results.append(measure(shape, m, which, arguments.repetitions))
                 print(results[-1], flush=True)
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"about": about.machine(), "results": results}, file, indent=2)
+    about.write(arguments.json, results)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ of the three products count, nothing else. Beside it the same step in PyTorch, i
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -141,9 +140,7 @@ def main() -> None:
         for batch in map(int, arguments.batches.split(",")):
             results.append(measure(name, arguments.activation, batch, arguments.repetitions))
             print(results[-1], flush=True)
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"about": about.machine(), "results": results}, file, indent=2)
+    about.write(arguments.json, results)
 
 
 if __name__ == "__main__":

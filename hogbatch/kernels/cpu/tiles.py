@@ -128,30 +128,44 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
             for m in range(rows)
             for v in range(vectors)
         ]
-
-        def store() -> None:
-            for x, place in zip(sums, places, strict=True):
-                w.store(w.build.fmul(alphas, x), place, mask)
-
-        def add() -> None:
-            for x, place in zip(sums, places, strict=True):
-                w.store(w.build.fadd(x, w.load(place, mask)), place, mask)
-
-        def add_scaled() -> None:
-            for x, place in zip(sums, places, strict=True):
-                w.store(w.multiply_add(alphas, x, w.load(place, mask)), place, mask)
-
-        def activate() -> None:
-            biases = [w.load(w.at(bias_here, v * WIDTH), mask) for v in range(vectors)] * rows
-            for x, place, offset in zip(sums, places, biases, strict=True):
-                w.store(w.above(floors, w.build.fadd(x, offset)), place, mask)
-
-        w.cases(kind, [store, add, add_scaled, activate])
+        _finish(w, (kind, alphas, bias_here, floors), sums, places, vectors, mask)
         return []
 
     w.loop(number(0), tiles, 1, [], tile)
     w.build.ret_void()
     return w.function
+
+
+def _finish(
+    w: Writer,
+    finish: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
+    sums: Values,
+    places: Values,
+    vectors: int,
+    mask: ir.Value | None,
+) -> None:
+    """Store the sums of a tile, row by row, as `finish` says: kind, alphas, bias, floors."""
+    kind, alphas, bias, floors = finish
+
+    def store() -> None:
+        for x, place in zip(sums, places, strict=True):
+            w.store(w.build.fmul(alphas, x), place, mask)
+
+    def add() -> None:
+        for x, place in zip(sums, places, strict=True):
+            w.store(w.build.fadd(x, w.load(place, mask)), place, mask)
+
+    def add_scaled() -> None:
+        for x, place in zip(sums, places, strict=True):
+            w.store(w.multiply_add(alphas, x, w.load(place, mask)), place, mask)
+
+    def activate() -> None:
+        biases = [w.load(w.at(bias, v * WIDTH), mask) for v in range(vectors)]
+        rows = len(sums) // vectors
+        for x, place, offset in zip(sums, places, biases * rows, strict=True):
+            w.store(w.above(floors, w.build.fadd(x, offset)), place, mask)
+
+    w.cases(kind, [store, add, add_scaled, activate])
 
 
 def _write_outer(module: ir.Module) -> None:
