@@ -30,7 +30,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(path: str | None, results: list[dict[str, Any]]) -> None:
-    """Write `results` with what `machine` says to `path`, if there is one."""
+def write(path: Path | None, results: list[dict[str, Any]], **settings: Any) -> None:
+    """Write `results` with what `machine` says and `settings` to `path`, if there is one."""
     if path:
-        Path(path).write_text(json.dumps({"about": machine(), "results": results}, indent=2) + "\n")
+        content = {"about": machine() | settings, "results": results}
+        path.write_text(json.dumps(content, indent=2) + "\n")

@@ -12,6 +12,7 @@ lie then. Beside it the same products by OpenBLAS (through NumPy) and PyTorch, i
 import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is loaded
@@ -170,7 +171,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(SHAPES), help="KxH, comma-separated")
     parser.add_argument("--rows", default="4,8,16,32,64", help="comma-separated")
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--json", metavar="FILE", help="write all results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
     arguments = parser.parse_args()
     results = []
     for shape in arguments.shapes.split(","):

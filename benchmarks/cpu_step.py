@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import about
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--activation", default="relu", choices=("relu", "sigmoid"))
     parser.add_argument("--batches", default="1,2,4,8,16,32,64,128,256", help="comma-separated")
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--json", metavar="FILE", help="write all results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
     arguments = parser.parse_args()
     results = []
     for name in arguments.networks.split(","):

@@ -9,13 +9,12 @@ DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train
 """
 
 import argparse
-import json
-import platform
 import statistics
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
+
+import about
 
 import hogbatch
 
@@ -96,16 +95,10 @@ def main() -> None:
                 results.append(measure(arguments, name, scaling, seed))
                 print(results[-1], flush=True)
     print(table(results))
-    if arguments.json:
-        about = {
-            "date": date.today().isoformat(),
-            "machine": platform.processor() or platform.machine(),
-            "workers": arguments.workers,
-            "policy": arguments.policy,
-            "optimizer": arguments.optimizer,
-            "seconds": arguments.seconds,
-        }
-        arguments.json.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n")
+    settings = {
+        name: getattr(arguments, name) for name in ("workers", "policy", "optimizer", "seconds")
+    }
+    about.write(arguments.json, results, **settings)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,15 @@ part of a file only, as they take long, and the XMC text without its header.
 import argparse
 import gc
 import gzip
-import json
 import os
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import about
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
@@ -192,14 +190,8 @@ def main() -> None:
         results.append(measure(SETS[name], arguments))
         print(results[-1], flush=True)
     print(table(results))
-    if arguments.json:
-        about = {
-            "date": date.today().isoformat(),
-            "machine": platform.processor() or platform.machine(),
-            "megabytes": arguments.megabytes,
-            "repeats": arguments.repeats,
-        }
-        arguments.json.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n")
+    settings = {name: getattr(arguments, name) for name in ("megabytes", "repeats")}
+    about.write(arguments.json, results, **settings)
 
 
 if __name__ == "__main__":
