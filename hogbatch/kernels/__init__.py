@@ -8,8 +8,7 @@ from hogbatch.kernels.contract import Kernels
 BACKENDS = {
     "reference": "hogbatch.kernels.reference",
     "cpu": "hogbatch.kernels.cpu.operations",
-    "gpu": "hogbatch.kernels.gpu.operations",
-}
+}  # the gpu backend comes with its device: hogbatch.kernels.gpu.device
 
 
 def load(name: str) -> Kernels:

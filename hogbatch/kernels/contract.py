@@ -12,7 +12,7 @@ Rules for every operation
 - the output comes last and is written in place; nothing is checked: callers check, kernels compute.
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,11 @@ TOTALS: Final = 7
 
 
 class Hyper(NamedTuple):
-    """Numbers of one optimizer step. `rate` includes Adam's bias correction (see `step`)."""
+    """Numbers of one optimizer step. `rate` includes Adam's bias correction (see `step`).
+
+    Where steps are recorded to be repeated (`Device.record`) the rate is a float64[1] of the
+    backend, which a step reads when it runs; the other numbers are as they were when recorded.
+    """
 
     rate: float
     l2: float
@@ -82,7 +86,7 @@ class Slots(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Scratch of `csr_step`: the occurrences of each feature in a batch as linked lists.
+    """Scratch of `csr_step` on the CPU: the occurrences of each feature of a batch, linked.
 
     `head`[F] is -1 everywhere before and after each call; the others hold the batch's n values.
     """
@@ -97,18 +101,33 @@ class Kernels(Protocol):
     """One backend. A module with these functions is a backend."""
 
     def gather(self, inputs: Inputs, rows: Rows, out: Floats) -> None:
-        """out[B, K] = dense inputs of `rows`, zero beyond column F."""
+        """out[B, K] = inputs of `rows`, dense or CSR, zero beyond column F."""
 
-    def dense_forward(self, x: Floats, weights: Floats, bias: Floats, out: Floats) -> None:
-        """out[B, H] = x[B, K] @ weights[K, H] + bias[H]."""
+    def dense_forward(
+        self,
+        x: Floats,
+        weights: Floats,
+        bias: Floats,
+        activation: int,
+        width: int,
+        out: Floats,
+    ) -> None:
+        """out[B, H] = f(x[B, K] @ weights[K, H] + bias[H]); columns from `width` on are zero.
+
+        No activation makes a number of nan: the loss must see it.
+        """
 
     def csr_forward(
-        self, inputs: Inputs, rows: Rows, weights: Floats, bias: Floats, out: Floats
+        self,
+        inputs: Inputs,
+        rows: Rows,
+        weights: Floats,
+        bias: Floats,
+        activation: int,
+        width: int,
+        out: Floats,
     ) -> None:
-        """out[B, H] = X @ weights[F, H] + bias[H], X the CSR inputs of `rows`."""
-
-    def activate(self, kind: int, width: int, out: Floats) -> None:
-        """out[B, :width] = f(out); columns from `width` on become zero."""
+        """`dense_forward` with x the CSR inputs of `rows`."""
 
     def activate_backward(self, kind: int, activated: Floats, grad: Floats) -> None:
         """grad[B, H] *= f'(z), from activated[B, H] = f(z)."""
@@ -127,6 +146,12 @@ class Kernels(Protocol):
 
         `width` = C real columns. A row whose loss or gradient is not finite counts in
         totals[SKIPPED] instead, and its gradient is zero.
+        """
+
+    def forget_not_finite(self, totals: NDArray[np.float64], values: Floats) -> None:
+        """Clear what is not finite in values[...], if totals[SKIPPED] counts any row.
+
+        A skipped row has gradient 0, but 0 times what overflowed on its way is nan.
         """
 
     def loss_and_hits(
@@ -170,7 +195,7 @@ class Kernels(Protocol):
     def step(
         self, kind: int, hyper: Hyper, gradient: Floats, slots: Slots, weights: Floats
     ) -> None:
-        """One optimizer step on a tensor [K, H], in place; g = gradient + l2 * weights.
+        """One optimizer step on a tensor of any shape, in place; g = gradient + l2 * weights.
 
         sgd       w -= rate g
         momentum  m = momentum m + g;  w -= rate m                     (Polyak 1964)
@@ -180,6 +205,9 @@ class Kernels(Protocol):
                   section 2: `rate` = lr sqrt(1-b2^t) / (1-b1^t) is the caller's)
         """
 
+    def csr_scratch(self, features: int, width: int) -> Any:
+        """What `csr_step` of weights[F, H] takes as `scratch`, for one step after the other."""
+
     def csr_step(
         self,
         kind: int,
@@ -187,7 +215,7 @@ class Kernels(Protocol):
         inputs: Inputs,
         rows: Rows,
         grad: Floats,
-        links: Links,
+        scratch: Any,
         slots: Slots,
         weights: Floats,
     ) -> None:
@@ -197,13 +225,89 @@ class Kernels(Protocol):
         """
 
 
+class ReplicaKernels(Protocol):
+    """What a device does besides: the exchange of a replica with the shared parameters.
+
+    `params` is the replica, `base` what it would be without the changes that were not taken yet:
+    at any time, params - base has still to be told. `shared` may be memory of the host that others
+    write at the same time; nothing is lost of what they write, but where two meet in one cell.
+    """
+
+    def take(self, params: Floats, base: Floats, change: Floats, finite: Floats) -> None:
+        """change[P] = params - base; base = params. finite[0] = 0 if a change is not finite."""
+
+    def rejoin(self, pulled: Floats, params: Floats, base: Floats) -> None:
+        """params[P] = pulled + (params - base); base = pulled."""
+
+    def add(self, share: float, change: Floats, shared: Floats) -> None:
+        """shared[P] += share * change."""
+
+    def find_rows(
+        self,
+        inputs: Inputs,
+        rows: Rows,
+        head: NDArray[np.int32],
+        touched: NDArray[np.int32],
+        found: NDArray[np.int32],
+    ) -> None:
+        """touched[:found[0]] = the distinct features of the CSR `rows`, in any order.
+
+        `touched` has room for F; `head`[F] is -1 everywhere, before and after.
+        """
+
+    def take_rows(
+        self,
+        touched: NDArray[np.int32],
+        found: NDArray[np.int32],
+        params: Floats,
+        base: Floats,
+        change: Floats,
+        finite: Floats,
+    ) -> None:
+        """`take` on the touched rows of params[F, H]: change[t] is that of row touched[t]."""
+
+    def rejoin_rows(
+        self,
+        touched: NDArray[np.int32],
+        found: NDArray[np.int32],
+        shared: Floats,
+        params: Floats,
+        base: Floats,
+    ) -> None:
+        """`rejoin` on the touched rows of params[F, H], with those of shared[F, H]."""
+
+    def add_rows(
+        self,
+        share: float,
+        touched: NDArray[np.int32],
+        found: NDArray[np.int32],
+        change: Floats,
+        shared: Floats,
+    ) -> None:
+        """`add` on the touched rows of shared[F, H]; `change` as `take_rows` leaves it."""
+
+
+class DeviceKernels(Kernels, ReplicaKernels, Protocol):
+    """All that a GPU worker calls."""
+
+
+REPLICA_OPERATIONS: Final = (
+    "take",
+    "rejoin",
+    "add",
+    "find_rows",
+    "take_rows",
+    "rejoin_rows",
+    "add_rows",
+)
+
 OPERATIONS: Final = (
     "gather",
     "dense_forward",
     "csr_forward",
-    "activate",
     "activate_backward",
     "loss_gradient",
+    "forget_not_finite",
     "loss_and_hits",
     "dense_backward",
     "bound_rows",
@@ -211,5 +315,6 @@ OPERATIONS: Final = (
     "weight_gradient",
     "bias_gradient",
     "step",
+    "csr_scratch",
     "csr_step",
 )

@@ -1,27 +1,22 @@
 """A network over any backend: forward, backward and step, one batch at a time.
 
 The loop is interpreted, so it serves batches that keep a device busy for longer than some twenty
-Python calls. Small batches on a CPU thread run through the compiled loop of the cpu backend.
+Python calls, or steps that are recorded once and repeated without Python (`Device.record`): from
+the second batch of a size on nothing is allocated, and no number comes back to the host. Small
+batches on a CPU thread run through the compiled loop of the cpu backend.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.contract import (
-    ADAM,
-    ROWS,
-    SKIPPED,
-    UPDATES,
-    Floats,
-    Hyper,
-    Kernels,
-    Links,
-    Rows,
-    Slots,
-)
+from hogbatch.kernels.contract import ADAM, Floats, Hyper, Kernels, Rows, Slots
+
+APART = 64  # floats: arrays of the scratch begin on multiples of it, as matrix products like it
 
 
 class LayerPlan(NamedTuple):
@@ -47,25 +42,22 @@ def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
 
 
 class _Layer(NamedTuple):
-    """Views of one layer's parameters and optimizer slots; the bias is a tensor [1, H]."""
+    """Views of one layer's parameters and their gradient, all in one layout."""
 
     plan: LayerPlan
-    weights: Floats
-    bias: Floats
+    weights: Floats  # [K, H]
     weight_slots: Slots
-    bias_slots: Slots
+    weight_gradient: Floats  # [K, H]; [0, 0] where it is made by touched rows
+    bias_gradient: Floats  # [H]
 
 
 class _Workspace(NamedTuple):
-    """Scratch for up to `batch` rows."""
+    """Scratch for a batch of B rows."""
 
-    batch: int
-    sparse: bool
-    gathered: Floats  # [batch, K] of the first layer, [batch, 0] when the inputs are sparse
-    activated: tuple[Floats, ...]  # [batch, H] of each layer
+    gathered: Floats  # [B, K] of the first layer, [B, 0] when rows are read where they lie
+    activated: tuple[Floats, ...]  # [B, H] of each layer
     grads: tuple[Floats, ...]  # the same shapes
-    weight_gradient: Floats  # flat, for the largest dense layer
-    bias_gradient: Floats  # flat, for the widest layer
+    values: Floats  # flat: `gathered` and `activated`, and what lies between them
 
 
 class Network:
@@ -73,7 +65,8 @@ class Network:
 
     `xp` is the array module of the backend (`Device.xp`); all arrays belong to it. `first` and
     `second` are the optimizer's slots in the layout of `params`, of size 0 where it has none.
-    Dense inputs may have fewer columns than the first layer has stored inputs.
+    Dense inputs may have fewer columns than the first layer has stored inputs. With `densify`
+    sparse inputs are written out and trained on as dense ones: every weight takes every step.
     """
 
     def __init__(
@@ -84,13 +77,18 @@ class Network:
         params: Floats,
         first: Floats,
         second: Floats,
+        densify: bool = False,
     ) -> None:
         self._kernels = kernels
         self._xp = xp
-        self._dtype = params.dtype
-        self._layers = tuple(_layer(each, params, first, second) for each in plan)
-        self._space: _Workspace | None = None
-        self._links: Links | None = None
+        self._plan = plan
+        self._flat = (params, first, second)
+        self._densify = densify
+        self._sparse: bool | None = None  # of the batch that the layers below were cut for
+        self._layers: tuple[_Layer, ...] = ()
+        self._gradient: Floats | None = None  # flat, of all that is not stepped by touched rows
+        self._csr_scratch: Any = None
+        self._space: Floats | None = None
 
     def train_batch(
         self,
@@ -102,54 +100,88 @@ class Network:
         hyper: Hyper,
         totals: NDArray[np.float64],
     ) -> None:
-        """One update from `rows`[B]. `hyper` has been through `corrected`; no bias gets l2."""
+        """One update from `rows`[B]; adds LOSS and SKIPPED to `totals`.
+
+        `hyper` has been through `corrected`; no bias gets l2.
+        """
+        self._prepare_to_train(inputs)
         space = self._forward(inputs, rows)
         self._kernels.loss_gradient(
-            loss, labels, rows, self._top.width, space.activated[-1], space.grads[-1], totals
+            loss, labels, rows, self._plan[-1].width, space.activated[-1], space.grads[-1], totals
         )
-        if totals[SKIPPED] > 0:
-            self._forget_not_finite(space)
+        self._kernels.forget_not_finite(totals, space.values)
         for index in reversed(range(len(self._layers))):
             self._backward(index, space)
-            self._update(index, space, inputs, rows, optimizer, hyper)
-        totals[ROWS] += len(rows)
-        totals[UPDATES] += 1
+            self._differentiate(index, space, inputs, rows, optimizer, hyper)
+        for gradient, slots, weights, decay in self._steps(hyper.l2 > 0):
+            exact = hyper if decay else hyper._replace(l2=0.0)
+            self._kernels.step(optimizer, exact, gradient, slots, weights)
 
     def evaluate_batch(
         self, inputs: Inputs, labels: Labels, rows: Rows, loss: int, totals: NDArray[np.float64]
     ) -> None:
         """Add loss and metrics of `rows`[B] to `totals`."""
         scores = self.scores(inputs, rows)
-        self._kernels.loss_and_hits(loss, labels, rows, self._top.width, scores, totals)
-        totals[ROWS] += len(rows)
+        self._kernels.loss_and_hits(loss, labels, rows, self._plan[-1].width, scores, totals)
 
     def scores(self, inputs: Inputs, rows: Rows) -> Floats:
         """Outputs [B, H] for `rows`[B]: scratch, good until the next call."""
         return self._forward(inputs, rows).activated[-1]
 
-    @property
-    def _top(self) -> LayerPlan:
-        return self._layers[-1].plan
+    def reserve(self, batch: int, *, sparse: bool) -> bool:
+        """Make room for batches of `batch` rows; True if arrays had to move.
+
+        A step that was recorded before they moved must not be repeated.
+        """
+        needed = self._floats(batch, sparse and not self._densify)
+        if self._space is not None and needed <= self._space.size:
+            return False
+        self._space = None  # freed before the new is asked for: the device may not hold both
+        self._space = self._xp.empty(needed, self._flat[0].dtype)
+        return True
+
+    def _widths(self, sparse: bool) -> list[int]:
+        """Columns of all arrays of the scratch, in their order: inputs, activations, gradients."""
+        outputs = [plan.fan_out for plan in self._plan]
+        return [0 if sparse else self._plan[0].fan_in, *outputs, *outputs]
+
+    def _floats(self, batch: int, sparse: bool) -> int:
+        return sum(_round_up(batch * width) for width in self._widths(sparse))
+
+    def _scratch(self, batch: int, sparse: bool) -> _Workspace:
+        """The scratch, cut for `batch` rows."""
+        self.reserve(batch, sparse=sparse)
+        assert self._space is not None
+        sparse = sparse and not self._densify
+        arrays, end, layers = [], 0, len(self._plan)
+        for width in self._widths(sparse):
+            arrays.append(self._space[end : end + batch * width].reshape(batch, width))
+            end += _round_up(batch * width)
+        values = sum(_round_up(array.size) for array in arrays[: layers + 1])
+        return _Workspace(
+            arrays[0],
+            tuple(arrays[1 : layers + 1]),
+            tuple(arrays[layers + 1 :]),
+            self._space[:values],
+        )
 
     def _forward(self, inputs: Inputs, rows: Rows) -> _Workspace:
-        """Run the layers over `rows`; returns the scratch, cut to B rows."""
-        space = self._scratch(len(rows), sparse=len(inputs.indptr) > 0)
-        x = space.gathered
-        if not space.sparse:
+        """Run the layers over `rows`."""
+        sparse = len(inputs.indptr) > 0
+        space = self._scratch(len(rows), sparse)
+        by_rows = sparse and not self._densify
+        x, params = space.gathered, self._flat[0]
+        if not by_rows:
             self._kernels.gather(inputs, rows, x)
-        for index, (layer, out) in enumerate(zip(self._layers, space.activated, strict=True)):
-            if space.sparse and index == 0:
-                self._kernels.csr_forward(inputs, rows, layer.weights, layer.bias[0], out)
+        for plan, out in zip(self._plan, space.activated, strict=True):
+            weights, bias = _weights(plan, params), params[plan.bias :][: plan.fan_out]
+            layer = weights, bias, plan.activation, plan.width, out
+            if by_rows and plan is self._plan[0]:
+                self._kernels.csr_forward(inputs, rows, *layer)
             else:
-                self._kernels.dense_forward(x, layer.weights, layer.bias[0], out)
-            self._kernels.activate(layer.plan.activation, layer.plan.width, out)
+                self._kernels.dense_forward(x, *layer)
             x = out
         return space
-
-    def _forget_not_finite(self, space: _Workspace) -> None:
-        """Clear what overflowed: a skipped row has gradient 0, but 0 · inf would be nan."""
-        for array in (space.gathered, *space.activated):
-            self._xp.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
     def _backward(self, index: int, space: _Workspace) -> None:
         """From the gradient of a layer's outputs to that of the layer below, weights unchanged."""
@@ -158,7 +190,7 @@ class Network:
         if index > 0:
             self._kernels.dense_backward(grad, layer.weights, space.grads[index - 1])
 
-    def _update(
+    def _differentiate(
         self,
         index: int,
         space: _Workspace,
@@ -167,76 +199,77 @@ class Network:
         optimizer: int,
         hyper: Hyper,
     ) -> None:
-        """Step one layer's weights and bias."""
+        """The gradient of one layer's parameters; touched rows of a sparse layer step at once."""
         kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
-        if space.sparse and index == 0:
+        if self._sparse and index == 0:
             kernels.csr_bound_rows(optimizer, hyper, inputs, rows, grad)
-            links = self._links_for(inputs, rows)
             kernels.csr_step(
-                optimizer, hyper, inputs, rows, grad, links, layer.weight_slots, layer.weights
+                *(optimizer, hyper, inputs, rows, grad),
+                *(self._csr_scratch, layer.weight_slots, layer.weights),
             )
         else:
             x = space.activated[index - 1] if index > 0 else space.gathered
             kernels.bound_rows(optimizer, hyper, x, grad)
-            gradient = space.weight_gradient[: layer.weights.size].reshape(layer.weights.shape)
-            kernels.weight_gradient(x, grad, gradient)
-            kernels.step(optimizer, hyper, gradient, layer.weight_slots, layer.weights)
-        gradient = space.bias_gradient[: layer.bias.size]
-        kernels.bias_gradient(grad, gradient)
-        unregularised = hyper._replace(l2=0.0)
-        kernels.step(
-            optimizer, unregularised, gradient.reshape(1, -1), layer.bias_slots, layer.bias
+            kernels.weight_gradient(x, grad, layer.weight_gradient)
+        kernels.bias_gradient(grad, layer.bias_gradient)
+
+    def _steps(self, decayed: bool) -> Iterator[tuple[Floats, Slots, Floats, bool]]:
+        """What is to be stepped: gradient, slots, parameters, and whether l2 is for them.
+
+        All at once; with weight decay each bias by itself, because it has none.
+        """
+        assert self._gradient is not None
+        start = self._flat[0].size - self._gradient.size
+        params, first, second = (flat[start:] if flat.size else flat for flat in self._flat)
+        cuts = {0, params.size}
+        if decayed:
+            cuts.update(plan.bias - start for plan in self._plan)
+            cuts.update(plan.bias - start + plan.fan_out for plan in self._plan)
+        edges = sorted(cuts)
+        biases = {plan.bias - start for plan in self._plan}
+        for begin, end in pairwise(edges):
+            part = slice(begin, end)
+            slots = Slots(first[part], second[part])
+            yield self._gradient[part], slots, params[part], begin not in biases or not decayed
+
+    def _prepare_to_train(self, inputs: Inputs) -> None:
+        """Cut the layers, and make what only training needs, for inputs of this form."""
+        sparse = len(inputs.indptr) > 0 and not self._densify
+        if sparse == self._sparse:
+            return
+        params, plan = self._flat[0], self._plan
+        start = plan[0].bias if sparse else 0
+        self._gradient = None  # freed before the new is asked for
+        self._gradient = self._xp.zeros(params.size - start, params.dtype)
+        self._csr_scratch = None
+        if sparse:
+            self._csr_scratch = self._kernels.csr_scratch(plan[0].fan_in, plan[0].fan_out)
+        self._layers = tuple(self._layer(each, start) for each in plan)
+        self._sparse = sparse
+
+    def _layer(self, plan: LayerPlan, start: int) -> _Layer:
+        """Views of one layer; `start` is where the gradient begins in the parameters."""
+        assert self._gradient is not None
+        params, first, second = self._flat
+        gradient = params[:0].reshape(0, 0)
+        if plan.weights >= start:
+            gradient = _weights(plan._replace(weights=plan.weights - start), self._gradient)
+        return _Layer(
+            plan,
+            _weights(plan, params),
+            Slots(_weights(plan, first), _weights(plan, second)),
+            gradient,
+            self._gradient[plan.bias - start :][: plan.fan_out],
         )
 
-    def _scratch(self, batch: int, sparse: bool) -> _Workspace:
-        """Scratch cut to `batch` rows; made anew only when it has to grow."""
-        if self._space is None or batch > self._space.batch or sparse != self._space.sparse:
-            self._space = None  # freed before the new is asked for: the device may not hold both
-            self._space = self._make_scratch(batch, sparse)
-        full = self._space
-        return full._replace(
-            gathered=full.gathered[:batch],
-            activated=tuple(array[:batch] for array in full.activated),
-            grads=tuple(array[:batch] for array in full.grads),
-        )
 
-    def _make_scratch(self, batch: int, sparse: bool) -> _Workspace:
-        plans = [layer.plan for layer in self._layers]
-        dense = plans[1:] if sparse else plans
-
-        def empty(*shape: int) -> Floats:
-            array: Floats = self._xp.empty(shape, self._dtype)
-            return array
-
-        return _Workspace(
-            batch,
-            sparse,
-            gathered=empty(batch, 0 if sparse else plans[0].fan_in),
-            activated=tuple(empty(batch, plan.fan_out) for plan in plans),
-            grads=tuple(empty(batch, plan.fan_out) for plan in plans),
-            weight_gradient=empty(max((p.fan_in * p.fan_out for p in dense), default=0)),
-            bias_gradient=empty(max(plan.fan_out for plan in plans)),
-        )
-
-    def _links_for(self, inputs: Inputs, rows: Rows) -> Links:
-        """Links with room for the stored values of `rows`; made anew only when they must grow."""
-        stored = int((inputs.indptr[rows + 1] - inputs.indptr[rows]).sum())
-        if self._links is None or stored > len(self._links.touched):
-            self._links = None
-            head = self._xp.full(self._layers[0].plan.fan_in, -1, np.int32)
-            scratch = (self._xp.empty(stored, np.int32) for _ in range(3))
-            self._links = Links(head, *scratch)
-        return self._links
+def _weights(plan: LayerPlan, flat: Floats) -> Floats:
+    """The weights of one layer, a view of the flat array; [0, 0] where that is empty."""
+    if flat.size == 0:
+        return flat.reshape(0, 0)
+    end = plan.weights + plan.fan_in * plan.fan_out
+    return flat[plan.weights : end].reshape(plan.fan_in, plan.fan_out)
 
 
-def _layer(plan: LayerPlan, params: Floats, first: Floats, second: Floats) -> _Layer:
-    """Cut one layer out of the flat arrays; the views write through."""
-
-    def cut(flat: Floats, offset: int, height: int) -> Floats:
-        if flat.size == 0:
-            return flat.reshape(0, 0)
-        return flat[offset : offset + height * plan.fan_out].reshape(height, plan.fan_out)
-
-    weights = [cut(flat, plan.weights, plan.fan_in) for flat in (params, first, second)]
-    bias = [cut(flat, plan.bias, 1) for flat in (params, first, second)]
-    return _Layer(plan, weights[0], bias[0], Slots(*weights[1:]), Slots(*bias[1:]))
+def _round_up(floats: int) -> int:
+    return -(-floats // APART) * APART

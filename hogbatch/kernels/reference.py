@@ -36,22 +36,26 @@ from hogbatch.kernels.contract import (
 
 
 def gather(inputs, rows, out):
-    features = inputs.dense.shape[1]
-    out[:, :features] = inputs.dense[rows]
-    out[:, features:] = 0
+    out[:] = 0
+    if len(inputs.indptr):
+        indptr, positions = _select(inputs.indptr, rows)
+        members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+        np.add.at(out, (members, inputs.indices[positions]), inputs.values[positions])
+    else:
+        out[:, : inputs.dense.shape[1]] = inputs.dense[rows]
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def dense_forward(x, weights, bias, out):
+def dense_forward(x, weights, bias, activation, width, out):
     np.matmul(x, weights, out=out)
-    out += bias
+    _activate(activation, width, bias, out)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def csr_forward(inputs, rows, weights, bias, out):
+def csr_forward(inputs, rows, weights, bias, activation, width, out):
     indptr, positions = _select(inputs.indptr, rows)
     _csr_product(indptr, inputs.indices[positions], inputs.values[positions], weights, out)
-    out += bias
+    _activate(activation, width, bias, out)
 
 
 def _select(indptr, rows):
@@ -70,7 +74,8 @@ def _csr_product(indptr, indices, values, dense, out):
         np.dot(values[stored], dense[indices[stored]], out=target)
 
 
-def activate(kind, width, out):
+def _activate(kind, width, bias, out):
+    out += bias
     real = out[:, :width]
     if kind == RELU:
         np.maximum(real, 0, out=real)
@@ -104,6 +109,11 @@ def loss_gradient(kind, labels, rows, width, scores, grad, totals):
     grad[:] = 0
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
     _count(loss, good, totals)
+
+
+def forget_not_finite(totals, values):
+    if totals[SKIPPED] > 0:
+        np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -234,10 +244,15 @@ def _bound(kind, hyper, squares, grad):
     """Shrink the rows of grad[B, H] whose inputs have the squared norms squares[B]."""
     if kind not in (SGD, MOMENTUM):
         return
-    rate = hyper.rate / (1 - hyper.momentum) if kind == MOMENTUM else hyper.rate
+    rate = _rate(hyper) / (1 - hyper.momentum) if kind == MOMENTUM else _rate(hyper)
     moved = rate / len(grad) * squares
     far = moved > FURTHEST
     grad[far] *= (FURTHEST / moved[far])[:, None].astype(grad.dtype)
+
+
+def _rate(hyper):
+    """The learning rate as a number; a recorded step has it in an array [1]."""
+    return float(np.asarray(hyper.rate).item())
 
 
 def weight_gradient(x, grad, out):
@@ -252,23 +267,28 @@ def bias_gradient(grad, out):
 def step(kind, hyper, gradient, slots, weights):
     g = gradient + hyper.l2 * weights if hyper.l2 else gradient
     first, second = slots
+    rate = _rate(hyper)
     if kind == SGD:
-        weights -= hyper.rate * g
+        weights -= rate * g
     elif kind == MOMENTUM:
         first *= hyper.momentum
         first += g
-        weights -= hyper.rate * first
+        weights -= rate * first
     elif kind == ADAGRAD:
         first += g * g
-        weights -= hyper.rate * g / (np.sqrt(first) + hyper.epsilon)
+        weights -= rate * g / (np.sqrt(first) + hyper.epsilon)
     elif kind == ADAM:
         first += (1 - hyper.momentum) * (g - first)
         second += (1 - hyper.beta2) * (g * g - second)
-        weights -= hyper.rate * first / (np.sqrt(second) + hyper.epsilon)
+        weights -= rate * first / (np.sqrt(second) + hyper.epsilon)
+
+
+def csr_scratch(features, width):
+    return None
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def csr_step(kind, hyper, inputs, rows, grad, links, slots, weights):
+def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
     touched, gradient = _touched_gradient(inputs, rows, grad)
     parts = Slots(*(slot[touched] if slot.size else slot for slot in slots))
     stepped = weights[touched]
@@ -290,3 +310,56 @@ def _touched_gradient(inputs, rows, grad):
     columns = np.append(first, len(positions))
     _csr_product(columns, members, inputs.values[positions], grad, gradient)
     return touched, gradient
+
+
+# The exchange of a replica with the shared parameters.
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def take(params, base, change, finite):
+    np.subtract(params, base, out=change)
+    base[:] = params
+    if not np.isfinite(change).all():
+        finite[0] = 0
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def rejoin(pulled, params, base):
+    params -= base
+    params += pulled
+    base[:] = pulled
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def add(share, change, shared):
+    shared += np.float32(share) * change
+
+
+def find_rows(inputs, rows, head, touched, found):
+    _, positions = _select(inputs.indptr, rows)
+    distinct = np.unique(inputs.indices[positions])
+    touched[: len(distinct)] = distinct
+    found[0] = len(distinct)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def take_rows(touched, found, params, base, change, finite):
+    rows = touched[: found[0]]
+    part, own = params[rows], change[: found[0]]
+    np.subtract(part, base[rows], out=own)
+    base[rows] = part
+    if not np.isfinite(own).all():
+        finite[0] = 0
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def rejoin_rows(touched, found, shared, params, base):
+    rows = touched[: found[0]]
+    pulled = shared[rows]
+    params[rows] = pulled + (params[rows] - base[rows])
+    base[rows] = pulled
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def add_rows(share, touched, found, change, shared):
+    shared[touched[: found[0]]] += np.float32(share) * change[: found[0]]

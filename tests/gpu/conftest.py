@@ -1,13 +1,25 @@
 import pytest
 
-from hogbatch.kernels.gpu.device import CudaDevice
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.probe import find_gpus
 
 
 @pytest.fixture(scope="session")
-def cuda(missing):
-    """The first GPU."""
+def make_cuda(missing):
+    """Makes the first GPU, with products in the precision that is given."""
     found = find_gpus()
     if not found.devices:
         missing("gpu", found.reason)
-    return CudaDevice(0)
+
+    def make(precision="float32"):
+        device = CudaDevice(0, precision)
+        device.enter()
+        return device
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cuda(make_cuda):
+    """The first GPU."""
+    return make_cuda()

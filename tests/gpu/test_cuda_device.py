@@ -1,12 +1,14 @@
 import mmap
 import os
+import threading
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.gpu.device import CudaDevice
+from hogbatch.kernels.contract import LINEAR
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
 pytestmark = pytest.mark.gpu
 
@@ -16,11 +18,20 @@ def mapping():
     """A shared mapping of 1 MiB, as the store makes them."""
     file = os.memfd_create("test")
     os.posix_fallocate(file, 0, 1 << 20)
-    with mmap.mmap(file, 1 << 20) as shared:
-        os.close(file)
-        array = np.frombuffer(shared, np.float32)
-        yield array
-        del array
+    shared = mmap.mmap(file, 1 << 20)
+    os.close(file)
+    return np.frombuffer(shared, np.float32)
+
+
+def fetch(device, array):
+    """A device array as one of the host."""
+    host = np.empty(array.shape, array.dtype)
+    device.to_host(array, host)
+    return host
+
+
+def ones(count):
+    return np.ones(count, np.float32)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
@@ -75,6 +86,207 @@ def test_free_bytes_falls_with_what_is_held(cuda):
     before = cuda.free_bytes()
     held = cuda.empty(1 << 28, np.uint8)
     assert cuda.free_bytes() <= before - held.nbytes // 2
+
+
+def test_mapped_memory_that_a_kernel_writes_is_seen_by_the_host(cuda, mapping):
+    assert cuda.pin(mapping)
+    try:
+        mapped = cuda.mapped(mapping)
+        if mapped is None:
+            pytest.skip("this GPU cannot use the addresses of the host")
+        mapping[:] = np.arange(len(mapping))  # the kernel reads what is there when it runs
+        cuda.kernels.add(0.5, cuda.to_device(2 * ones(len(mapping))), mapped)
+        cuda.wait(cuda.mark())
+        assert_array_equal(mapping, np.arange(len(mapping)) + 1)
+        del mapped
+    finally:
+        cuda.unpin(mapping)
+
+
+def test_memory_that_may_only_be_read_is_copied_from_pinned_or_not(cuda, mapping):
+    mapping[:] = 5
+    sealed = mapping[:]
+    sealed.flags.writeable = False
+    cuda.pin(sealed)  # some devices refuse
+    try:
+        assert (fetch(cuda, cuda.to_device(sealed)) == 5).all()
+    finally:
+        cuda.unpin(sealed)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 5), np.float32), (1000, np.int64), (0, np.int8)])
+def test_pinned_memory_is_an_array_of_the_host(cuda, shape, dtype):
+    pinned = cuda.pinned(shape, dtype)
+    pinned[...] = 7
+    assert pinned.shape == np.empty(shape).shape and pinned.dtype == dtype
+    assert_array_equal(fetch(cuda, cuda.to_device(pinned)), pinned)
+
+
+def test_what_follows_a_copy_that_was_started_finds_what_it_brought(cuda):
+    host, there, seen = cuda.pinned(5000, np.float32), cuda.empty(5000, np.float32), ones(5000)
+    for value in (3, 4):
+        host[:] = value
+        copied = cuda.start_copy(there, host)
+        cuda.follow(copied)
+        sums = cuda.to_device(ones(5000))
+        cuda.kernels.add(1.0, there, sums)
+        cuda.wait(copied)
+        host[:] = 0  # the copy is behind it
+        cuda.to_host(sums, seen)
+        assert (seen == value + 1).all()
+
+
+def test_a_copy_of_nothing_has_a_mark_too(cuda):
+    mark = cuda.start_copy(cuda.empty(0, np.int32), cuda.pinned(0, np.int32))
+    cuda.follow(mark)
+    cuda.wait(mark)
+
+
+def in_a_thread(device, work):
+    """Run `work` in a thread that has entered the device; what it returns."""
+    results = []
+
+    def live():
+        device.enter()
+        results.append(work())
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_a_thread_follows_what_another_has_asked_for(cuda):
+    shared, change = cuda.to_device(ones(100_000)), cuda.to_device(ones(100_000))
+    for _ in range(50):
+        cuda.kernels.add(1.0, change, shared)
+    asked = cuda.mark()
+
+    def read():
+        cuda.follow(asked)
+        cuda.kernels.add(1.0, change, shared)
+        return fetch(cuda, shared)
+
+    assert (in_a_thread(cuda, read) == 52).all()
+
+
+def test_every_thread_has_a_stream_of_its_own(cuda):
+    def current():
+        return cuda.xp.cuda.get_current_stream()
+
+    default = cuda.xp.cuda.Stream.null
+    streams = [current(), in_a_thread(cuda, current), in_a_thread(cuda, current)]
+    assert len({stream.ptr for stream in (default, *streams)}) == 4
+    assert all(stream.is_non_blocking for stream in streams)
+
+
+def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition(cuda):
+    x, weights = (np.random.default_rng(n).normal(size=(32, 32)) for n in range(2))
+    there, by, bias = (cuda.to_device(each.astype(np.float32)) for each in (x, weights, x[0] * 0))
+    out, sums, change = (cuda.zeros((32, 32), np.float32) for _ in range(3))
+    cuda.copy_into(change, np.ones((32, 32), np.float32))
+    calls = []
+
+    def work():
+        calls.append(1)
+        cuda.kernels.dense_forward(there, by, bias, LINEAR, 32, out)
+        cuda.kernels.add(1.0, change, sums)
+
+    repeat = cuda.record(work)
+    assert (fetch(cuda, sums) == 1).all()
+    called = fetch(cuda, out)
+    np.testing.assert_allclose(called, x @ weights, rtol=1e-4, atol=1e-4)
+    out.fill(0)
+    repeat()
+    assert_array_equal(fetch(cuda, out), called)
+    cuda.copy_into(there, 2 * fetch(cuda, there))  # the same array with other contents
+    repeat()
+    assert_array_equal(fetch(cuda, out), 2 * called)
+    assert (fetch(cuda, sums) == 3).all()
+    assert len(calls) == 2  # done and recorded: it is repeated without Python
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["done", "recorded"])
+def test_work_that_fails_while_it_is_recorded_says_so_itself(cuda, call):
+    sums, change, calls = cuda.to_device(ones(5)), cuda.to_device(ones(5)), []
+
+    def work():
+        calls.append(1)
+        if len(calls) == call:
+            raise ValueError("of the work")
+        cuda.kernels.add(1.0, change, sums)
+
+    with pytest.raises(ValueError, match="of the work"):
+        cuda.record(work)
+    assert (fetch(cuda, sums) == call).all()
+    repeat = cuda.record(work)  # the stream is free again
+    repeat()
+    assert (fetch(cuda, sums) == call + 2).all()
+
+
+def test_work_that_waits_for_the_device_cannot_be_recorded(cuda):
+    sums, change, seen = cuda.to_device(ones(5)), cuda.to_device(ones(5)), ones(5)
+
+    def work():
+        cuda.kernels.add(1.0, change, sums)
+        cuda.to_host(sums, seen)
+
+    with pytest.raises(RuntimeError):
+        cuda.record(work)
+    assert (seen == 2).all()  # it was done once
+    repeat = cuda.record(lambda: cuda.kernels.add(1.0, change, sums))
+    repeat()
+    assert (fetch(cuda, sums) == 4).all()
+
+
+PRODUCTS = {  # each with what it is on the host
+    "dense_forward": lambda x, w, g: x @ w,
+    "dense_backward": lambda x, w, g: g @ w.T,
+    "weight_gradient": lambda x, w, g: x.T @ g,
+}
+SIZE = 256
+
+
+def product(device, name, x, w, g):
+    x, w, g, bias = map(device.to_device, (x, w, g, np.zeros(SIZE, np.float32)))
+    out = device.empty((SIZE, SIZE), np.float32)
+    arguments = {
+        "dense_forward": (x, w, bias, LINEAR, SIZE),
+        "dense_backward": (g, w),
+        "weight_gradient": (x, g),
+    }[name]
+    getattr(device.kernels, name)(*arguments, out)
+    return fetch(device, out)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize(("precision", "bits"), [("tf32", 11), ("bfloat16", 8)])  # of mantissas
+def test_a_faster_precision_is_near_and_not_equal(cuda, make_cuda, name, precision, bits):
+    random = np.random.default_rng(3)
+    operands = [random.normal(size=(SIZE, SIZE)).astype(np.float32) for _ in range(3)]
+    exact = PRODUCTS[name](*(each.astype(float) for each in operands))
+    full, rounded = (
+        (product(device, name, *operands) - exact).std() / exact.std()
+        for device in (cuda, make_cuda(precision))
+    )
+    assert full < 2.0**-18
+    assert 2.0**-18 < rounded < 2.4 * 2.0**-bits  # rounding makes 0.6 of it, cutting off 1.2
+
+
+def test_what_measurements_are_kept_by_tells_the_precision(cuda, make_cuda):
+    assert len({cuda.model, make_cuda("tf32").model, make_cuda("bfloat16").model}) == 3
+    assert cuda.model == make_cuda("float32").model
+
+
+def test_a_machine_without_cublas_is_refused(cuda, monkeypatch):
+    from cuda import pathfinder
+
+    def load(name):
+        raise RuntimeError(f"no {name} here")
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", load)
+    with pytest.raises(DeviceError, match="cuBLAS cannot be loaded: no cublas here"):
+        CudaDevice(0)
 
 
 def test_a_gpu_that_does_not_exist_is_refused(cuda):

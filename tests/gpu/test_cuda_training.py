@@ -1,4 +1,4 @@
-"""Layers and batches of real size: several blocks a row, several tiles a product."""
+"""Layers and batches of real size: several columns a thread, several tiles a product."""
 
 import numpy as np
 import pytest
@@ -7,51 +7,108 @@ from numpy.testing import assert_allclose
 from hogbatch.data.batch import csr_inputs, dense_inputs, single_labels
 from hogbatch.kernels.contract import ADAM, LOSS, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.gpu.graph import Steps
 from hogbatch.kernels.network import Network, corrected
 from hogbatch.models import Network as Model
 
 pytestmark = pytest.mark.gpu
 
-ROWS, FEATURES, CLASSES, BATCH = 3000, 700, 300, 1024
-HYPER = Hyper(rate=0.002, l2=1e-4, momentum=0.9, beta2=0.999, epsilon=1e-6)
+ROWS, FEATURES, CLASSES, BATCH, SMALL = 1000, 700, 300, 256, 64
+HYPER = Hyper(rate=0.01, l2=1e-4, momentum=0.9, beta2=0.999, epsilon=1e-6)
+MODEL = Model.build(FEATURES, (512, 100), CLASSES, "relu", "softmax")
+UPDATES = 6
 
 
-def make_inputs(random, sparse):
+def make_set(sparse):
+    random = np.random.default_rng(0)
     dense = random.normal(size=(ROWS, FEATURES)).astype(np.float32)
     dense[random.random(dense.shape) < 0.9] = 0
+    labels = single_labels(random.integers(0, CLASSES, ROWS).astype(np.float32))
     if not sparse:
-        return dense_inputs(dense)
+        return dense_inputs(dense), labels
     rows, columns = np.nonzero(dense)
     indptr = np.searchsorted(rows, np.arange(ROWS + 1)).astype(np.int64)
-    return csr_inputs(indptr, columns.astype(np.int32), dense[rows, columns])
+    return csr_inputs(indptr, columns.astype(np.int32), dense[rows, columns]), labels
 
 
-def train(device, inputs, labels, model):
-    """Ten updates; the loss of each, and the parameters at the end."""
-    start = np.zeros(model.parameters, np.float32)
-    model.initialise(start, seed=1)
-    params = device.to_device(start)
-    slots = [device.zeros(model.parameters, np.float32) for _ in range(2)]
-    network = Network(device.kernels, device.xp, model.plan(), params, *slots)
-    there = [type(part)(*map(device.to_device, part)) for part in (inputs, labels)]
-    random, losses, sums = np.random.default_rng(2), [], np.empty(TOTALS)
-    for t in range(1, 11):
-        rows = device.to_device(random.integers(0, ROWS, BATCH))
-        totals = device.zeros(TOTALS, np.float64)
-        network.train_batch(*there, rows, SOFTMAX, ADAM, corrected(ADAM, HYPER, t), totals)
-        device.to_host(totals, sums)
-        losses.append(sums[LOSS] / BATCH)
-    device.to_host(params, start)
-    return losses, start
+class Training:
+    """The model with its data on a device; the same arguments make the same numbers."""
+
+    def __init__(self, device, sparse=False, densify=False):
+        self.device = device
+        self.params = np.zeros(MODEL.parameters, np.float32)
+        MODEL.initialise(self.params, seed=1)
+        self._there = device.to_device(self.params)
+        slots = [device.zeros(MODEL.parameters, np.float32) for _ in range(2)]
+        plan = MODEL.plan()
+        network = Network(device.kernels, device.xp, plan, self._there, *slots, densify)
+        self.steps = Steps(device, network, SOFTMAX, ADAM, HYPER)
+        parts = make_set(sparse)
+        self._data = [type(part)(*map(device.to_device, part)) for part in parts]
+        self._totals = device.zeros(TOTALS, np.float64)
+        self._rows = {size: device.zeros(size, np.int64) for size in (BATCH, SMALL)}
+
+    def train(self, batch):
+        """Some updates; the loss of each, and the parameters at the end."""
+        device, rows, random = self.device, self._rows[batch], np.random.default_rng(2)
+        losses, sums = [], np.empty(TOTALS)
+        for t in range(1, UPDATES + 1):
+            device.copy_into(rows, random.integers(0, ROWS, batch))
+            self.steps.set_rate(corrected(ADAM, HYPER, t).rate)
+            self._totals.fill(0)
+            self.steps.train(0, *self._data, rows, self._totals)
+            device.to_host(self._totals, sums)
+            losses.append(sums[LOSS] / batch)
+        device.to_host(self._there, self.params)
+        return losses, self.params
+
+
+def assert_trains_alike(training, expected, batch, rtol, mean):
+    losses, params = training.train(batch)
+    expected_losses, expected_params = expected.train(batch)
+    assert_allclose(losses, expected_losses, rtol=rtol)
+    assert np.abs(params - expected_params).mean() < mean
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("sparse", "densify"),
+    [(False, False), (True, False), (True, True)],
+    ids=["dense", "sparse", "written out"],
+)
+def test_a_gpu_trains_as_the_host_does(cuda, sparse, densify):
+    training = Training(cuda, sparse, densify)
+    expected = Training(HostDevice(), sparse, densify)
+    losses = assert_trains_alike(training, expected, BATCH, rtol=1e-3, mean=1e-5)
+    assert losses[-1] < 0.95 * losses[0]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_a_faster_precision_trains_nearly_so(make_cuda, precision):
+    training, expected = Training(make_cuda(precision)), Training(HostDevice())
+    losses = assert_trains_alike(training, expected, SMALL, rtol=2e-3, mean=5e-3)
+    assert losses[-1] < 0.99 * losses[0]
+
+
+@pytest.fixture
+def memory_limit(cuda):
+    """Sets a limit to the device memory that CuPy may hold: what it holds now, and so much more."""
+    pool = cuda.xp.get_default_memory_pool()
+
+    def limit(more):
+        cuda.free_unused()
+        pool.set_limit(size=pool.total_bytes() + more)
+
+    yield limit
+    pool.set_limit(size=0)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_gpu_trains_as_the_host_does(cuda, sparse):
-    random = np.random.default_rng(0)
-    inputs = make_inputs(random, sparse)
-    labels = single_labels(random.integers(0, CLASSES, ROWS).astype(np.float32))
-    model = Model.build(FEATURES, (512, 100), CLASSES, "relu", "softmax")
-    losses, params = train(cuda, inputs, labels, model)
-    expected_losses, expected = train(HostDevice(), inputs, labels, model)
-    assert_allclose(losses, expected_losses, rtol=1e-3)
-    assert np.abs(params - expected).mean() < 1e-5
+def test_a_batch_that_does_not_fit_is_refused_and_a_smaller_one_goes_on(cuda, memory_limit, sparse):
+    training, expected = Training(cuda, sparse), Training(HostDevice(), sparse)
+    assert_trains_alike(training, expected, SMALL, rtol=1e-3, mean=1e-5)
+    memory_limit(more=64 << 20)
+    with pytest.raises(cuda.out_of_memory):
+        training.steps.reserve(100_000, sparse=sparse)
+    cuda.free_unused()
+    assert_trains_alike(training, expected, SMALL, rtol=1e-3, mean=1e-5)

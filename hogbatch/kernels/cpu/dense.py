@@ -14,6 +14,7 @@ from hogbatch.kernels.contract import (
     RELU,
     SGD,
     SIGMOID,
+    SKIPPED,
     TANH,
     Floats,
 )
@@ -34,12 +35,25 @@ from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Finish, Matrix
 
 @kernel
 def gather(inputs, rows, out):
+    if inputs.indptr.shape[0] > 0:
+        gather_stored(inputs, rows, out)
+        return
     features = inputs.dense.shape[1]
     for b in range(rows.shape[0]):
         for f in range(features):
             out[b, f] = inputs.dense[rows[b], f]
         for f in range(features, out.shape[1]):
             out[b, f] = 0.0
+
+
+@kernel
+def gather_stored(inputs, rows, out):
+    """out[B, K] = CSR inputs of `rows`, written out."""
+    for b in range(rows.shape[0]):
+        for k in range(out.shape[1]):
+            out[b, k] = 0.0
+        for n in range(inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]):
+            out[b, inputs.indices[n]] += inputs.values[n]
 
 
 @kernel
@@ -73,8 +87,8 @@ def dense_layer(x, fan_in, weights, bias, activation, width, out):
 
 
 @kernel
-def dense_forward(x, weights, bias, out):
-    dense_layer(x, x.shape[1], weights, bias, LINEAR, out.shape[1], out)
+def dense_forward(x, weights, bias, activation, width, out):
+    dense_layer(x, x.shape[1], weights, bias, activation, width, out)
 
 
 # Rows of weights that go through backward and update together: few enough to stay in cache.
@@ -279,6 +293,15 @@ def activate_backward(kind, activated, grad):
                 grad[b, h] *= a * (one - a)
             else:
                 grad[b, h] *= one - a * a
+
+
+@kernel
+def forget_not_finite(totals, values):
+    if totals[SKIPPED] > 0.0:
+        cells = values.reshape(-1)
+        for i in range(cells.shape[0]):
+            if not np.isfinite(cells[i]):
+                cells[i] = 0.0
 
 
 # Hogwild: other threads and processes write `weights` at the same time, and no lock is taken.

@@ -13,7 +13,6 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     ROWS,
     SGD,
-    SKIPPED,
     UPDATES,
     Floats,
     Hyper,
@@ -24,12 +23,11 @@ from hogbatch.kernels.cpu import linear
 from hogbatch.kernels.cpu.dense import (
     Scratch,
     activate_backward,
-    activate_rest,
     aligned,
     bias_gradient,
     dense_layer,
     dense_step,
-    floor_of,
+    forget_not_finite,
     gather,
     scale_rows,
     scratch,
@@ -50,7 +48,7 @@ from hogbatch.kernels.cpu.model import (
     vector,
     with_own_slots,
 )
-from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward_above, csr_step
+from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
 
 
 class Workspace(NamedTuple):
@@ -120,8 +118,7 @@ def forward(model, inputs, rows, space):
         out = matrix(space.activations, space.starts[layer + 1], size, fan_out)
         kind, width = model.table[layer, ACTIVATION], model.table[layer, WIDTH]
         if layer == 0 and sparse:
-            csr_forward_above(inputs, rows, weights, bias, floor_of(kind), out)
-            activate_rest(kind, width, out)
+            csr_forward(inputs, rows, weights, bias, kind, width, out)
         else:
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             dense_layer(x, used, weights, bias, kind, width, out)
@@ -162,7 +159,7 @@ def backward(model, inputs, rows, lease, hyper, links, space):
         if layer == 0 and sparse:
             slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
             csr_bound_rows(optimizer, hyper, inputs, rows, grad)
-            csr_step(optimizer, hyper, inputs, rows, grad, links, slots, weights)
+            step_linked(optimizer, hyper, inputs, rows, grad, links, slots, weights)
             step_bias(model, layer, optimizer, hyper, grad, model.first, model.second, space)
         else:
             x = matrix(space.activations, space.starts[layer], size, fan_in)
@@ -192,14 +189,6 @@ def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
 
 
 @kernel
-def forget_not_finite(activations):
-    """Clear what overflowed: a skipped row has gradient 0, but 0 * inf would be NaN."""
-    for i in range(activations.shape[0]):
-        if not np.isfinite(activations[i]):
-            activations[i] = 0.0
-
-
-@kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train on `rows`[B...] in batches of lease.batch_size; add to `totals`.
 
@@ -224,10 +213,8 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
         part = rows[start : min(start + size, rows.shape[0])]
         scores = forward(model, inputs, part, space)
         grad = matrix(space.grad, 0, part.shape[0], fan_out)
-        skipped = totals[SKIPPED]
         loss_gradient(lease.loss, labels, part, width, scores, grad, totals)
-        if totals[SKIPPED] > skipped:
-            forget_not_finite(space.activations)
+        forget_not_finite(totals, space.activations)
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(lease.optimizer, hyper, model.steps[0])
         backward(model, inputs, part, lease, exact, links, space)

@@ -1,12 +1,12 @@
 """The contract, as Numba compiles it."""
 
 from hogbatch.kernels.cpu.dense import (
-    activate as activate,
     activate_backward as activate_backward,
     bias_gradient as bias_gradient,
     bound_rows as bound_rows,
     dense_backward as dense_backward,
     dense_forward as dense_forward,
+    forget_not_finite as forget_not_finite,
     gather as gather,
     step as step,
     weight_gradient as weight_gradient,
@@ -18,5 +18,6 @@ from hogbatch.kernels.cpu.losses import (
 from hogbatch.kernels.cpu.sparse import (
     csr_bound_rows as csr_bound_rows,
     csr_forward as csr_forward,
+    csr_scratch as csr_scratch,
     csr_step as csr_step,
 )

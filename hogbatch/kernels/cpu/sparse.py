@@ -3,9 +3,9 @@
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import MOMENTUM, SGD
+from hogbatch.kernels.contract import MOMENTUM, SGD, Links
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dense import held
+from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
 from hogbatch.kernels.cpu.rows import (
     MOST_VECTORS,
     Chains,
@@ -18,8 +18,9 @@ from hogbatch.kernels.cpu.simd import WIDTH
 
 
 @kernel
-def csr_forward(inputs, rows, weights, bias, out):
-    csr_forward_above(inputs, rows, weights, bias, -np.inf, out)
+def csr_forward(inputs, rows, weights, bias, activation, width, out):
+    csr_forward_above(inputs, rows, weights, bias, floor_of(activation), out)
+    activate_rest(activation, width, out)
 
 
 @kernel
@@ -117,8 +118,24 @@ def link_occurrences(inputs, rows, links, shifts):
     )
 
 
+def csr_scratch(features, width):
+    return np.full(features, -1, np.int32)
+
+
 @kernel
-def csr_step(kind, hyper, inputs, rows, grad, links, slots, weights):
+def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
+    stored = 0
+    for b in range(rows.shape[0]):
+        stored += inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
+    links = Links(
+        scratch, np.empty(stored, np.int32), np.empty(stored, np.int32), np.empty(stored, np.int32)
+    )
+    step_linked(kind, hyper, inputs, rows, grad, links, slots, weights)
+
+
+@kernel
+def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
+    """`csr_step` with all of its scratch in `links`, which has room for the batch."""
     shifts = np.empty(rows.shape[0], np.int64)
     chains = link_occurrences(inputs, rows, links, shifts)
     step_panels(kind, hyper, chains, shifts, grad, slots, weights)

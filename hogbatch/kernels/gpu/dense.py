@@ -1,31 +1,40 @@
-"""Dense layers and dense steps. Products go to cuBLAS, the rest is one launch each."""
-
-import cupy
+"""Dense layers and dense steps but for the products: one launch each."""
 
 from hogbatch.kernels.contract import LINEAR, MOMENTUM, SGD
-from hogbatch.kernels.gpu.launch import THREADS, kernel, over_cells, over_rows, reach
+from hogbatch.kernels.gpu.launch import (
+    THREADS,
+    kernel,
+    over_cells,
+    over_rows,
+    rate_of,
+    repeats,
+)
 
-_gather = kernel("dense", "gather")
-_activate = kernel("dense", "activate")
+COLUMNS, LANES = 8, 128  # as in dense.cu
+
+_gather_dense = kernel("dense", "gather_dense")
+_gather_sparse = kernel("sparse", "gather_sparse")
+_add_bias_and_activate = kernel("dense", "add_bias_and_activate")
 _activate_backward = kernel("dense", "activate_backward")
 _bound_rows = kernel("dense", "bound_rows")
+_sum_columns = kernel("dense", "sum_columns")
+_forget_not_finite = kernel("dense", "forget_not_finite")
 _step = kernel("dense", "step")
 
 
 def gather(inputs, rows, out):
-    features = inputs.dense.shape[1]
-    over_cells(_gather, out.size, inputs.dense, rows, out.size, features, out.shape[1], out)
+    dense, *csr = inputs
+    batch, fan_in = out.shape
+    if len(inputs.indptr):
+        over_rows(_gather_sparse, batch, fan_in, *csr, rows, fan_in, out)
+    else:
+        over_rows(_gather_dense, batch, fan_in, dense, rows, dense.shape[1], fan_in, out)
 
 
-def dense_forward(x, weights, bias, out):
-    cupy.matmul(x, weights, out=out)
-    cupy.add(out, bias, out=out)
-
-
-def activate(kind, width, out):
-    stored = out.shape[1]
-    if kind != LINEAR or width < stored:
-        over_cells(_activate, out.size, kind, width, out.size, stored, out)
+def add_bias_and_activate(bias, activation, width, out):
+    """out[B, H] = f(out + bias[H]), zero from column `width` on."""
+    batch, stored = out.shape
+    over_rows(_add_bias_and_activate, batch, stored, bias, activation, width, stored, out)
 
 
 def activate_backward(kind, activated, grad):
@@ -33,25 +42,26 @@ def activate_backward(kind, activated, grad):
         over_cells(_activate_backward, grad.size, kind, grad.size, activated, grad)
 
 
-def dense_backward(grad, weights, out):
-    cupy.matmul(grad, weights.T, out=out)
-
-
 def bound_rows(kind, hyper, x, grad):
     if kind in (SGD, MOMENTUM):
-        batch, width = grad.shape
-        fan_in = x.shape[1]
-        over_rows(_bound_rows, batch, THREADS, reach(kind, hyper), batch, fan_in, width, x, grad)
-
-
-def weight_gradient(x, grad, out):
-    cupy.matmul(x.T, grad, out=out)
+        (batch, width), fan_in = grad.shape, x.shape[1]
+        bound = rate_of(hyper), repeats(kind, hyper)
+        over_rows(_bound_rows, batch, THREADS, *bound, batch, fan_in, width, x, grad)
 
 
 def bias_gradient(grad, out):
-    cupy.sum(grad, axis=0, out=out)
+    batch, width = grad.shape
+    _sum_columns((-(-width // COLUMNS),), (COLUMNS * LANES,), (batch, width, grad, out))
+
+
+def forget_not_finite(totals, values):
+    over_cells(_forget_not_finite, values.size, totals, values.size, values)
 
 
 def step(kind, hyper, gradient, slots, weights):
     count = weights.size
-    over_cells(_step, count, kind, *map(float, hyper), count, gradient, *slots, weights)
+    over_cells(
+        _step,
+        count,
+        *(kind, rate_of(hyper), *map(float, hyper[1:]), count, gradient, *slots, weights),
+    )

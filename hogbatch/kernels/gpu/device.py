@@ -6,14 +6,14 @@ step and merge are tested, and a policy rehearsed, on machines without a GPU.
 
 import os
 import weakref
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hogbatch.errors import DeviceError
-from hogbatch.kernels import load
-from hogbatch.kernels.contract import Kernels
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import DeviceKernels
 
 Shape = int | tuple[int, ...]
 HostArray = NDArray[Any]
@@ -24,12 +24,37 @@ class Device(Protocol):
 
     Device arrays are ndarrays of `xp`. Any allocation may raise one of `out_of_memory`; then let
     go of the exception (its traceback keeps arrays alive), call `free_unused`, and ask for less.
+    Any call may raise one of `failures`, after which only a new process can use the device.
+
+    Each thread that uses the device has a stream of its own: what a thread asks for is done in
+    that order, what two threads ask for at the same time, unless one follows a mark of the other.
     """
 
     name: str  # what people call it: "gpu:0", "gpu:host"
-    kernels: Kernels
+    model: str  # what it is: by that measurements of it are kept
+    kernels: DeviceKernels
     xp: Any  # the array module: cupy, or numpy's like
     out_of_memory: tuple[type[BaseException], ...]
+    failures: tuple[type[BaseException], ...]
+
+    def enter(self) -> None:
+        """Give the calling thread its stream; to be called once, before anything else."""
+
+    def mark(self) -> Any:
+        """A point behind everything that this thread has asked for so far."""
+
+    def follow(self, mark: Any) -> None:
+        """What this thread asks for from now on waits for `mark`; the thread does not."""
+
+    def wait(self, mark: Any) -> None:
+        """Return when everything before `mark` is done."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Do `work`, and return what does it again in one go: on a GPU, as a CUDA graph.
+
+        Both times it does the same to the same arrays: it allocates nothing the second time, and
+        no number of it comes back to the host.
+        """
 
     def to_device(self, host: HostArray) -> Any:
         """A new device array with the contents of `host`."""
@@ -39,6 +64,12 @@ class Device(Protocol):
 
     def copy_into(self, array: Any, host: HostArray) -> None:
         """array = host; same shape and dtype, both C-contiguous. `host` may change afterwards."""
+
+    def start_copy(self, array: Any, host: HostArray) -> Any:
+        """Begin array = host beside what this thread has asked for; the mark of its end.
+
+        `host` is `pinned`, and must not change before that.
+        """
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         """A new device array of any content."""
@@ -51,6 +82,14 @@ class Device(Protocol):
 
     def free_unused(self) -> None:
         """Give back memory that was freed but kept for reuse."""
+
+    def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
+        """A new host array of any content, which copies go from and to at full speed."""
+
+    def mapped(self, array: HostArray) -> Any | None:
+        """`array`, which has been pinned, as a device array: kernels read and write the host's
+        memory. None where they cannot.
+        """
 
     def pin(self, array: HostArray) -> bool:
         """Lock the pages of `array` so that copies run at full speed; whether it worked.
@@ -118,11 +157,29 @@ class HostDevice:
     """
 
     name = "gpu:host"
+    model = "host"
     out_of_memory: tuple[type[BaseException], ...] = (OutOfHostMemory,)
+    failures: tuple[type[BaseException], ...] = ()
 
     def __init__(self, memory_bytes: int | None = None) -> None:
-        self.kernels = load("reference")
+        self.kernels = cast(DeviceKernels, reference)
         self.xp: Any = np if memory_bytes is None else _CappedNumpy(memory_bytes)
+
+    def enter(self) -> None:
+        """Every call returns with its work done, on whatever thread."""
+
+    def mark(self) -> None:
+        """All is done."""
+
+    def follow(self, mark: None) -> None:
+        """It is done."""
+
+    def wait(self, mark: None) -> None:
+        """It is done."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        return work
 
     def to_device(self, host: HostArray) -> HostArray:
         array = self.empty(host.shape, host.dtype)
@@ -134,6 +191,9 @@ class HostDevice:
 
     def copy_into(self, array: HostArray, host: HostArray) -> None:
         np.copyto(array, host, casting="no")
+
+    def start_copy(self, array: HostArray, host: HostArray) -> None:
+        self.copy_into(array, host)
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         array: HostArray = self.xp.empty(shape, dtype)
@@ -151,6 +211,12 @@ class HostDevice:
     def free_unused(self) -> None:
         """Nothing is kept."""
 
+    def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
+        return np.empty(shape, dtype)
+
+    def mapped(self, array: HostArray) -> HostArray:
+        return array
+
     def pin(self, array: HostArray) -> bool:
         """Host memory is the device's own: nothing to lock, always true."""
         return True
@@ -160,75 +226,3 @@ class HostDevice:
 
     def synchronize(self) -> None:
         """Every call has returned with its work done."""
-
-
-_REGISTER_READ_ONLY = 8  # cudaHostRegisterReadOnly
-
-
-class CudaDevice:
-    """One GPU through CuPy. Raises DeviceError if CuPy or the GPU is missing.
-
-    Makes GPU `ordinal` the current one of the calling thread; use it from that thread.
-    """
-
-    def __init__(self, ordinal: int) -> None:
-        try:
-            import cupy
-        except ImportError as missing:
-            raise DeviceError(
-                f"gpu:{ordinal} needs CuPy, which cannot be imported ({missing}); "
-                "install hogbatch[cuda12] or hogbatch[cuda13]"
-            ) from missing
-        try:
-            cupy.cuda.Device(ordinal).use()
-        except RuntimeError as refused:  # CuPy's CUDARuntimeError is one
-            raise DeviceError(f"gpu:{ordinal} cannot be used: {refused}") from refused
-        self.name = f"gpu:{ordinal}"
-        self.kernels = load("gpu")
-        self.xp: Any = cupy
-        self.out_of_memory: tuple[type[BaseException], ...] = (cupy.cuda.memory.OutOfMemoryError,)
-
-    def to_device(self, host: HostArray) -> Any:
-        array = self.xp.empty(host.shape, host.dtype)
-        self.copy_into(array, host)
-        return array
-
-    def to_host(self, array: Any, out: HostArray) -> None:
-        if out.size > 0:
-            array.get(out=out)
-
-    def copy_into(self, array: Any, host: HostArray) -> None:
-        if host.size > 0:
-            array.set(host)
-            self.synchronize()  # a copy from pinned pages returns before it is done
-
-    def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
-        return self.xp.empty(shape, dtype)
-
-    def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
-        return self.xp.zeros(shape, dtype)
-
-    def free_bytes(self) -> int:
-        free, _ = self.xp.cuda.runtime.memGetInfo()
-        return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
-
-    def free_unused(self) -> None:
-        self.xp.get_default_memory_pool().free_all_blocks()
-        self.xp.get_default_pinned_memory_pool().free_all_blocks()
-
-    def pin(self, array: HostArray) -> bool:
-        flags = 0 if array.flags.writeable else _REGISTER_READ_ONLY
-        try:
-            self.xp.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, flags)
-        except RuntimeError:  # refused by limits, containers, or for the kind of mapping
-            return False
-        return True
-
-    def unpin(self, array: HostArray) -> None:
-        try:
-            self.xp.cuda.runtime.hostUnregister(array.ctypes.data)
-        except RuntimeError:  # was never pinned: nothing to undo
-            return
-
-    def synchronize(self) -> None:
-        self.xp.cuda.get_current_stream().synchronize()

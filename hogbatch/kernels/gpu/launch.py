@@ -1,6 +1,7 @@
 """How the CUDA sources become calls."""
 
 import cupy
+import numpy as np
 
 from hogbatch.kernels.contract import MOMENTUM, Hyper
 from hogbatch.kernels.gpu.sources import SOURCES
@@ -28,6 +29,12 @@ def over_rows(function: cupy.RawKernel, rows: int, width: int, *arguments: objec
         function((rows,), (threads,), arguments)
 
 
-def reach(kind: int, hyper: Hyper) -> float:
-    """How far a gradient is carried in the end: momentum repeats it 1 / (1 - momentum) times."""
-    return hyper.rate / (1 - hyper.momentum) if kind == MOMENTUM else float(hyper.rate)
+def rate_of(hyper: Hyper) -> cupy.ndarray:
+    """The learning rate as an array [1] on the device, where kernels read it."""
+    rate = hyper.rate
+    return rate if isinstance(rate, cupy.ndarray) else cupy.asarray([rate], np.float64)
+
+
+def repeats(kind: int, hyper: Hyper) -> float:
+    """How often a gradient is added in the end: momentum repeats it 1 / (1 - momentum) times."""
+    return 1 / (1 - hyper.momentum) if kind == MOMENTUM else 1.0

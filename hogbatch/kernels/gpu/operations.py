@@ -1,32 +1,41 @@
 """The gpu backend: the contract's operations on CuPy arrays, on the current device and stream."""
 
-from hogbatch.kernels.gpu.dense import (
-    activate,
-    activate_backward,
-    bias_gradient,
-    bound_rows,
-    dense_backward,
-    dense_forward,
-    gather,
-    step,
-    weight_gradient,
-)
-from hogbatch.kernels.gpu.losses import loss_and_hits, loss_gradient
-from hogbatch.kernels.gpu.sparse import csr_bound_rows, csr_forward, csr_step
+from hogbatch.kernels.gpu import dense, losses, replica, sparse
+from hogbatch.kernels.gpu.cublas import Cublas
 
-__all__ = [
-    "activate",
-    "activate_backward",
-    "bias_gradient",
-    "bound_rows",
-    "csr_bound_rows",
-    "csr_forward",
-    "csr_step",
-    "dense_backward",
-    "dense_forward",
-    "gather",
-    "loss_and_hits",
-    "loss_gradient",
-    "step",
-    "weight_gradient",
-]
+
+class GpuKernels:
+    """The operations, with products in `precision`: float32, tf32 or bfloat16."""
+
+    gather = staticmethod(dense.gather)
+    csr_forward = staticmethod(sparse.csr_forward)
+    activate_backward = staticmethod(dense.activate_backward)
+    loss_gradient = staticmethod(losses.loss_gradient)
+    forget_not_finite = staticmethod(dense.forget_not_finite)
+    loss_and_hits = staticmethod(losses.loss_and_hits)
+    bound_rows = staticmethod(dense.bound_rows)
+    csr_bound_rows = staticmethod(sparse.csr_bound_rows)
+    bias_gradient = staticmethod(dense.bias_gradient)
+    step = staticmethod(dense.step)
+    csr_scratch = staticmethod(sparse.csr_scratch)
+    csr_step = staticmethod(sparse.csr_step)
+    take = staticmethod(replica.take)
+    rejoin = staticmethod(replica.rejoin)
+    add = staticmethod(replica.add)
+    find_rows = staticmethod(replica.find_rows)
+    take_rows = staticmethod(replica.take_rows)
+    rejoin_rows = staticmethod(replica.rejoin_rows)
+    add_rows = staticmethod(replica.add_rows)
+
+    def __init__(self, precision: str) -> None:
+        self._cublas = Cublas(precision)
+
+    def dense_forward(self, x, weights, bias, activation, width, out):
+        self._cublas.multiply(x, weights, out)
+        dense.add_bias_and_activate(bias, activation, width, out)
+
+    def dense_backward(self, grad, weights, out):
+        self._cublas.multiply(grad, weights, out, transpose_b=True)
+
+    def weight_gradient(self, x, grad, out):
+        self._cublas.multiply(x, grad, out, transpose_a=True)

@@ -18,7 +18,6 @@ from hogbatch.kernels.contract import (
     SQUARED,
     TOTALS,
     Hyper,
-    Links,
     Slots,
 )
 from hogbatch.store.layout import stored_width
@@ -98,12 +97,6 @@ def toarray(inputs, features):
         for position in range(inputs.indptr[row], inputs.indptr[row + 1]):
             dense[row, inputs.indices[position]] += inputs.values[position]
     return dense
-
-
-def links_for(inputs, rows, stored_features):
-    stored = max(1, int((inputs.indptr[rows + 1] - inputs.indptr[rows]).sum()))
-    parts = [np.full(size, -1, np.int32) for size in (stored_features, stored, stored, stored)]
-    return Links(*parts)
 
 
 def score_width(loss, width):

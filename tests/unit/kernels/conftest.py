@@ -1,26 +1,37 @@
 import pytest
 
 from hogbatch.kernels import BACKENDS, load
-from hogbatch.kernels.gpu.device import CudaDevice, HostDevice
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.probe import find_gpus
 from tests.unit.kernels.backends import Backend
 
-_MARKS = {"gpu": pytest.mark.gpu}
+GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 
-@pytest.fixture(
-    scope="session", params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS]
-)
-def kernels(request, missing):
-    """Every backend in turn, for NumPy arrays: a test that asks for it runs once per backend."""
-    name = request.param
-    if name == "gpu":
+@pytest.fixture(scope="session")
+def backend_named(missing):
+    """Makes a backend for NumPy arrays, or skips the test where it cannot run."""
+
+    def make(name):
+        if name != "gpu":
+            return Backend(HostDevice(), load(name))
         found = find_gpus()
         if not found.devices:
             missing(name, found.reason)
         device = CudaDevice(0)
         return Backend(device, device.kernels)
-    try:
-        return Backend(HostDevice(), load(name))
-    except ImportError as absent:
-        missing(name, absent)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=[*BACKENDS, GPU])
+def kernels(request, backend_named):
+    """Every backend in turn: a test that asks for it runs once per backend."""
+    return backend_named(request.param)
+
+
+@pytest.fixture(scope="session", params=["reference", GPU])
+def device_kernels(request, backend_named):
+    """The backends of devices, which have `ReplicaKernels` too."""
+    return backend_named(request.param)

@@ -10,16 +10,30 @@ def test_every_backend_takes_the_arguments_of_the_contract(kernels, name):
     assert arguments(getattr(kernels.module, name)) == arguments(getattr(contract.Kernels, name))
 
 
+@pytest.mark.parametrize("name", contract.REPLICA_OPERATIONS)
+def test_the_backend_of_every_device_exchanges_replicas(device_kernels, name):
+    declared = getattr(contract.ReplicaKernels, name)
+    assert arguments(getattr(device_kernels.module, name)) == arguments(declared)
+
+
 def arguments(function):
     plain = getattr(function, "py_func", function)  # what numba compiled
     return [name for name in inspect.signature(plain).parameters if name != "self"]
 
 
-def test_the_list_of_operations_is_the_contract():
-    members = {name for name in vars(contract.Kernels) if not name.startswith("_")}
-    assert set(contract.OPERATIONS) == members
+@pytest.mark.parametrize(
+    ("operations", "protocol"),
+    [
+        (contract.OPERATIONS, contract.Kernels),
+        (contract.REPLICA_OPERATIONS, contract.ReplicaKernels),
+    ],
+    ids=["kernels", "replica"],
+)
+def test_the_list_of_operations_is_the_contract(operations, protocol):
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    assert sorted(operations) == sorted(members)
 
 
 def test_an_unknown_backend_is_refused_by_name():
-    with pytest.raises(ValueError, match="reference, cpu, gpu; got 'tpu'"):
+    with pytest.raises(ValueError, match="reference, cpu; got 'tpu'"):
         load("tpu")

@@ -78,6 +78,7 @@ class Case:
             network.train_batch(
                 self.inputs, self.labels, rows, self.loss, self.spec.kind, hyper, self.totals
             )
+            self.totals[[ROWS, UPDATES]] += len(rows), 1
         return self
 
     def compile(self, batch=BATCH):
@@ -99,6 +100,7 @@ class Case:
         self._interpreted().evaluate_batch(
             self.inputs, self.labels, self.order, self.loss, self.totals
         )
+        self.totals[ROWS] += len(self.order)
         return self.totals
 
     def evaluate_compiled(self):

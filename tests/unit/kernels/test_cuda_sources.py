@@ -2,13 +2,18 @@
 
 import ctypes
 import re
+import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+from hogbatch.kernels.gpu import sources
 from hogbatch.kernels.gpu.sources import KERNELS, SOURCES
 
 WHEEL = "nvidia-cuda-nvrtc-cu12"
+GPU = Path(sources.__file__).parent
+PROJECT = GPU.parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +53,24 @@ def test_every_cuda_source_compiles_without_a_word(nvrtc, name, architecture):
     log, ptx = compile_cuda(nvrtc, SOURCES[name], architecture)
     assert log == ""
     assert re.findall(r"\.visible \.entry (\w+)\(", ptx) == list(KERNELS[name])
+
+
+def test_every_source_file_is_compiled():
+    assert {path.stem for path in (GPU / "cuda").glob("*.cu")} == set(SOURCES)
+
+
+def test_every_kernel_is_launched_by_somebody():
+    launched = set()
+    for module in GPU.glob("*.py"):
+        launched.update(re.findall(r'kernel\("(\w+)", "(\w+)"\)', module.read_text()))
+    assert launched == {(source, name) for source, names in KERNELS.items() for name in names}
+
+
+def test_the_sources_are_installed_with_the_package():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["hogbatch"]
+    installed = {path for pattern in patterns for path in (PROJECT / "hogbatch").glob(pattern)}
+    assert set((GPU / "cuda").iterdir()) <= installed
 
 
 def test_a_mistake_in_a_source_is_reported(nvrtc):

@@ -4,7 +4,15 @@ from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import dense_inputs
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SIGMOID, TANH
+from hogbatch.kernels.contract import (
+    ACTIVATIONS,
+    LINEAR,
+    RELU,
+    SIGMOID,
+    SKIPPED,
+    TANH,
+    TOTALS,
+)
 from hogbatch.store.layout import stored_width
 from tests.unit.kernels.cases import (
     dense_set,
@@ -48,7 +56,7 @@ def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
     x = padded(random, shape.batch, shape.fan_in)
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x, weights, bias, out)
+    kernels.dense_forward(x, weights, bias, LINEAR, shape.width, out)
     assert_allclose(out, x.astype(float) @ weights + bias, rtol=1e-5)
     assert not out[:, shape.width :].any()
 
@@ -88,13 +96,14 @@ def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
 @pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 @examples
 @given(shape=shapes)
-def test_activate_applies_the_function_and_clears_the_padding(kernels, kind, shape):
-    z = padded(shape.random, shape.batch, shape.width)
-    out = z.copy()
-    out[:, shape.width :] = 3
-    kernels.activate(kind, shape.width, out)
-    expected = VALUES[kind](z[:, : shape.width].astype(float))
-    assert_allclose(out[:, : shape.width], expected, rtol=1e-5)
+def test_dense_forward_applies_the_activation_and_clears_the_padding(kernels, kind, shape):
+    random = shape.random
+    x = padded(random, shape.batch, shape.fan_in)
+    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    out = junk(shape.batch, weights.shape[1])
+    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, out)
+    z = (x.astype(float) / 16 @ weights + bias)[:, : shape.width]
+    assert_allclose(out[:, : shape.width], VALUES[kind](z), rtol=1e-4, atol=1e-35)
     assert not out[:, shape.width :].any()
 
 
@@ -112,18 +121,27 @@ def test_activate_backward_multiplies_by_the_slope(kernels, kind, shape):
     assert not grad[:, shape.width :].any()
 
 
+def activated(kernels, kind, z):
+    """f(z[1, H]), as the bias of a layer without weights."""
+    x, weights, out = (
+        np.zeros((1, 1), np.float32),
+        np.zeros((1, z.shape[1]), np.float32),
+        junk(*z.shape),
+    )
+    kernels.dense_forward(x, weights, z[0], kind, z.shape[1], out)
+    return out
+
+
 def test_sigmoid_and_tanh_are_stable_far_from_zero(kernels):
     for kind, expected in ((SIGMOID, [0, 3.7835e-44, 1, 1]), (TANH, [-1, -1, 1, 1])):
-        out = np.array([[-1000, -100, 100, 1000]], np.float32)
-        kernels.activate(kind, 4, out)
+        z = np.array([[-1000, -100, 100, 1000]], np.float32)
+        out = activated(kernels, kind, z)
         assert_allclose(out[0], expected, rtol=1e-5, atol=1e-37)  # may flush what is denormal
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 def test_no_activation_hides_a_nan_from_the_loss(kernels, kind):
-    out = np.array([[np.nan, 1]], np.float32)
-    kernels.activate(kind, 2, out)
-    assert np.isnan(out[0, 0])
+    assert np.isnan(activated(kernels, kind, np.array([[np.nan, 1]], np.float32))).any()
 
 
 def test_gather_reads_only_the_rows_it_is_asked_for(kernels):
@@ -131,3 +149,12 @@ def test_gather_reads_only_the_rows_it_is_asked_for(kernels):
     out = junk(2, 1)
     kernels.gather(inputs, np.array([1, 1], np.int64), out)
     assert out.tolist() == [[5], [5]]
+
+
+def test_what_is_not_finite_is_forgotten_once_a_row_was_skipped(kernels):
+    values, totals = np.array([1, np.nan, -np.inf, 2], np.float32), np.zeros(TOTALS)
+    kernels.forget_not_finite(totals, values)
+    assert_array_equal(values, [1, np.nan, -np.inf, 2])
+    totals[SKIPPED] = 1
+    kernels.forget_not_finite(totals, values)
+    assert_array_equal(values, [1, 0, 0, 2])

@@ -1,4 +1,5 @@
 import gc
+import inspect
 import sys
 
 import numpy as np
@@ -6,8 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.contract import OPERATIONS
-from hogbatch.kernels.gpu.device import CudaDevice, HostDevice, OutOfHostMemory
+from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory
 
 
 @pytest.mark.parametrize("memory", [None, 10_000])
@@ -54,7 +56,78 @@ def test_a_host_device_needs_no_pinning_and_no_waiting():
     device.synchronize()
     device.free_unused()
     assert device.name == "gpu:host"
-    assert all(callable(getattr(device.kernels, name)) for name in OPERATIONS)
+    operations = (*OPERATIONS, *REPLICA_OPERATIONS)
+    assert all(callable(getattr(device.kernels, name)) for name in operations)
+
+
+def parameters(function):
+    return [
+        (each.name, each.kind, each.default)
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("kind", [HostDevice, CudaDevice])
+def test_every_device_takes_the_calls_of_the_protocol(kind):
+    calls = [name for name in vars(Device) if not name.startswith("_")]
+    assert {"enter", "record", "start_copy", "mapped"} <= set(calls)
+    for name in calls:
+        assert parameters(getattr(kind, name)) == parameters(getattr(Device, name)), name
+
+
+def test_what_a_device_says_of_itself_is_there():
+    device = HostDevice()
+    assert all(hasattr(device, name) for name in Device.__annotations__)
+
+
+def test_what_was_asked_for_before_a_mark_is_done_when_it_is_waited_for():
+    device = HostDevice()
+    device.enter()
+    there = device.to_device(np.arange(3.0))
+    there += 1
+    mark = device.mark()
+    device.follow(mark)
+    device.wait(mark)
+    assert there.tolist() == [1, 2, 3]
+
+
+def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition():
+    device, there = HostDevice(), np.zeros(2)
+
+    def work():
+        there.__iadd__(1)
+
+    repeat = device.record(work)
+    assert there.tolist() == [1, 1]
+    repeat()
+    repeat()
+    assert there.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 3), np.float32), (5, np.int64), (0, np.int32)])
+def test_pinned_memory_is_an_array_of_the_host(shape, dtype):
+    array = HostDevice(memory_bytes=0).pinned(shape, dtype)  # it is none of the device's memory
+    array[...] = 7
+    assert array.shape == np.empty(shape).shape and array.dtype == dtype
+    assert array.flags.c_contiguous and array.flags.writeable
+
+
+def test_what_the_device_writes_to_mapped_memory_the_host_has():
+    device, host = HostDevice(), np.zeros(3, np.float32)
+    mapped = device.mapped(host)
+    device.kernels.add(0.5, np.array([2, 4, 6], np.float32), mapped)
+    assert host.tolist() == [1, 2, 3]
+
+
+def test_a_copy_that_was_started_is_complete_behind_its_mark():
+    device = HostDevice()
+    host, there = device.pinned(3, np.int32), device.zeros(3, np.int32)
+    host[:] = 1, 2, 3
+    device.wait(device.start_copy(there, host))
+    host[:] = 0
+    assert there.tolist() == [1, 2, 3]
+    with pytest.raises(TypeError):
+        device.start_copy(there, np.zeros(3, np.float32))
 
 
 def test_a_gpu_without_cupy_is_an_error_that_says_what_to_install(monkeypatch):

@@ -70,6 +70,7 @@ class Case:
             network.train_batch(
                 self.inputs, self.labels, rows, self.loss, self.spec.kind, hyper, self.totals
             )
+            self.totals[[ROWS, UPDATES]] += len(rows), 1
         return self
 
 

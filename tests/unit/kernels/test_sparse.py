@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import SGD, Links, Slots
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, SGD, Links, Slots
 from hogbatch.kernels.cpu import sparse
 from hogbatch.optim import OPTIMIZERS
 from hogbatch.store.layout import stored_width
@@ -16,7 +16,6 @@ from tests.unit.kernels.cases import (
     csr_set,
     examples,
     junk,
-    links_for,
     padded,
     shapes,
     slots_for,
@@ -49,17 +48,33 @@ def unharmed(memory):
     return (memory[:GUARD] == 7).all() and (memory[-GUARD:] == 7).all()
 
 
+def scratch_for(kernels, weights):
+    return kernels.module.csr_scratch(*weights.shape)
+
+
 @examples
 @given(shape=shapes)
-def test_csr_forward_is_the_dense_product(kernels, shape):
+def test_csr_forward_is_the_dense_layer(kernels, shape):
     random = shape.random
     inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
-    out = junk(shape.batch, weights.shape[1])
-    kernels.csr_forward(inputs, rows, weights, bias, out)
-    x = toarray(inputs, len(weights))[rows].astype(float)
-    assert_allclose(out, x @ weights + bias, rtol=1e-5)
-    assert not out[:, shape.width :].any()
+    x = toarray(inputs, len(weights))[rows]
+    for activation in ACTIVATIONS.values():
+        out, expected = junk(shape.batch, weights.shape[1]), junk(shape.batch, weights.shape[1])
+        kernels.csr_forward(inputs, rows, weights, bias, activation, shape.width, out)
+        reference.dense_forward(x, weights, bias, activation, shape.width, expected)
+        assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+        assert not out[:, shape.width :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_gather_writes_sparse_rows_out(kernels, shape):
+    random = shape.random
+    inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
+    out = junk(shape.batch, stored_width(shape.fan_in))
+    kernels.gather(inputs, rows, out)
+    assert_array_equal(out, toarray(inputs, out.shape[1])[rows])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -76,10 +91,11 @@ def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
         rows = some_rows(random, shape.batch)
         grad = padded(random, shape.batch, shape.width)
         before = [array.copy() for array in (weights, *slots)]
-        links = links_for(inputs, rows, len(weights))
-        kernels.csr_step(optimizer.kind, HYPER, inputs, rows, grad, links, slots, weights)
-        touched = step_densely(optimizer.kind, inputs, rows, grad, expected_slots, expected)
-        assert (links.head == -1).all()
+        scratch = scratch_for(kernels, weights)
+        for _ in range(2):  # one scratch serves one step after the other
+            kernels.csr_step(optimizer.kind, HYPER, inputs, rows, grad, scratch, slots, weights)
+            step_densely(optimizer.kind, inputs, rows, grad, expected_slots, expected)
+        touched = touched_by(inputs, rows, len(weights))
         for array, old in zip((weights, *slots), before, strict=True):
             if array.size:
                 assert_array_equal(array[~touched], old[~touched])
@@ -89,16 +105,20 @@ def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
 
 
 def step_densely(kind, inputs, rows, grad, slots, weights):
-    """Step all rows, put back what the batch did not touch; return the touched rows as a mask."""
+    """Step all rows, and put back what the batch did not touch."""
     x = toarray(inputs, len(weights))[rows].astype(float)
-    ones = csr_inputs(inputs.indptr, inputs.indices, np.ones_like(inputs.values))
-    touched = toarray(ones, len(weights))[rows].any(axis=0)
+    touched = touched_by(inputs, rows, len(weights))
     before = [array.copy() for array in (weights, *slots)]
     reference.step(kind, HYPER, x.T @ grad, slots, weights)
     for array, old in zip((weights, *slots), before, strict=True):
         if array.size:
             array[~touched] = old[~touched]
-    return touched
+
+
+def touched_by(inputs, rows, features):
+    """Which features occur in `rows`, as a mask."""
+    ones = csr_inputs(inputs.indptr, inputs.indices, np.ones_like(inputs.values))
+    return toarray(ones, features)[rows].any(axis=0)
 
 
 def test_a_feature_that_rows_share_is_stepped_once_with_the_sum(kernels):
@@ -110,8 +130,8 @@ def test_a_feature_that_rows_share_is_stepped_once_with_the_sum(kernels):
     grad = np.array([[1], [10], [100]], np.float32)
     hyper = HYPER._replace(rate=1.0, l2=0.0, epsilon=0.0)
     adagrad = OPTIMIZERS["adagrad"].kind
-    links = links_for(inputs, rows, 4)
-    kernels.csr_step(adagrad, hyper, inputs, rows, grad, links, Slots(first, NONE), weights)
+    scratch = scratch_for(kernels, weights)
+    kernels.csr_step(adagrad, hyper, inputs, rows, grad, scratch, Slots(first, NONE), weights)
     assert first[:, 0].tolist() == [0, 221**2, 0, 0]
     assert weights[:, 0].tolist() == [0, -1, 0, 0]
 
@@ -121,10 +141,11 @@ def test_a_batch_of_empty_rows_gives_the_bias_and_changes_nothing(kernels):
     rows = np.array([2, 0], np.int64)
     weights = np.ones((8, stored_width(3)), np.float32)
     out = junk(2, weights.shape[1])
-    kernels.csr_forward(inputs, rows, weights, np.arange(4, dtype=np.float32), out)
+    bias = np.arange(4, dtype=np.float32)
+    kernels.csr_forward(inputs, rows, weights, bias, LINEAR, 4, out)
     assert out.tolist() == [[0, 1, 2, 3]] * 2
-    links = links_for(inputs, rows, 8)
-    kernels.csr_step(SGD, HYPER, inputs, rows, out, links, Slots(NONE, NONE), weights)
+    scratch = scratch_for(kernels, weights)
+    kernels.csr_step(SGD, HYPER, inputs, rows, out, scratch, Slots(NONE, NONE), weights)
     assert (weights == 1).all()
 
 
@@ -165,8 +186,10 @@ def test_csr_step_writes_nothing_beside_its_arrays(optimizer, shape):
     step_densely(optimizer.kind, inputs, rows, grad, Slots(*expected_slots), expected)
 
     arrays, memories = zip(*map(guarded, (weights, *slots)), strict=True)
-    parts, others = zip(*map(guarded, links_for(inputs, rows, len(weights))), strict=True)
-    sparse.csr_step(
+    stored = max(1, int((inputs.indptr[rows + 1] - inputs.indptr[rows]).sum()))
+    sizes = len(weights), stored, stored, stored
+    parts, others = zip(*(guarded(np.full(size, -1, np.int32)) for size in sizes), strict=True)
+    sparse.step_linked(
         optimizer.kind, HYPER, inputs, rows, grad, Links(*parts), Slots(*arrays[1:]), arrays[0]
     )
     for array, exact in zip(arrays, (expected, *expected_slots), strict=True):
@@ -181,10 +204,10 @@ def test_a_feature_of_every_row_is_stepped_once(kernels):
     weights, first = np.zeros((4, 32), np.float32), np.zeros((4, 32), np.float32)
     grad = np.ones((rows, 32), np.float32)
     hyper = HYPER._replace(rate=1.0, l2=0.0, epsilon=0.0)
-    links = links_for(inputs, np.arange(rows), 4)
+    scratch = scratch_for(kernels, weights)
     adagrad = OPTIMIZERS["adagrad"].kind
     kernels.csr_step(
-        adagrad, hyper, inputs, np.arange(rows), grad, links, Slots(first, NONE), weights
+        adagrad, hyper, inputs, np.arange(rows), grad, scratch, Slots(first, NONE), weights
     )
     assert (first[2] == rows**2).all() and (weights[2] == -1).all()
     assert not np.delete(weights, 2, axis=0).any()

@@ -1,0 +1,77 @@
+// What all kernels share. Arguments are what CuPy passes for Python numbers: every integer is a
+// long long, every number a double. Before this text come #defines of kernels/contract.py: kinds of
+// activations, losses and optimizers, FURTHEST, and the cells of `totals`.
+
+#define BLOCK 256  // most threads of a block, a power of two
+#define INF __int_as_float(0x7f800000)
+
+// A grid-stride loop: any grid covers any count.
+#define EACH(i, count)                                                                   \
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (count);    \
+         i += gridDim.x * (long long)blockDim.x)
+
+// The columns of one row, by the threads of one block.
+#define EACH_COLUMN(h, width) for (int h = threadIdx.x; h < (width); h += blockDim.x)
+
+// Sum over the threads of a block, for all of them; its size is a power of two.
+__device__ float block_sum(float mine)
+{
+    __shared__ float sums[BLOCK];
+    sums[threadIdx.x] = mine;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+        __syncthreads();
+    }
+    float total = sums[0];
+    __syncthreads();
+    return total;
+}
+
+__device__ float sigmoid(float z)
+{
+    float small = expf(-fabsf(z));
+    return (z < 0 ? small : 1.0f) / (1.0f + small);
+}
+
+// f(z); nan stays nan, so that the loss can see it and skip the row.
+__device__ float activated(long long kind, float z)
+{
+    if (kind == RELU) return z < 0 ? 0.0f : z;
+    if (kind == SIGMOID) return sigmoid(z);
+    if (kind == TANH) return tanhf(z);
+    return z;
+}
+
+// Shrinks one row's gradient, where its own step would move it by more than FURTHEST gradients.
+__device__ void shrink_far(double moved, int H, float* grad)
+{
+    if (moved <= FURTHEST) return;
+    float share = FURTHEST / moved;
+    EACH_COLUMN(h, H) grad[h] *= share;
+}
+
+// One cell of `Kernels.step`; 1 - beta is taken in double, where it is exact enough. The rate is
+// read when the kernel runs: a recorded step is repeated at another rate.
+__device__ void step_cell(long long kind, const double* rate, double l2, double momentum,
+                          double beta2, double epsilon, float gradient, float* first,
+                          float* second, float* weights, long long cell)
+{
+    float by = (float)*rate;
+    float w = weights[cell];
+    float g = gradient + (float)l2 * w;
+    if (kind == SGD) {
+        w -= by * g;
+    } else if (kind == MOMENTUM) {
+        first[cell] = (float)momentum * first[cell] + g;
+        w -= by * first[cell];
+    } else if (kind == ADAGRAD) {
+        first[cell] += g * g;
+        w -= by * g / (sqrtf(first[cell]) + (float)epsilon);
+    } else if (kind == ADAM) {
+        first[cell] += (float)(1 - momentum) * (g - first[cell]);
+        second[cell] += (float)(1 - beta2) * (g * g - second[cell]);
+        w -= by * first[cell] / (sqrtf(second[cell]) + (float)epsilon);
+    }
+    weights[cell] = w;
+}

@@ -1,0 +1,158 @@
+// Losses with their gradients and metrics, one block a row of the batch.
+
+// The first column of z[0, width) that is greatest among those after (value, column) in the order
+// value descending, column ascending; `width` if there is none. Start with (inf, -1).
+__device__ int block_next_best(const float* z, int width, float value, int column)
+{
+    __shared__ float values[BLOCK];
+    __shared__ int columns[BLOCK];
+    float best = -INF;
+    int where = width;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) {
+        bool after = z[c] < value || (z[c] == value && c > column);
+        if (after && (where == width || z[c] > best)) { best = z[c]; where = c; }
+    }
+    values[threadIdx.x] = best;
+    columns[threadIdx.x] = where;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            float other = values[threadIdx.x + half];
+            int there = columns[threadIdx.x + half];
+            if (other > values[threadIdx.x]
+                || (other == values[threadIdx.x] && there < columns[threadIdx.x])) {
+                values[threadIdx.x] = other;
+                columns[threadIdx.x] = there;
+            }
+        }
+        __syncthreads();
+    }
+    int found = columns[0];
+    __syncthreads();
+    return found;
+}
+
+// nan stays nan: the second term keeps it, though fmaxf does not.
+__device__ float softplus(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
+
+// Losses of one score, by one thread: the loss, and its slope through `slope`.
+__device__ float scalar_loss(long long kind, float y, float z, float* slope)
+{
+    if (kind == SQUARED) {
+        *slope = z - y;
+        return 0.5f * *slope * *slope;
+    }
+    float sign = 2 * y - 1, margin = sign * z;
+    if (kind == HINGE) {
+        *slope = margin < 1 ? -sign : 0.0f;
+        return margin >= 1 ? 0.0f : 1 - margin;
+    }
+    *slope = -sign * sigmoid(-margin);
+    return softplus(-margin);
+}
+
+// Losses of a row, by one block. `slopes`, if given, gets the row's slope times `scale`.
+__device__ float softmax_loss(int y, int width, const float* z, float scale, float* slopes)
+{
+    float top = z[block_next_best(z, width, INF, -1) % width];
+    float mine = 0;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) mine += expf(z[c] - top);
+    float sum = block_sum(mine);
+    if (slopes)
+        for (int c = threadIdx.x; c < width; c += blockDim.x)
+            slopes[c] = (expf(z[c] - top) / sum - (c == y ? 1.0f : 0.0f)) * scale;
+    return logf(sum) - (z[y] - top);
+}
+
+__device__ float multilabel_loss(const int* present, long long count, int width, const float* z,
+                                 float scale, float* slopes)
+{
+    float mine = 0;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) {
+        mine += softplus(z[c]);
+        if (slopes) slopes[c] = sigmoid(z[c]) * scale;
+    }
+    __syncthreads();
+    for (long long n = threadIdx.x; n < count; n += blockDim.x) {
+        float true_score = z[present[n]];
+        mine -= true_score;
+        if (slopes) slopes[present[n]] = -sigmoid(-true_score) * scale;
+    }
+    return block_sum(mine);
+}
+
+extern "C" __global__ void loss_gradient(
+    long long kind, const float* targets, const long long* indptr, const int* indices,
+    const long long* rows, long long B, long long width, long long H, const float* scores,
+    float* grad, double* totals)
+{
+    long long row = rows[blockIdx.x];
+    const float* z = scores + blockIdx.x * H;
+    float* slopes = grad + blockIdx.x * H;
+    float scale = 1.0f / B, loss;
+    for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
+    __syncthreads();
+    if (kind == SOFTMAX) {
+        loss = softmax_loss((int)targets[row], width, z, scale, slopes);
+    } else if (kind == MULTILABEL) {
+        const int* present = indices + indptr[row];
+        loss = multilabel_loss(present, indptr[row + 1] - indptr[row], width, z, scale, slopes);
+    } else {
+        float slope;
+        loss = scalar_loss(kind, targets[row], z[0], &slope);
+        if (threadIdx.x == 0) slopes[0] = slope * scale;
+    }
+    __syncthreads();
+    int bad = !isfinite(loss);
+    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(slopes[h]);
+    bad = __syncthreads_or(bad);
+    if (bad)
+        for (int h = threadIdx.x; h < width; h += blockDim.x) slopes[h] = 0;
+    if (threadIdx.x == 0) atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
+}
+
+// Precision at 1, 3 and 5, added to totals[HITS...] by thread 0.
+__device__ void add_precisions(const int* present, long long count, int width, const float* z,
+                               double* totals)
+{
+    float value = INF;
+    int column = -1, found = 0;
+    for (int rank = 1; rank <= 5; rank++) {
+        if (column < width) column = block_next_best(z, width, value, column);
+        if (column < width) {
+            value = z[column];
+            for (long long n = 0; n < count; n++) found += present[n] == column;
+        }
+        if (threadIdx.x == 0 && rank % 2 == 1)
+            atomicAdd(&totals[HITS + rank / 2], (double)found / rank);
+    }
+}
+
+extern "C" __global__ void loss_and_hits(
+    long long kind, const float* targets, const long long* indptr, const int* indices,
+    const long long* rows, long long width, long long H, const float* scores, double* totals)
+{
+    long long row = rows[blockIdx.x];
+    const float* z = scores + blockIdx.x * H;
+    const int* present = kind == MULTILABEL ? indices + indptr[row] : indices;
+    long long count = kind == MULTILABEL ? indptr[row + 1] - indptr[row] : 0;
+    float y = kind == MULTILABEL ? 0.0f : targets[row];
+    float loss, slope, hits = 0;
+    if (kind == SOFTMAX) loss = softmax_loss((int)y, width, z, 0, 0);
+    else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
+    else loss = scalar_loss(kind, y, z[0], &slope);
+    int bad = !isfinite(loss);
+    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
+    if (__syncthreads_or(bad)) {
+        if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
+        return;
+    }
+    if (kind == MULTILABEL) add_precisions(present, count, width, z, totals);
+    else if (kind == SOFTMAX) hits = block_next_best(z, width, INF, -1) == (int)y;
+    else if (kind == SQUARED) hits = (z[0] - y) * (z[0] - y);
+    else hits = (z[0] > 0) == (y > 0);
+    if (threadIdx.x == 0) {
+        atomicAdd(&totals[LOSS], (double)loss);
+        if (kind != MULTILABEL) atomicAdd(&totals[HITS], (double)hits);
+    }
+}

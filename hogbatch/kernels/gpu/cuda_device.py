@@ -1,0 +1,147 @@
+"""A GPU through CuPy."""
+
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hogbatch.errors import DeviceError
+from hogbatch.kernels.contract import DeviceKernels
+from hogbatch.kernels.gpu.device import HostArray, Shape
+
+_PORTABLE, _MAPPED, _READ_ONLY = 1, 2, 8  # flags of cudaHostRegister
+
+
+class CudaDevice:
+    """One GPU. Raises DeviceError if CuPy or the GPU is missing.
+
+    `precision` is that of matrix products: float32, tf32 or bfloat16. Products are for one thread
+    at a time.
+    """
+
+    def __init__(self, ordinal: int, precision: str = "float32") -> None:
+        try:
+            import cupy
+        except ImportError as missing:
+            raise DeviceError(
+                f"gpu:{ordinal} needs CuPy, which cannot be imported ({missing}); "
+                "install hogbatch[cuda12] or hogbatch[cuda13]"
+            ) from missing
+        try:
+            cupy.cuda.Device(ordinal).use()
+        except RuntimeError as refused:  # CuPy's CUDARuntimeError is one
+            raise DeviceError(f"gpu:{ordinal} cannot be used: {refused}") from refused
+        operations = import_module("hogbatch.kernels.gpu.operations")
+        properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self.name = f"gpu:{ordinal}"
+        self.model = f"{properties['name'].decode()}, {precision}"
+        self.kernels = cast(DeviceKernels, operations.GpuKernels(precision))
+        self.xp: Any = cupy
+        self.out_of_memory: tuple[type[BaseException], ...] = (cupy.cuda.memory.OutOfMemoryError,)
+        self.failures: tuple[type[BaseException], ...] = (cupy.cuda.runtime.CUDARuntimeError,)
+        self._ordinal = ordinal
+        self._copies = cupy.cuda.Stream(non_blocking=True)
+        self._streams: list[Any] = []  # of threads: CuPy forgets a stream that nobody holds
+
+    def enter(self) -> None:
+        self.xp.cuda.Device(self._ordinal).use()
+        stream = self.xp.cuda.Stream(non_blocking=True)
+        self._streams.append(stream)
+        stream.use()
+
+    def mark(self) -> Any:
+        return self._current.record()
+
+    def follow(self, mark: Any) -> None:
+        self._current.wait_event(mark)
+
+    def wait(self, mark: Any) -> None:
+        mark.synchronize()
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        stream = self._current
+        stream.begin_capture()
+        try:
+            work()
+        except BaseException:
+            try:
+                stream.end_capture()
+            except RuntimeError:  # what was recorded is void; `work` has said why
+                logging.debug("the capture was void")
+            raise
+        graph = stream.end_capture()
+        return lambda: graph.launch()
+
+    def to_device(self, host: HostArray) -> Any:
+        array = self.xp.empty(host.shape, host.dtype)
+        self.copy_into(array, host)
+        return array
+
+    def to_host(self, array: Any, out: HostArray) -> None:
+        if out.size > 0:
+            array.get(out=out)
+
+    def copy_into(self, array: Any, host: HostArray) -> None:
+        if host.size > 0:
+            array.set(host)
+            self.synchronize()  # a copy from pinned pages returns before it is done
+
+    def start_copy(self, array: Any, host: HostArray) -> Any:
+        if host.size > 0:
+            array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copies)
+        return self._copies.record()
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
+        return self.xp.empty(shape, dtype)
+
+    def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
+        return self.xp.zeros(shape, dtype)
+
+    def free_bytes(self) -> int:
+        free, _ = self.xp.cuda.runtime.memGetInfo()
+        return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
+
+    def free_unused(self) -> None:
+        self.xp.get_default_memory_pool().free_all_blocks()
+        self.xp.get_default_pinned_memory_pool().free_all_blocks()
+
+    def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
+        count = int(np.prod(shape, dtype=np.int64))
+        nbytes = max(1, count * np.dtype(dtype).itemsize)
+        memory = self.xp.cuda.alloc_pinned_memory(nbytes)
+        array: HostArray = np.frombuffer(memory, dtype, count).reshape(shape)
+        return array
+
+    def mapped(self, array: HostArray) -> Any | None:
+        cuda = self.xp.cuda
+        can = cuda.runtime.cudaDevAttrCanUseHostPointerForRegisteredMem
+        if not cuda.runtime.deviceGetAttribute(can, self._ordinal):
+            return None
+        memory = cuda.UnownedMemory(array.ctypes.data, array.nbytes, array, self._ordinal)
+        return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0))
+
+    def pin(self, array: HostArray) -> bool:
+        flags = _PORTABLE | _MAPPED | (0 if array.flags.writeable else _READ_ONLY)
+        try:
+            self.xp.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, flags)
+        except RuntimeError:  # refused by limits, containers, or for the kind of mapping
+            return False
+        return True
+
+    def unpin(self, array: HostArray) -> None:
+        try:
+            self.xp.cuda.runtime.hostUnregister(array.ctypes.data)
+        except RuntimeError:  # was never pinned: nothing to undo
+            return
+
+    def synchronize(self) -> None:
+        self._current.synchronize()
+
+    @property
+    def _current(self) -> Any:
+        """The stream of this thread."""
+        return self.xp.cuda.get_current_stream()

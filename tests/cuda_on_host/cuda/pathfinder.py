@@ -1,0 +1,23 @@
+"""As much of cuda-pathfinder as finds the stand-in for cuBLAS."""
+
+from dataclasses import dataclass
+
+from cupy import _compile, _cublas
+
+
+class DynamicLibNotFoundError(RuntimeError):
+    pass
+
+
+@dataclass
+class LoadedDL:
+    abs_path: str
+
+
+def load_nvidia_dynamic_lib(libname: str) -> LoadedDL:
+    if libname != "cublas":
+        raise DynamicLibNotFoundError(f"the stand-in has cublas alone, not {libname}")
+    try:
+        return LoadedDL(str(_cublas.library_path()))
+    except _compile.CompileException as refused:
+        raise DynamicLibNotFoundError(str(refused)) from refused

@@ -1,0 +1,66 @@
+"""The product behind cublasGemmEx of source/cublas.cpp."""
+
+import ctypes
+import traceback
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cupy import _compile
+from cupy._memory import host_view, reachable
+from cupy._streams import stream_at
+
+EXECUTION_FAILED = 13  # cublasStatus_t
+KEPT_BITS = {75: 7, 77: 10}  # of the mantissa, by cublasComputeType_t: bfloat16, TF32
+_integer, _number, _pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+_Multiply = ctypes.CFUNCTYPE(
+    _integer,
+    *(_pointer, _integer, _integer, _integer, _integer, _integer),
+    *(_number, _pointer, _integer, _pointer, _integer, _number, _pointer, _integer, _integer),
+)
+
+
+@cache
+def library_path() -> Path:
+    """The shared library, which calls `_multiply` from now on."""
+    path = _compile.library_path("cublas", (_compile.SOURCE / "cublas.cpp").read_text())
+    ctypes.CDLL(str(path)).register_multiply(_multiply)
+    return path
+
+
+@_Multiply
+def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind):
+    """c[m, n] = alpha op(a)[m, k] @ op(b)[k, n] + beta c, stored by columns, in its turn."""
+    try:
+        left = _matrix(a, *((k, m) if transpose_a else (m, k)), lda)
+        right = _matrix(b, *((n, k) if transpose_b else (k, n)), ldb)
+        out = _matrix(c, m, n, ldc)
+        left, right = left.T if transpose_a else left, right.T if transpose_b else right
+
+        def run() -> None:
+            product = alpha * (_rounded(left, kind) @ _rounded(right, kind))
+            out[...] = product + beta * out if beta else product  # with 0, c may be nan
+
+        used = [each for each in (left, right, out) if each.size]
+        regions = tuple(reachable(each.ctypes.data, 4 * each.size) for each in used)
+        stream_at(stream or 0).enqueue(run, regions)
+    except Exception:
+        traceback.print_exc()
+        return EXECUTION_FAILED
+    return 0
+
+
+def _matrix(address: int | None, rows: int, columns: int, leading: int) -> np.ndarray:
+    """float32[rows, columns], stored by columns that begin `leading` numbers apart."""
+    return host_view(address or 0, (rows, columns), np.dtype(np.float32), (4, 4 * leading))
+
+
+def _rounded(matrix: np.ndarray, kind: int) -> np.ndarray:
+    """Operands as a product of that kind takes them, in float64 so that the sums are exact."""
+    exact = matrix.astype(np.float64)
+    if kind not in KEPT_BITS:
+        return exact
+    mantissa, exponent = np.frexp(exact)
+    scale = 2.0 ** (KEPT_BITS[kind] + 1)
+    return np.ldexp(np.rint(mantissa * scale) / scale, exponent)

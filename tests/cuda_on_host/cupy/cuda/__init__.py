@@ -1,0 +1,69 @@
+"""cupy.cuda."""
+
+from typing import Any
+
+from cupy._compile import CompileException
+from cupy._copies import MemoryPointer
+from cupy._memory import (
+    Memory,
+    PinnedMemoryPointer,
+    UnownedMemory,
+    alloc_pinned_memory,
+)
+from cupy._streams import (
+    Event,
+    Graph,
+    Stream,
+    get_current_stream,
+    get_elapsed_time,
+    synchronize_device,
+)
+from cupy.cuda import memory, runtime
+
+__all__ = [
+    "CompileException",
+    "Device",
+    "Event",
+    "Graph",
+    "Memory",
+    "MemoryPointer",
+    "PinnedMemoryPointer",
+    "Stream",
+    "UnownedMemory",
+    "alloc_pinned_memory",
+    "get_current_stream",
+    "get_elapsed_time",
+    "memory",
+    "runtime",
+]
+
+
+class Device:
+    """The device of that number; without one, the current."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.id = runtime.getDevice() if device is None else int(device)
+
+    def use(self) -> "Device":
+        runtime.setDevice(self.id)
+        return self
+
+    def synchronize(self) -> None:
+        synchronize_device()
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        return runtime.memGetInfo()
+
+    @property
+    def compute_capability(self) -> str:
+        return "90"
+
+    def __int__(self) -> int:
+        return self.id
+
+    def __enter__(self) -> "Device":
+        return self.use()
+
+    def __exit__(self, *_: Any) -> None:
+        """There is one device: it stays the current."""

@@ -1,0 +1,78 @@
+"""cupy.cuda.runtime: functions of the CUDA runtime, and numbers of its headers."""
+
+from cupy._copies import copy, fill
+from cupy._device import DEVICES, MEMORY, CUDARuntimeError
+from cupy._memory import host_register as hostRegister, host_unregister as hostUnregister, pool
+from cupy._streams import stream_at, synchronize_device as deviceSynchronize
+
+__all__ = ["CUDARuntimeError", "deviceSynchronize", "hostRegister", "hostUnregister"]
+
+memcpyHostToHost, memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice = range(4)
+memcpyDefault = 4
+streamCaptureModeGlobal, streamCaptureModeThreadLocal, streamCaptureModeRelaxed = range(3)
+cudaDevAttrMultiProcessorCount = 16
+cudaDevAttrCanUseHostPointerForRegisteredMem = 91
+
+_ATTRIBUTES = {
+    cudaDevAttrMultiProcessorCount: 4,
+    cudaDevAttrCanUseHostPointerForRegisteredMem: 1,
+}
+
+
+def getDeviceCount() -> int:
+    return DEVICES
+
+
+def getDevice() -> int:
+    return 0
+
+
+def setDevice(device: int) -> None:
+    if not 0 <= device < DEVICES:
+        raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+
+
+def driverGetVersion() -> int:
+    return 12090
+
+
+runtimeGetVersion = driverGetVersion
+
+
+def getDeviceProperties(device: int) -> dict[str, bytes | int]:
+    setDevice(device)
+    return {
+        "name": b"CUDA on the host",
+        "totalGlobalMem": MEMORY,
+        "multiProcessorCount": _ATTRIBUTES[cudaDevAttrMultiProcessorCount],
+        "major": 9,
+        "minor": 0,
+        "warpSize": 32,
+        "maxThreadsPerBlock": 1024,
+        "sharedMemPerBlock": 48 << 10,
+        "canMapHostMemory": 1,
+    }
+
+
+def deviceGetAttribute(attrib: int, device: int) -> int:
+    setDevice(device)
+    if attrib not in _ATTRIBUTES:
+        raise NotImplementedError(f"the stand-in knows attributes {sorted(_ATTRIBUTES)} alone")
+    return _ATTRIBUTES[attrib]
+
+
+def memGetInfo() -> tuple[int, int]:
+    """Free and total bytes."""
+    return MEMORY - pool.used_bytes(), MEMORY
+
+
+def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+    copy(dst, src, size, kind, stream_at(stream))
+
+
+def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
+    fill(ptr, value, size, stream_at(stream))
+
+
+def streamSynchronize(stream: int) -> None:
+    stream_at(stream).synchronize()

@@ -1,0 +1,250 @@
+"""The exchange of a replica; all numbers are such that float32 adds them exactly."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_array_equal
+
+from hogbatch.data.batch import csr_inputs
+from hogbatch.store.layout import stored_width
+from tests.unit.kernels.cases import csr_set, examples, junk, numbers, shapes, some_rows
+
+FEATURES, WIDTH = 12, 16  # of the wide layers whose rows travel alone
+BEYOND = 7  # where nothing may be written
+SHARES = [0.0, 0.25, 1.0]
+
+
+@pytest.fixture(params=[1, 255, 1000, 2_200_000], ids=str)  # the last is more than a grid covers
+def size(request):
+    return request.param
+
+
+def flat(seed, size):
+    return numbers(np.random.default_rng(seed), size)
+
+
+def finite():
+    return np.ones(1, np.float32)
+
+
+def test_take_tells_the_change_and_starts_anew(device_kernels, size):
+    params, base, change, seen = flat(1, size), flat(2, size), junk(size), finite()
+    expected, before = params - base, params.copy()
+    device_kernels.take(params, base, change, seen)
+    assert_array_equal(change, expected)
+    assert_array_equal(base, before)
+    assert_array_equal(params, before)
+    assert seen == 1
+
+
+def test_rejoin_keeps_what_was_not_taken(device_kernels, size):
+    pulled, params, base = flat(1, size), flat(2, size), flat(3, size)
+    expected, before = pulled + (params - base), pulled.copy()
+    device_kernels.rejoin(pulled, params, base)
+    assert_array_equal(params, expected)
+    assert_array_equal(base, before)
+    assert_array_equal(pulled, before)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_add_adds_a_share_of_the_change(device_kernels, size, share):
+    change, shared = flat(1, size), flat(2, size)
+    expected, before = shared + share * change, change.copy()
+    device_kernels.add(share, change, shared)
+    assert_array_equal(shared, expected)
+    assert_array_equal(change, before)
+
+
+def test_a_change_of_nothing_is_taken_and_added(device_kernels):
+    empty, seen = (lambda: np.empty(0, np.float32)), finite()
+    device_kernels.take(empty(), empty(), empty(), seen)
+    device_kernels.rejoin(empty(), empty(), empty())
+    device_kernels.add(1.0, empty(), empty())
+    assert seen == 1
+
+
+class Worker:
+    """A replica that is exchanged as a GPU worker does it: what it pulls is old when it joins."""
+
+    def __init__(self, kernels, shared):
+        self.kernels = kernels
+        self.params, self.base, self.pulled = (shared.copy() for _ in range(3))
+
+    def exchange(self, shared):
+        """One border between two intervals, and what follows beside the second."""
+        change, seen = junk(*shared.shape), finite()
+        self.kernels.rejoin(self.pulled, self.params, self.base)
+        self.kernels.take(self.params, self.base, change, seen)
+        self.kernels.add(1.0, change, shared)
+        self.pulled = shared.copy()
+
+
+def test_nothing_that_anybody_did_is_lost(device_kernels):
+    random, shared = np.random.default_rng(4), flat(5, 300)
+    expected = shared.copy()
+    workers = [Worker(device_kernels, shared) for _ in range(2)]
+    for _ in range(4):
+        for worker in workers:
+            trained, others = numbers(random, 300), numbers(random, 300)
+            worker.params += trained
+            shared += others  # CPU threads
+            worker.exchange(shared)
+            expected += trained + others
+    assert_array_equal(shared, expected)
+    for worker in workers:  # which have nothing left to tell
+        worker.exchange(shared)
+        worker.exchange(shared)  # joins what the first one pulled
+        assert_array_equal(worker.params, expected)
+    assert_array_equal(shared, expected)
+
+
+WRONG = [(np.nan, 0), (np.inf, 0), (0, -np.inf), (3e38, -3e38)]
+
+
+@pytest.mark.parametrize(("after", "before"), WRONG, ids=str)
+@pytest.mark.parametrize("where", [0, 699])
+def test_a_change_that_is_not_finite_is_told(device_kernels, after, before, where):
+    params, base, change, seen = flat(1, 700), flat(2, 700), junk(700), finite()
+    params[where], base[where] = after, before
+    device_kernels.take(params, base, change, seen)
+    assert seen == 0
+    device_kernels.take(flat(3, 700), flat(4, 700), change, seen)
+    assert seen == 0  # and is not forgotten when the next part is finite
+
+
+@pytest.mark.parametrize(("after", "before"), WRONG, ids=str)
+def test_a_touched_row_that_is_not_finite_is_told(device_kernels, after, before):
+    layer = Layer.of(seed=1, touched=[5, 0, 9])
+    layer.params[9, WIDTH - 1], layer.base[9, WIDTH - 1] = after, before
+    seen = finite()
+    device_kernels.take_rows(*layer.rows, layer.params, layer.base, layer.change, seen)
+    assert seen == 0
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_row_that_was_not_touched_may_hold_anything(device_kernels, wrong):
+    layer, seen = Layer.of(seed=1, touched=[5, 0, 9]), finite()
+    layer.params[4], layer.base[7] = wrong, wrong
+    device_kernels.take_rows(*layer.rows, layer.params, layer.base, layer.change, seen)
+    assert seen == 1
+
+
+class Layer(NamedTuple):
+    """The weights of a wide layer in three places, with the rows of them that were touched."""
+
+    touched: list[int]
+    rows: tuple[np.ndarray, np.ndarray]  # `touched` and `found`, as find_rows leaves them
+    params: np.ndarray
+    base: np.ndarray
+    shared: np.ndarray
+    change: np.ndarray
+
+    @classmethod
+    def of(cls, seed, touched):
+        random, shape = np.random.default_rng(seed), (FEATURES, WIDTH)
+        room = np.full(FEATURES, FEATURES + 1000, np.int32)  # nobody reads beyond what was found
+        room[: len(touched)] = touched
+        rows = room, np.array([len(touched)], np.int32)
+        weights = (numbers(random, *shape) for _ in range(3))
+        return cls(touched, rows, *weights, np.full(shape, BEYOND, np.float32))
+
+
+@pytest.fixture(params=[[5, 0, 9], [11], [], list(range(FEATURES))], ids=str)
+def layer(request):
+    return Layer.of(seed=3, touched=request.param)
+
+
+def test_take_rows_packs_the_change_of_the_touched_rows(device_kernels, layer):
+    params, base, seen = layer.params.copy(), layer.base.copy(), finite()
+    device_kernels.take_rows(*layer.rows, layer.params, layer.base, layer.change, seen)
+    count = len(layer.touched)
+    assert_array_equal(layer.change[:count], (params - base)[layer.touched])
+    assert (layer.change[count:] == BEYOND).all()
+    base[layer.touched] = params[layer.touched]
+    assert_array_equal(layer.base, base)
+    assert_array_equal(layer.params, params)
+    assert seen == 1
+
+
+def test_rejoin_rows_pulls_the_touched_rows_alone(device_kernels, layer):
+    params, base, shared = layer.params.copy(), layer.base.copy(), layer.shared.copy()
+    device_kernels.rejoin_rows(*layer.rows, layer.shared, layer.params, layer.base)
+    params[layer.touched] += (shared - base)[layer.touched]
+    base[layer.touched] = shared[layer.touched]
+    assert_array_equal(layer.params, params)
+    assert_array_equal(layer.base, base)
+    assert_array_equal(layer.shared, shared)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_add_rows_adds_to_the_touched_rows_alone(device_kernels, layer, share):
+    shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), FEATURES, WIDTH)
+    expected_change = change.copy()
+    device_kernels.add_rows(share, *layer.rows, change, layer.shared)
+    shared[layer.touched] += share * change[: len(layer.touched)]
+    assert_array_equal(layer.shared, shared)
+    assert_array_equal(change, expected_change)
+
+
+class Finding:
+    """The arrays of `find_rows` over a set of `features`, and what one call after another finds."""
+
+    def __init__(self, kernels, features):
+        self.kernels = kernels
+        self.head = np.full(features, -1, np.int32)
+        self.touched = np.full(features, -5, np.int32)
+        self.found = np.array([99], np.int32)
+
+    def find(self, inputs, rows):
+        self.kernels.find_rows(inputs, rows, self.head, self.touched, self.found)
+        return self.touched[: self.found[0]].tolist()
+
+
+@examples
+@given(shape=shapes)
+def test_find_rows_lists_each_feature_of_the_batch_once(device_kernels, shape):
+    random, features = shape.random, stored_width(shape.fan_in)
+    inputs = csr_set(random, shape.fan_in)
+    finding = Finding(device_kernels, features)
+    for _ in range(2):  # what the first call found is forgotten
+        rows = some_rows(random, shape.batch)
+        stored = [inputs.indices[inputs.indptr[row] : inputs.indptr[row + 1]] for row in rows]
+        assert sorted(finding.find(inputs, rows)) == np.unique(np.concatenate(stored)).tolist()
+        assert (finding.head == -1).all()
+
+
+def test_find_rows_of_empty_rows_finds_nothing(device_kernels):
+    indptr = np.array([0, 2, 2, 2], np.int64)
+    inputs = csr_inputs(indptr, np.array([1, 3], np.int32), np.ones(2, np.float32))
+    finding = Finding(device_kernels, 4)
+    assert sorted(finding.find(inputs, np.array([0, 1]))) == [1, 3]
+    assert finding.find(inputs, np.array([1, 2])) == []
+    assert (finding.head == -1).all()
+
+
+def test_a_feature_of_every_row_is_found_once(device_kernels):
+    rows = 700
+    inputs = csr_inputs(np.arange(rows + 1), np.full(rows, 2, np.int32), np.ones(rows, np.float32))
+    assert Finding(device_kernels, 4).find(inputs, np.arange(rows)) == [2]
+
+
+def test_touched_rows_travel_there_and_back(device_kernels):
+    """One interval by rows: find, pull, train, take, add."""
+    random, layer = np.random.default_rng(6), Layer.of(seed=6, touched=[])
+    inputs, rows = csr_set(random, FEATURES), np.array([3, 1])
+    finding, seen = Finding(device_kernels, FEATURES), finite()
+    layer.base[:] = layer.params  # nothing is left to be told
+    touched = finding.find(inputs, rows)
+    assert 0 < len(touched) < FEATURES
+    listed = finding.touched, finding.found
+    device_kernels.rejoin_rows(*listed, layer.shared, layer.params, layer.base)
+    trained = numbers(random, FEATURES, WIDTH)
+    layer.params[touched] += trained[touched]
+    before = layer.shared.copy()
+    device_kernels.take_rows(*listed, layer.params, layer.base, layer.change, seen)
+    device_kernels.add_rows(1.0, *listed, layer.change, layer.shared)
+    before[touched] += trained[touched]
+    assert_array_equal(layer.shared, before)
+    assert_array_equal(layer.params[touched], before[touched])
