@@ -14,9 +14,27 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar
 
 from hogbatch.errors import UsageError
+from hogbatch.values import (
+    ABOVE_ONE,
+    ANYTHING,
+    INT64,
+    NOT_NEGATIVE,
+    NUMBER,
+    POSITIVE,
+    SHARE,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    WIDTHS,
+    Check,
+    Kind,
+    number,
+    only,
+    text,
+)
 
 T = TypeVar("T")
 
@@ -79,75 +97,31 @@ def _parse_worker(text: str) -> WorkerRequest:
     raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of value, as messages call it, and how it is read; readers raise ValueError."""
-
-    expected: str
-    from_text: Callable[[str], object]  # a flag
-    from_value: Callable[[Any], object]  # TOML or Python
-
-
-def _only(*types: type) -> Callable[[Any], Any]:
-    """A reader that passes values of `types` on; a bool counts as a number nowhere."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, types) and (bool in types or not isinstance(value, bool)):
-            return value
-        raise ValueError
-
-    return read
-
-
-def _text(value: Any) -> str:
-    text = str(value) if isinstance(value, Path) else _only(str)(value)
-    text.encode()  # raises for a path that is not UTF-8, which config.toml could not hold
-    return cast(str, text)
-
-
-def _number(value: Any) -> float:
-    return float(_only(int, float)(value))
-
-
-def _widths(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return tuple(map(int, value.split(","))) if value.strip() else ()
-    return tuple(map(_only(int), _only(list, tuple)(value)))
+Damping = float | Literal["off", "auto"]
 
 
 def _limits(value: Any) -> BatchLimits:
-    return value if isinstance(value, BatchLimits) else BatchLimits.parse(_text(value))
+    return value if isinstance(value, BatchLimits) else BatchLimits.parse(text(value))
 
 
 def _workers(value: Any) -> Workers:
     if isinstance(value, tuple) and value:
-        return tuple(map(_only(WorkerRequest), value))
-    return parse_workers(_text(value))
+        return tuple(map(only(WorkerRequest), value))
+    return parse_workers(text(value))
 
 
-TEXT: Final = Kind("text in UTF-8", _text, _text)
-WHOLE: Final = Kind("a whole number", int, _only(int))
-NUMBER: Final = Kind("a number", float, _number)
-SWITCH: Final = Kind("true or false", _only(bool), _only(bool))
-WIDTHS: Final = Kind('whole numbers as in "512,512"', _widths, _widths)
+def _damping(value: Any) -> object:
+    if value in ("off", "auto"):
+        return value
+    beta = float(value) if isinstance(value, str) else number(value)
+    if POSITIVE.holds(beta):
+        return beta
+    raise ValueError
+
+
 LIMITS: Final = Kind('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = Kind('workers as in "cpu:2,gpu:0"', _workers, _workers)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a value must be, beyond its type. Of a tuple, every element must be it."""
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-
-ANYTHING: Final = Check("anything", lambda value: True)
-POSITIVE: Final = Check("above 0", lambda value: 0 < value < math.inf)
-NOT_NEGATIVE: Final = Check("0 or more", lambda value: 0 <= value < math.inf)
-ABOVE_ONE: Final = Check("above 1", lambda value: 1 < value < math.inf)
-SHARE: Final = Check("at least 0 and below 1", lambda value: 0 <= value < 1)
-INT64: Final = Check("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+DAMPING: Final = Kind("off, auto or a number above 0", _damping, _damping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +158,8 @@ class TrainConfig:
     """A training run. :func:`merge_sources` gives one that is validated.
 
     None means: `test`, split a `test_fraction` off the data; `lr`, see `planner.recommend`;
-    `gpu_batch`, measured at the start; `epochs`, see `epoch_limit`; `eval_seconds`, so that
-    evaluation takes little; `run_dir`, runs/<timestamp>-<data name>.
+    `gpu_batch`, measured at the start; `merge_every` and `eval_seconds`, so that merging and
+    evaluation take little; `epochs`, see `epoch_limit`; `run_dir`, runs/<timestamp>-<data name>.
     """
 
     data: str = _flag("", TEXT, "training data: a file, or the name of the bundled sample", "DATA")
@@ -235,7 +209,20 @@ class TrainConfig:
     merge: str = _choice(
         "delta", "how a GPU's change joins the model", "delta", "overwrite", "average"
     )
-    merge_every: int = _flag(1, WHOLE, "GPU batches between two merges", "BATCHES", POSITIVE)
+    merge_every: int | None = _flag(
+        None,
+        WHOLE,
+        "GPU batches between two merges (default: so that merging takes a tenth of the time)",
+        "BATCHES",
+        POSITIVE,
+    )
+    staleness_damping: Damping = _flag(  # noqa: RUF009
+        "off",
+        DAMPING,
+        "weaken a GPU's stale change by e^(-BETA updates): off, auto or BETA",
+        "off|auto|BETA",
+    )
+    precision: str = _choice("float32", "of a GPU's matrix products", "float32", "tf32", "bfloat16")
     lease_ms: float = _flag(50.0, NUMBER, "how long a lease should take", "MS", POSITIVE)
     epochs: int | None = _flag(
         None,
@@ -261,6 +248,9 @@ class TrainConfig:
     wait_for_workers: float = _flag(
         60.0, NUMBER, "time without any worker before giving up", "S", POSITIVE
     )
+    start_with: int = _flag(
+        1, WHOLE, "workers that must be ready before training starts", "N", POSITIVE
+    )
     quiet: bool = _flag(False, SWITCH, "no progress lines")
 
     @property
@@ -277,8 +267,12 @@ class TrainConfig:
             raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
         for name, described in FLAGS.items():
             _check(name, described.check, getattr(self, name))
-        if not self.deterministic:
-            return self
+        if self.staleness_damping != "off" and self.merge != "delta":
+            raise UsageError(f"staleness-damping needs merge delta; got merge {self.merge}")
+        return self._determined() if self.deterministic else self
+
+    def _determined(self) -> "TrainConfig":
+        """What makes two runs the same to the bit."""
         if self.max_seconds is not None and self.epochs is None:
             raise UsageError("deterministic needs epochs: max-seconds ends a run by the clock")
         one_thread = (WorkerRequest("cpu", threads=1),)

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.checkpoint import Model, save_model
-from hogbatch.config import BatchLimits, TrainConfig, WorkerRequest, merge_sources, to_toml
+from hogbatch.config import (
+    BatchLimits,
+    Damping,
+    TrainConfig,
+    WorkerRequest,
+    merge_sources,
+    to_toml,
+)
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Ending, Finish, Identity, Limits, Plan, Training
 from hogbatch.coordinator.state import Coordinator
@@ -248,7 +255,15 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
     limit = config.epoch_limit
     return Plan(
         identity=Identity(run, version("hogbatch"), loaded.fingerprint),
-        training=Training(layers, network.loss, optimizer, config.merge, config.merge_every),
+        training=Training(
+            layers,
+            network.loss,
+            optimizer,
+            merge=config.merge,
+            merge_every=config.merge_every or 0,
+            staleness_damping=_beta(config.staleness_damping),
+            precision=config.precision,
+        ),
         limits=Limits(
             (config.cpu_batch.smallest, config.cpu_batch.largest), _pair(config.gpu_batch)
         ),
@@ -269,10 +284,18 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
         ),
         lease_seconds=config.lease_ms / 1000,
         beta=config.beta,
+        start_with=config.start_with,
         unit=loaded.encoding.scale,
         train_rows=loaded.train.rows,
         test_rows=loaded.test.rows if loaded.test is not None else 0,
     )
+
+
+def _beta(damping: Damping) -> float | None:
+    """`damping` as workers are told."""
+    if isinstance(damping, float):
+        return damping
+    return None if damping == "auto" else 0.0
 
 
 def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:

@@ -12,6 +12,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *(
         "errors",
         "jit",
+        "values",
         "config",
         "machine",
         "wire",

@@ -39,11 +39,14 @@ class Ledger:
         self.held[lease] = (start, cut)
         return start, cut
 
-    def acknowledge(self, lease: int) -> Rows:
-        """Strike the rows of `lease` off."""
+    def acknowledge(self, lease: int, rows: int) -> Rows:
+        """Strike the first `rows` rows of `lease` off; the rest goes to the head of the queue."""
         start, stop = self.held.pop(lease)
-        self.acknowledged += stop - start
-        return start, stop
+        done = start + rows
+        self.acknowledged += rows
+        if done < stop:
+            self.todo.appendleft((done, stop))
+        return start, done
 
     def give_back(self, lease: int) -> Rows:
         """Put the rows of `lease` at the head of the queue."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, assert_never
 
 from hogbatch.coordinator.plan import (
@@ -35,8 +35,24 @@ TICK_S = 0.05
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A worker that was started again."""
+
+    runs_on: str  # as in Hello.name: "gpu:0"
+    pid: int  # of the new process
+    times: int  # so far
+    most: int
+
+
 class Children(Protocol):
     """The worker processes that this run has started itself."""
+
+    def pids(self) -> list[int]:
+        """Those of this server, whose ends are to be watched."""
+
+    def restart(self, pid: int) -> Restart | None:
+        """Start the worker again that process `pid` was, if a new process may mend what failed."""
 
     def all_ended(self) -> str | None:
         """Why, if some were started and none runs any more."""
@@ -65,7 +81,7 @@ class Loop:
     def __init__(self, state: Coordinator, around: Surroundings) -> None:
         self._state = state
         self._around = around
-        self._ends: dict[int, int] = {}  # pidfd → pid of everyone who has mapped the segments
+        self._ends: dict[int, int] = {}  # pidfd → pid of each child and all who have mapped us
         self._ready_orders: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._shuffles: list[threading.Thread] = []  # that may still run
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -80,6 +96,8 @@ class Loop:
         around, state = self._around, self._state
         around.end.watch(self._bell)
         around.end.watch(around.handover.fileno())
+        for pid in around.children.pids():  # before they attach, for they may never do so
+            self._watch(pid)
         try:
             with self._signals():
                 self._carry_out(state.begin(time.monotonic()))
@@ -151,6 +169,8 @@ class Loop:
 
     def _watch(self, pid: int) -> None:
         """Have the end of process `pid` reported; the kernel tells within a millisecond."""
+        if pid in self._ends.values():  # a child that has attached
+            return
         with suppress(ProcessLookupError):  # it is gone already; nothing was handed to it
             pidfd = os.pidfd_open(pid)
             self._ends[pidfd] = pid
@@ -163,9 +183,12 @@ class Loop:
         cause = self._around.children.cause_of_death(pid)
         for key in [w.key for w in self._state.workers.values() if w.pid == pid]:
             self._carry_out(self._state.lose(key, cause, time.monotonic()))
+        if self._finish is None and (restart := self._around.children.restart(pid)):
+            self._around.record("worker_restarted", asdict(restart))
+            self._watch(restart.pid)
 
     def _kill(self, pid: int) -> None:
-        """End a process that has mapped our segments; no other pid is ever signalled."""
+        """End a child or a process that has mapped our segments; no other is ever signalled."""
         for pidfd in [fd for fd, known in self._ends.items() if known == pid]:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)

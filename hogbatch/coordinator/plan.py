@@ -43,6 +43,8 @@ class Training:
     optimizer: Optimizer
     merge: str
     merge_every: int
+    staleness_damping: float | None
+    precision: str
 
     def welcome(self, run: str, worker: int, name: str) -> Welcome:
         """The message that takes a worker in as number `worker`."""
@@ -55,6 +57,8 @@ class Training:
             optimizer=self.optimizer,
             merge=self.merge,
             merge_every=self.merge_every,
+            staleness_damping=self.staleness_damping,
+            precision=self.precision,
         )
 
 
@@ -92,6 +96,7 @@ class Plan:
     train_rows: int
     test_rows: int
     beta: float = 1.0  # what policies count an update of a CPU worker for
+    start_with: int = 1  # workers that must be ready before training starts
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
 
 

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Worker
 from hogbatch.policy.base import WorkerView
+from hogbatch.policy.throughput import LeaseWish, lease_rows, share_of_speed, would_hold_up
 from hogbatch.store.fence import WORKERS as MOST_WORKERS
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
@@ -18,6 +20,7 @@ class Roster:
     beta: float  # what policies count an update of a CPU worker for
     attached: dict[str, Worker] = field(default_factory=dict)  # by key
     departed: list[Worker] = field(default_factory=list)
+    _first_ready: float | None = None
     _revoked: dict[int, int] = field(default_factory=dict)  # fence number → generation
     _admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever taken in
 
@@ -50,9 +53,21 @@ class Roster:
         worker.left_at = seconds
         self.departed.append(worker)
 
-    def someone_ready(self) -> bool:
-        """Whether there is anyone to give work to."""
-        return any(worker.ready for worker in self.attached.values())
+    def make_ready(self, worker: Worker, now: float) -> None:
+        """`worker` can be given work."""
+        worker.ready = True
+        self._first_ready = now if self._first_ready is None else self._first_ready
+
+    def enough_ready(self, plan: Plan, now: float) -> bool:
+        """Whether as many workers can be given work as are to start with; or one can, and the
+        others have gone again or been waited for in vain.
+        """
+        ready = sum(worker.ready for worker in self.attached.values())
+        if ready == 0 or self._first_ready is None:
+            return False
+        waited = now - self._first_ready
+        all_seen = ready + len(self.departed) >= plan.start_with
+        return all_seen or waited > plan.ending.wait_for_workers
 
     def others(self, worker: Worker) -> list[WorkerView]:
         """Views of all ready workers but `worker`."""
@@ -65,6 +80,23 @@ class Roster:
         """
         counts = [view.updates * self._weight(view.device) for view in self.others(worker)]
         return min(counts, default=0.0) / self._weight(worker.device)
+
+    def would_wait(self, worker: Worker, remaining: int) -> bool:
+        """Whether all others would be done with `remaining` rows before a batch of `worker`."""
+        return would_hold_up(worker.view(), self.others(worker), remaining)
+
+    def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:
+        """Rows of the next lease of `worker`: some `seconds` of work, out of `remaining` rows."""
+        speed = worker.speed.value
+        wish = LeaseWish(
+            batch_size=batch_size,
+            threads=worker.threads,
+            seconds_per_row=speed,
+            target_seconds=seconds,
+            remaining=remaining,
+            share=share_of_speed(speed, [other.seconds_per_row for other in self.others(worker)]),
+        )
+        return lease_rows(wish)
 
     def silent(self, now: float) -> list[Worker]:
         """Workers that have not been heard of for too long."""

@@ -34,13 +34,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.policy.throughput import (
-    LeaseWish,
-    lease_rows,
-    share_of_speed,
-    useful_limits,
-    would_hold_up,
-)
+from hogbatch.policy.throughput import useful_limits
 from hogbatch.telemetry.records import Faults, Standing
 from hogbatch.wire.messages import (
     Beat,
@@ -187,7 +181,7 @@ class Coordinator:
                 return self.lose(worker.key, "sent no measured batch sizes", now)
             given = useful_limits(profile)
         worker.limits = given
-        worker.ready = True
+        self.roster.make_ready(worker, now)
         worker.joined_at = self.progress.seconds(now)
         worker.head_start = self.roster.head_start(worker)
         worker.resize(self.policy.first_size(worker.view()), worker.joined_at)
@@ -213,36 +207,55 @@ class Coordinator:
         if lease is None:  # said twice, or never handed out
             self._count("messages_refused")
             return []
-        if done.rows != lease.stop - lease.start:
+        if lie := lease.objection(done):
             worker.leases[lease.number] = lease
-            return self.lose(worker.key, f"did {done.rows} rows of lease {done.lease}", now)
-        if lease.task == "evaluate":
-            self.test_rows.acknowledge(lease.number)
+            return self.lose(worker.key, lie, now)
+        if lease.task == "train":
+            commands = self._train_done(worker, lease, done, now)
+        else:
+            commands = []
+            self.test_rows.acknowledge(lease.number, done.rows)
             self.progress.tested.add(done)
-            return self._advance(now)
-        return [self._train_done(worker, lease, done, now), *self._advance(now)]
+        if done.too_large:
+            commands += self._shrink(worker, lease, done, now)
+        return [*commands, *self._advance(now)]
 
-    def _train_done(self, worker: Worker, lease: Lease, done: Done, now: float) -> Command:
-        self.epoch_rows.acknowledge(lease.number)
+    def _train_done(self, worker: Worker, lease: Lease, done: Done, now: float) -> list[Command]:
+        rows = self.epoch_rows.acknowledge(lease.number, done.rows)
         self.progress.add(done)
         self._count("rows_skipped", done.skipped)
+        self._count("merges_refused", done.refused)
         worker.add(done)
         seconds = self.progress.seconds(now)
-        worker.resize(self.policy.next_size(worker.view(), self.roster.others(worker)), seconds)
-        fields = {
+        if not done.too_large:
+            size = self.policy.next_size(worker.view(), self.roster.others(worker))
+            worker.resize(size, seconds)
+        fields: dict[str, object] = {
             "seconds": round(seconds, 4),
             "epoch": self.epoch,
-            "rows": [lease.start, lease.stop],
+            "rows": list(rows),
             "worker": worker.name,
             "batch_size": lease.batch_size,
             "updates": done.updates,
         }
-        return Record("lease", fields)
+        if worker.device == "gpu":
+            fields["staleness"] = round(done.staleness, 4)
+        did = [Record("lease", fields)] if done.rows else []
+        return [*did, *[Record("merge_refused", {"worker": worker.name})] * done.refused]
+
+    def _shrink(self, worker: Worker, lease: Lease, done: Done, now: float) -> list[Command]:
+        """Let a worker go on with batches that its device has memory for."""
+        too_large = lease.beyond_memory(done)
+        if not worker.shrink(too_large, self.progress.seconds(now)):
+            return []  # the second lease of the old size
+        size = worker.batch_size if lease.task == "train" else worker.evaluation_batch
+        return [Record("out_of_memory", {"worker": worker.name, "from": too_large, "to": size})]
 
     def _advance(self, now: float) -> list[Command]:
         """Do whatever can be done now."""
         commands: list[Command] = []
-        if self.phase == "waiting" and self._order_is_ready() and self.roster.someone_ready():
+        waiting = self.phase == "waiting" and self.epoch in self._orders
+        if waiting and self.roster.enough_ready(self.plan, now):
             self.phase = "train"
             self.progress.clock.start(now)
             commands.append(Shuffle(self.epoch + 1))
@@ -255,9 +268,6 @@ class Coordinator:
         if self.phase == "evaluate" and self.test_rows.finished:
             commands += self._end_evaluation(now)
         return commands + self._hand_out(now)
-
-    def _order_is_ready(self) -> bool:
-        return self.epoch in self._orders
 
     def _end_epoch(self) -> list[Command]:
         acknowledged = Record("epoch", {"epoch": self.epoch, "rows": self.epoch_rows.acknowledged})
@@ -273,7 +283,7 @@ class Coordinator:
         """Give every ready worker leases, the first to all before the second to any."""
         if self.phase not in ("train", "evaluate"):
             return []
-        if self.phase == "train" and not self._order_is_ready():
+        if self.phase == "train" and self.epoch not in self._orders:
             return []
         ledger = self.epoch_rows if self.phase == "train" else self.test_rows
         commands: list[Command] = []
@@ -285,26 +295,18 @@ class Coordinator:
 
     def _suits(self, worker: Worker, ledger: Ledger) -> bool:
         """Whether there is work, and the others would not have to wait for this worker."""
-        others = self.roster.others(worker)
+        training = ledger is self.epoch_rows
         return bool(ledger.todo) and not (
-            ledger is self.epoch_rows and would_hold_up(worker.view(), others, ledger.remaining)
+            training and self.roster.would_wait(worker, ledger.remaining)
         )
 
     def _assign(self, worker: Worker, ledger: Ledger) -> Send:
         training = ledger is self.epoch_rows
         size = worker.batch_size if training else worker.evaluation_batch
-        wish = LeaseWish(
-            batch_size=size,
-            threads=worker.threads,
-            seconds_per_row=worker.speed.value,
-            target_seconds=self.plan.lease_seconds,
-            remaining=ledger.remaining,
-            share=share_of_speed(
-                worker.speed.value, [view.seconds_per_row for view in self.roster.others(worker)]
-            ),
-        )
+        seconds, remaining = self.plan.lease_seconds, ledger.remaining
+        rows = self.roster.lease_rows(worker, size, seconds, remaining)
         self._lease += 1
-        start, stop = ledger.take(self._lease, lease_rows(wish))
+        start, stop = ledger.take(self._lease, rows)
         lease = Lease(self._lease, "train" if training else "evaluate", start, stop, size)
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         return Send(worker.key, worker.take(lease, self.epoch, rate))

@@ -9,6 +9,7 @@ from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Done, Work
 
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
+WITHIN_MEMORY = 0.9  # of a batch that was too large: the most that is tried afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,21 @@ class Lease:
     start: int
     stop: int
     batch_size: int
+
+    def objection(self, done: Done) -> str:
+        """Why `done` cannot be said of this lease, or its worker be kept; empty if it can."""
+        rows = self.stop - self.start
+        if done.rows > rows or (done.rows < rows and not done.too_large):
+            return f"did {done.rows} rows of lease {done.lease}"
+        if done.refused > done.rows:
+            return f"refused {done.refused} merges of {done.rows} rows"
+        if self.beyond_memory(done) == 1:
+            return "its device has no memory for a batch of one row"
+        return ""
+
+    def beyond_memory(self, done: Done) -> int:
+        """Rows of the batch of this lease that its device had no memory for; 0 if all fitted."""
+        return min(done.too_large, self.batch_size)
 
 
 @dataclass(slots=True)
@@ -36,10 +52,12 @@ class Worker:
     last_seen: float
     ready: bool = False
     limits: tuple[int, int] = (1, 1)
+    fitting: int | None = None  # most rows of a batch that may fit its memory; None: not known
     leases: dict[int, Lease] = field(default_factory=dict)
     batch_size: int = 0
     rows: int = 0
     updates: int = 0
+    stale: float = 0.0  # staleness, summed over its merges
     head_start: float = 0.0  # updates it is credited with for having joined late
     busy_seconds: float = 0.0
     joined_at: float = 0.0  # training seconds at its Ready
@@ -62,7 +80,13 @@ class Worker:
     @property
     def evaluation_batch(self) -> int:
         """Rows of a batch that only reads the model."""
-        return EVALUATION_BATCH if self.device == "cpu" else self.limits[1]
+        usual = EVALUATION_BATCH if self.device == "cpu" else self.limits[1]
+        return usual if self.fitting is None else max(1, min(usual, self.fitting // 2))
+
+    @property
+    def staleness(self) -> float | None:
+        """Updates of others between pull and merge, mean over its merges; None without any."""
+        return self.stale / self.updates if self.device == "gpu" and self.updates else None
 
     def take(self, lease: Lease, epoch: int, learning_rate: float) -> Work:
         """Hold `lease`; the message that says so."""
@@ -82,8 +106,10 @@ class Worker:
         """Take in one lease it has trained on."""
         self.rows += done.rows
         self.updates += done.updates
+        self.stale += done.staleness * done.updates
         self.busy_seconds += done.seconds
-        self.speed.add(done.seconds, done.rows)
+        if done.rows:
+            self.speed.add(done.seconds, done.rows)
 
     def resize(self, size: int, seconds: float) -> None:
         """Use batches of `size` rows from now on, within the limits."""
@@ -92,6 +118,19 @@ class Worker:
         if size != self.batch_size:
             self.batch_size = size
             self.batch_trace.append((round(seconds, 4), size))
+
+    def shrink(self, too_large: int, seconds: float) -> bool:
+        """Stay below `too_large` rows a batch, which its device has no memory for, from now on.
+
+        False if that is so already.
+        """
+        most = max(1, int(WITHIN_MEMORY * too_large))
+        if self.fitting is not None and most >= self.fitting:
+            return False
+        self.fitting = most
+        self.limits = (min(self.limits[0], most), min(self.limits[1], most))
+        self.resize(min(self.batch_size, too_large // 2), seconds)
+        return True
 
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its account at training second `seconds`."""
@@ -108,4 +147,5 @@ class Worker:
             batch_size=self.batch_size,
             batch_trace=self.batch_trace,
             update_trace=self.update_trace,
+            staleness=self.staleness,
         )

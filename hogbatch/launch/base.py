@@ -1,4 +1,4 @@
-"""What starts workers. A launcher for other machines has these four methods too."""
+"""What starts workers. A launcher for other machines has these methods too."""
 
 from pathlib import Path
 from typing import Protocol

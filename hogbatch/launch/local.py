@@ -5,13 +5,40 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from hogbatch.config import WorkerRequest
+from hogbatch.coordinator.loop import Restart
+from hogbatch.errors import DeviceError
 from hogbatch.machine.topology import Cores, show_cores
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20
+MOST_RESTARTS = 3  # of a worker whose device fails; then the device is left alone
+
+
+@dataclass(slots=True)
+class Child:
+    """One worker that was asked for, in the process that it has now."""
+
+    request: WorkerRequest
+    run_dir: Path
+    cores: Cores
+    log: Path
+    process: subprocess.Popen[bytes]
+    restarts: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has."""
+        return self.process.poll() is not None
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether its process has ended in a way that a new one may mend."""
+        failed = self.ended and self.process.returncode == DeviceError.exit_code
+        return failed and self.restarts < MOST_RESTARTS
 
 
 class LocalLauncher:
@@ -22,45 +49,58 @@ class LocalLauncher:
     """
 
     def __init__(self) -> None:
-        self._children: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._children: list[Child] = []
 
     def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
         log = run_dir / f"worker-{len(self._children)}.log"
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                command(request, run_dir, cores),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._children.append((child, log))
+        process = _run(command(request, run_dir, cores), log)
+        self._children.append(Child(request, run_dir, cores, log, process))
+
+    def pids(self) -> list[int]:
+        return [child.process.pid for child in self._children]
+
+    def restart(self, pid: int) -> Restart | None:
+        for child in self._children:
+            if child.process.pid == pid and child.starts_again:
+                return self._restart(child)
+        return None
+
+    def _restart(self, child: Child) -> Restart | None:
+        child.restarts += 1
+        try:
+            child.process = _run(command(child.request, child.run_dir, child.cores), child.log)
+        except OSError:  # no process, no memory: the run goes on with the others
+            child.restarts = MOST_RESTARTS
+            return None
+        return Restart(str(child.request), child.process.pid, child.restarts, MOST_RESTARTS)
 
     def all_ended(self) -> str | None:
-        if not self._children or any(child.poll() is None for child, _ in self._children):
+        gone = [child.ended and not child.starts_again for child in self._children]
+        if not gone or not all(gone):
             return None
-        child, log = self._children[-1]
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        why = f"every worker has ended; the last one {_ending(child)}"
-        return f"{why}; {log} ends with:\n{tail}" if tail else why
+        last = self._children[-1]
+        tail = "\n".join(last.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        why = f"every worker has ended; the last one {_ending(last.process)}"
+        return f"{why}; {last.log} ends with:\n{tail}" if tail else why
 
     def cause_of_death(self, pid: int) -> str:
-        for child, log in self._children:
-            if child.pid == pid:
-                child.wait()
-                return f"process {pid} {_ending(child)}; see {log.name}"
+        for child in self._children:
+            if child.process.pid == pid:
+                child.process.wait()
+                return f"process {pid} {_ending(child.process)}; see {child.log.name}"
         return f"process {pid} ended"
 
     def stop(self, patience_s: float = LEAVE_WITHIN_S) -> None:
+        processes = [child.process for child in self._children]
         for patience, number in ((patience_s, signal.SIGTERM), (1.0, signal.SIGKILL)):
             deadline = time.monotonic() + patience
-            for child, _ in self._children:
+            for process in processes:
                 try:
-                    child.wait(max(0.0, deadline - time.monotonic()))
+                    process.wait(max(0.0, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
-                    child.send_signal(number)
-        for child, _ in self._children:
-            child.wait()
+                    process.send_signal(number)
+        for process in processes:
+            process.wait()
 
 
 def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:
@@ -74,8 +114,20 @@ def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[st
     return [*start, "--threads", str(request.threads), *pinned]
 
 
-def _ending(child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
+def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a process of its own session that appends what it prints to `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"exited with code {code}"

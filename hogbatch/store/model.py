@@ -18,7 +18,8 @@ class SharedModel:
     params: NDArray[np.float32]  # [P]
     first: NDArray[np.float32]  # [P], or [0] if the optimizer has no slots
     second: NDArray[np.float32]  # [P], or [0] if the optimizer has fewer than two
-    steps: NDArray[np.int64]  # [1], optimizer steps so far
+    steps: NDArray[np.int64]  # [1], optimizer steps of the CPU workers so far
+    merges: NDArray[np.int64]  # [1], of the GPU workers so far
 
     @staticmethod
     def fields(parameters: int, slots: int) -> Mapping[str, tuple[str, Shape]]:
@@ -28,6 +29,7 @@ class SharedModel:
             "model/first": ("<f4", (parameters if slots > 0 else 0,)),
             "model/second": ("<f4", (parameters if slots > 1 else 0,)),
             "model/steps": ("<i8", (1,)),
+            "model/merges": ("<i8", (1,)),
         }
 
     @classmethod
@@ -38,4 +40,10 @@ class SharedModel:
             segment.array("model/first"),
             segment.array("model/second"),
             segment.array("model/steps"),
+            segment.array("model/merges"),
         )
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, of all workers; counted without locks, so a few may be missing."""
+        return int(self.steps[0]) + int(self.merges[0])

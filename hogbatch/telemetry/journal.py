@@ -17,6 +17,8 @@ SPOKEN = {  # events that people want to see as they happen
     "worker_ready": "{worker} is ready, with batches of {batch_size}",
     "worker_lost": "{worker} is lost: {reason}",
     "worker_left": "{worker} has left; rows for others: {reissued}",
+    "worker_restarted": "{runs_on} failed; its worker is started again ({times} of {most})",
+    "out_of_memory": "{worker}: {from} -> {to} rows a batch (out of memory)",
 }
 
 

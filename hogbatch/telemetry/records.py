@@ -30,6 +30,7 @@ class WorkerRecord:
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
     left_at: float | None = None  # training seconds; None for one who stayed to the end
+    staleness: float | None = None  # updates of others between a GPU's pull and merge, mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Faults:
     rows_skipped: int = 0
     messages_refused: int = 0
     workers_lost: int = 0
+    merges_refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ class Done(Message, frozen=True):
     loss: Amount  # summed over the rows
     skipped: Count  # rows refused by the finite-gradient guard
     hits: tuple[Amount, ...]  # sums of the metrics, evaluation only; see hogbatch.losses
+    staleness: Amount = 0.0  # updates of others between pull and merge, mean over its merges
+    refused: Count = 0  # merges whose change was not finite; their rows count as skipped
+    too_large: Count = 0  # rows of a batch that the device had no memory for, 0 if all fitted;
+    # then `rows` counts from the start of the lease, and the rest is yours again
 
 
 class Beat(Message, frozen=True):
@@ -94,7 +98,9 @@ class Welcome(Message, frozen=True):
     loss: str
     optimizer: Optimizer
     merge: str
-    merge_every: int  # batches between two merges of a GPU worker
+    merge_every: int  # batches between two merges; 0: so that merging takes a tenth of the time
+    staleness_damping: float | None  # beta of e^(-beta tau); 0: none; None: from what is seen
+    precision: str  # of a GPU's products: float32, tf32, bfloat16
 
 
 class Work(Message, frozen=True):

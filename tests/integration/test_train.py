@@ -19,9 +19,11 @@ HISTORY = {
 }
 WORKER = {
     *("name", "device", "threads", "rows", "updates", "update_share", "busy", "batch_size"),
-    *("batch_trace", "update_trace"),
+    *("batch_trace", "update_trace", "staleness"),
 }
-FAULTS = {"leases_reissued", "rows_skipped", "messages_refused", "workers_lost"}
+FAULTS = {
+    *("leases_reissued", "rows_skipped", "messages_refused", "workers_lost", "merges_refused"),
+}
 ROWS, TEST_ROWS = 32_561, 16_281  # of a9a
 
 

@@ -1,5 +1,6 @@
 """Every row once, whoever joins, leaves, stalls or dies; and the run always comes to its end."""
 
+import math
 from collections import Counter
 
 from hypothesis import given, settings, strategies as st
@@ -26,6 +27,7 @@ class Audit:
         self.number = {}  # key → fence number of those attached
         self.held = {}  # lease → its Work
         self.leases = {}  # key → leases it was given
+        self.beyond = {}  # key → rows of the smallest batch that was too large
         self.epochs_ended = 0
         self.finish = None
 
@@ -40,6 +42,8 @@ class Audit:
                 case Record("lease", fields):
                     start, stop = fields["rows"]
                     self.done[fields["epoch"]].update(range(start, stop))
+                case Record("out_of_memory", {"from": size, "to": smaller}):
+                    assert smaller < size
                 case Record("epoch", {"epoch": epoch, "rows": rows}):
                     assert rows == self.train_rows
                     assert self.done[epoch] == Counter(range(self.train_rows))
@@ -51,20 +55,23 @@ class Audit:
                 case Finish():
                     self.finish = command
 
-    def answered(self, work):
-        """The worker has done `work` and is about to say so."""
+    def answered(self, key, work, done):
+        """Worker `key` has done the first rows of `work`, or all, and is about to say so."""
         del self.held[work.lease]
         if work.task == "evaluate":
-            self.tested.update(range(work.start, work.stop))
+            self.tested.update(range(work.start, work.start + done.rows))
+        if done.too_large:
+            self.beyond[key] = min(self.beyond[key], work.batch_size, done.too_large)
 
     def _sent(self, key, message):
         match message:
             case Welcome(worker=number):
                 assert number not in self.number.values()
-                self.number[key], self.leases[key] = number, []
+                self.number[key], self.leases[key], self.beyond[key] = number, [], math.inf
             case Work():
                 assert message.fence == self.generation[self.number[key]]
                 assert not any(_overlap(message, other) for other in self.held.values())
+                assert message.batch_size < self.beyond[key]
                 self.held[message.lease] = message
                 self.leases[key].append(message.lease)
             case _:
@@ -90,6 +97,7 @@ class Chaos(Stage):
         self.audit = Audit(plan["train_rows"], epochs)
         self.names = (f"w{number}" for number in range(10_000))
         self.answers = []  # every Done said so far, by key
+        self.memory = {}  # key → rows of the largest batch that fits; those not here have enough
         super().__init__(Adaptive(Settings()), epochs=epochs, test_rows=TEST_ROWS, **plan)
 
     def _note(self, commands):
@@ -107,7 +115,10 @@ class Chaos(Stage):
         key = self.pick(number)
         if event == "join":
             device = "gpu" if number % 3 == 0 else "cpu"
-            self.hello(next(self.names), device=device, threads=1 + number % 4 if key else 1)
+            name = next(self.names)
+            if number % 2:
+                self.memory[name] = 1 + number % 50
+            self.hello(name, device=device, threads=1 + number % 4 if key else 1)
         elif event == "order":
             self.shuffle()
         elif event == "tick":
@@ -126,10 +137,16 @@ class Chaos(Stage):
             return
         works = self.work[key]
         work = works.pop(number % len(works))  # not always the older one
-        self.audit.answered(work)
-        done = self.answer(work, seconds=number % 11 * 1e-3)
+        changes = {"seconds": number % 11 * 1e-3}
+        batch = min(work.batch_size, work.stop - work.start)
+        if batch > self.memory.get(key, batch):  # its memory may hold a few, and then no more
+            rows = number % (work.stop - work.start)
+            changes |= {"rows": rows, "updates": -(-rows // batch), "too_large": batch}
+        done = self.answer(work, **changes)
+        self.audit.answered(key, work, done)
         self.answers.append((key, done))
         self.receive(key, done)
+        assert key in self.state.workers
 
     def _again(self, key, number):
         """A Done said before, by someone who may be gone."""
@@ -144,6 +161,18 @@ class Chaos(Stage):
             work = self.work[key][0]
             self.receive(key, self.answer(work, rows=work.stop - work.start + 1 + number))
             assert key not in self.state.workers
+
+    def _exhaust(self, key, number):
+        """Out of memory with a size that may be true, or of an older lease, or a lie."""
+        if not self.work[key]:
+            return
+        work = self.work[key].pop(0)
+        rows, too_large = number % (work.stop - work.start + 1), 1 + number % 300
+        done = self.answer(work, rows=rows, too_large=too_large)
+        if kept := min(too_large, work.batch_size) > 1:
+            self.audit.answered(key, work, done)
+        self.receive(key, done)
+        assert (key in self.state.workers) == kept
 
     def _die(self, key, number):
         held = list(self.work[key])
@@ -182,7 +211,7 @@ class Chaos(Stage):
 EVENTS = [
     *("join", "join", "ready", "ready", "ready", "order", "order", "tick"),
     *["finish"] * 14,
-    *("again", "lie", "die", "leave", "fail", "rejoin", "stall"),
+    *("exhaust", "again", "lie", "die", "leave", "fail", "rejoin", "stall"),
 ]
 
 

@@ -42,6 +42,7 @@ def make_plan(
     learning_rate=None,
     lease_seconds=0.1,
     beta=1.0,
+    start_with=1,
     **ending,
 ):
     """A plan for `train_rows` rows in one epoch, but for what is said."""
@@ -57,7 +58,9 @@ def make_plan(
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     return Plan(
         identity=Identity("a-run", PACKAGE, FINGERPRINT),
-        training=Training((Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1),
+        training=Training(
+            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, None, "bfloat16"
+        ),
         limits=Limits(cpu, gpu),
         ending=Ending(**ending),
         learning_rate=learning_rate or LearningRate(0.1),
@@ -65,6 +68,7 @@ def make_plan(
         train_rows=train_rows,
         test_rows=test_rows,
         beta=beta,
+        start_with=start_with,
     )
 
 

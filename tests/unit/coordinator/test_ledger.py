@@ -17,9 +17,9 @@ def test_a_pass_is_finished_when_every_row_is_acknowledged():
     ledger = Ledger(100)
     ledger.take(1, 60)
     ledger.take(2, 60)
-    assert ledger.acknowledge(2) == (60, 100)
+    assert ledger.acknowledge(2, 40) == (60, 100)
     assert not ledger.finished
-    assert ledger.acknowledge(1) == (0, 60)
+    assert ledger.acknowledge(1, 60) == (0, 60)
     assert ledger.finished
     ledger.validate()
 
@@ -36,6 +36,18 @@ def test_rows_given_back_are_the_next_to_be_taken():
     ledger.validate()
 
 
+@pytest.mark.parametrize(("rows", "rest"), [(0, (0, 30)), (20, (20, 30))])
+def test_rows_of_a_lease_that_were_not_done_are_the_next_to_be_taken(rows, rest):
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    assert ledger.acknowledge(1, rows) == (0, rows)
+    ledger.validate()
+    assert ledger.acknowledged == rows
+    assert ledger.take(2, 50) == rest
+    assert ledger.take(3, 99) == (30, 100)
+    ledger.validate()
+
+
 def test_a_pass_over_no_rows_is_finished_from_the_start():
     ledger = Ledger(0)
     assert ledger.finished
@@ -46,9 +58,9 @@ def test_a_pass_over_no_rows_is_finished_from_the_start():
 def test_rows_cannot_be_acknowledged_twice():
     ledger = Ledger(10)
     ledger.take(1, 10)
-    ledger.acknowledge(1)
+    ledger.acknowledge(1, 10)
     with pytest.raises(KeyError):
-        ledger.acknowledge(1)
+        ledger.acknowledge(1, 10)
 
 
 def damaged(damage):

@@ -1,14 +1,22 @@
 import os
+import sys
 import threading
 from contextlib import closing
 
 import numpy as np
 import pytest
 
+from hogbatch.config import WorkerRequest
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Finish, Shuffle
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.launch import local
+from hogbatch.launch.local import LocalLauncher
+from hogbatch.policy.base import Settings
+from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
 from hogbatch.wire.loopback import Loopback
+from tests.unit.coordinator.stage import make_plan
 
 WITHIN_S = 20
 
@@ -50,14 +58,14 @@ def door():
         yield made
 
 
-def surroundings(door, shuffle):
+def surroundings(door, shuffle, children, record=None):
     return Surroundings(
         end=Loopback(),
         handover=door,
         fences=Fences(np.zeros((4, 8), np.int64)),
-        children=None,
+        children=children,
         shuffle=shuffle,
-        record=None,
+        record=record,
         report=None,
         keep=None,
     )
@@ -71,6 +79,57 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(door):
         written.append(epoch)
 
     ending.start()
-    loop = Loop(Mind([Shuffle(0), Finish("finished", "")]), surroundings(door, shuffle))
+    loop = Loop(
+        Mind([Shuffle(0), Finish("finished", "")]), surroundings(door, shuffle, LocalLauncher())
+    )
     assert loop.run() == (Finish("finished", ""), "standing")
     assert written == [0]
+
+
+FAILING = """
+import os
+number = os.path.getsize({log!r})
+print(number, flush=True)
+os._exit(12 if number < 2 * {failures} else 0)
+"""  # each attempt prints two characters
+
+
+@pytest.fixture
+def run(door, tmp_path, monkeypatch):
+    """Runs a loop over one worker that never attaches and fails as often as is said.
+
+    Returns how the run ended, what was recorded, and the worker's log.
+    """
+    launcher, recorded = LocalLauncher(), []
+
+    def call(failures):
+        log = tmp_path / "worker-0.log"
+        code = FAILING.format(log=str(log), failures=failures)
+        monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
+        launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
+        around = surroundings(door, lambda epoch: None, launcher, lambda *r: recorded.append(r))
+        finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), around).run()
+        return finish, recorded, log.read_text()
+
+    yield call
+    launcher.stop(0.0)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 3])
+def test_a_worker_whose_device_fails_is_started_again(run, failures):
+    finish, recorded, log = run(failures)
+    assert finish.reason.startswith("every worker has ended; the last one exited with code 0")
+    assert [event for event, _ in recorded] == ["worker_restarted"] * failures
+    assert [fields["times"] for _, fields in recorded] == [1, 2, 3][:failures]
+    assert len({fields["pid"] for _, fields in recorded}) == failures
+    assert all((f["runs_on"], f["most"]) == ("gpu:0", 3) for _, f in recorded)
+    assert log.splitlines() == ["0", "2", "4", "6"][: failures + 1]
+
+
+def test_a_device_that_fails_for_good_is_left_alone_and_the_log_says_why(run):
+    finish, recorded, log = run(99)
+    assert len(recorded) == 3
+    assert finish.status == "failed"
+    assert "the last one exited with code 12; " in finish.reason
+    assert finish.reason.endswith("ends with:\n0\n2\n4\n6")
+    assert log.splitlines() == ["0", "2", "4", "6"]

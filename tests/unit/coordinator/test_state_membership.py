@@ -22,6 +22,8 @@ def test_a_worker_is_welcomed_with_the_network(stage):
             optimizer=play.state.plan.training.optimizer,
             merge="delta",
             merge_every=1,
+            staleness_damping=None,
+            precision="bfloat16",
         ),
     )
     assert joined.fields == {"worker": "gpu-0", "runs_on": "gpu", "pid": 77}

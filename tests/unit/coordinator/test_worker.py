@@ -6,19 +6,28 @@ from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.wire.messages import Done
 
 
-@pytest.fixture
-def worker():
+def make_worker(device="cpu"):
     return Worker(
         key="a",
         number=3,
-        name="cpu-0",
-        device="cpu",
+        name=f"{device}-0",
+        device=device,
         threads=2,
         pid=1,
         fence=7,
         last_seen=0.0,
         limits=(4, 64),
     )
+
+
+@pytest.fixture
+def worker():
+    return make_worker()
+
+
+@pytest.fixture
+def gpu():
+    return make_worker("gpu")
 
 
 def done(**changes):
@@ -92,3 +101,80 @@ def test_nobody_is_more_than_busy(worker):
 def test_a_record_before_the_first_second_and_update_is_all_zero(worker):
     record = worker.record(0.0, 0)
     assert (record.update_share, record.busy) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("too_large", "limits", "size"),
+    [(64, (4, 57), 32), (63, (4, 56), 31), (60, (4, 54), 30), (4, (3, 3), 3), (2, (1, 1), 1)],
+)
+def test_limits_come_down_to_what_the_memory_holds(gpu, too_large, limits, size):
+    gpu.resize(60, 0.0)
+    assert gpu.shrink(too_large, 1.0)
+    assert (gpu.limits, gpu.batch_size) == (limits, size)
+    assert gpu.batch_trace == [(0.0, 60), (1.0, size)]
+
+
+def test_a_size_that_is_beyond_the_limits_already_changes_nothing(gpu):
+    gpu.resize(64, 0.0)
+    gpu.shrink(64, 1.0)
+    gpu.resize(57, 2.0)
+    assert not gpu.shrink(64, 3.0)
+    assert (gpu.limits, gpu.batch_size) == ((4, 57), 57)
+
+
+def test_a_batch_that_is_small_enough_stays(gpu):
+    gpu.resize(8, 0.0)
+    assert gpu.shrink(64, 1.0)
+    assert gpu.batch_size == 8
+
+
+def test_a_gpu_that_ran_out_of_memory_evaluates_with_half_of_its_largest_batch(gpu):
+    assert gpu.evaluation_batch == 64
+    gpu.shrink(64, 0.0)
+    assert gpu.evaluation_batch == 28
+    gpu.shrink(2, 0.0)
+    assert gpu.evaluation_batch == 1
+
+
+def test_staleness_is_the_mean_over_merges(gpu):
+    assert gpu.record(1.0, 0).staleness is None
+    gpu.add(done(updates=1, staleness=8.0))
+    gpu.add(done(updates=3, staleness=4.0))
+    gpu.add(done(updates=0, staleness=0.0))
+    assert gpu.record(1.0, 4).staleness == 5.0
+
+
+def test_a_cpu_worker_has_no_staleness(worker):
+    worker.add(done())
+    assert worker.record(1.0, 10).staleness is None
+
+
+def test_a_lease_of_which_nothing_was_done_says_nothing_of_the_speed(gpu):
+    gpu.add(done(rows=0, updates=0, seconds=0.5))
+    assert math.isnan(gpu.view().seconds_per_row)
+    assert gpu.busy_seconds == 0.5
+    gpu.add(done(rows=100, seconds=0.2))
+    assert gpu.view().seconds_per_row == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"rows": 99}, "did 99 rows of lease 5"),
+        ({"rows": 101}, "did 101 rows of lease 5"),
+        ({"rows": 101, "too_large": 10}, "did 101 rows of lease 5"),
+        ({"rows": 0, "too_large": 10}, ""),
+        ({"rows": 100, "too_large": 10}, ""),
+        ({"rows": 30, "too_large": 1}, "its device has no memory for a batch of one row"),
+        ({"refused": 100}, ""),
+        ({"refused": 101}, "refused 101 merges of 100 rows"),
+    ],
+)
+def test_what_can_be_said_of_a_lease(changes, reason):
+    said = done(**{"lease": 5, **changes})
+    assert Lease(5, "train", 100, 200, 10).objection(said) == reason
+
+
+def test_a_batch_that_was_not_handed_out_cannot_be_too_large():
+    assert Lease(5, "train", 100, 200, 10).beyond_memory(done(too_large=10**6)) == 10

@@ -36,7 +36,7 @@ def launch(tmp_path, monkeypatch):
 
 
 def pids(launcher):
-    return [child.pid for child, _ in launcher._children]
+    return launcher.pids()
 
 
 def runs(pid):
@@ -151,3 +151,46 @@ def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
 def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(launch):
     launcher = launch("import time; time.sleep(600)")
     assert os.getsid(pids(launcher)[0]) != os.getsid(0)
+
+
+@pytest.mark.parametrize(("code", "again"), [(0, False), (1, False), (11, False), (12, True)])
+def test_only_a_failed_device_is_a_reason_to_start_a_worker_again(launch, code, again):
+    launcher = launch(f"raise SystemExit({code})")
+    (pid,) = launcher.pids()
+    launcher.cause_of_death(pid)
+    assert (launcher.all_ended() is None) == again
+    restart = launcher.restart(pid)
+    assert (restart is not None) == again
+    assert restart is None or (restart.runs_on, restart.times, restart.most) == ("cpu:2", 1, 3)
+    assert launcher.restart(pid) is None, "it is another process now"
+
+
+def test_a_worker_that_runs_or_was_killed_is_not_started_again(launch):
+    launcher = launch("import time; time.sleep(600)")
+    (pid,) = launcher.pids()
+    assert launcher.restart(pid) is None
+    os.kill(pid, signal.SIGKILL)
+    assert "SIGKILL" in launcher.cause_of_death(pid)
+    assert launcher.restart(pid) is None
+
+
+def test_each_worker_is_started_again_three_times(launch, tmp_path):
+    launcher = launch("pass", "print('failed'); raise SystemExit(12)")
+    for times in (1, 2, 3):
+        failed = launcher.pids()[1]
+        launcher.cause_of_death(failed)
+        assert launcher.all_ended() is None
+        assert launcher.restart(failed).times == times
+    wait_until(launcher.all_ended)
+    assert launcher.restart(launcher.pids()[1]) is None
+    assert "the last one exited with code 12" in launcher.all_ended()
+    assert (tmp_path / "worker-1.log").read_text() == "failed\n" * 4
+
+
+def test_a_worker_that_cannot_be_started_again_is_left_alone(launch, monkeypatch):
+    launcher = launch("raise SystemExit(12)")
+    (pid,) = launcher.pids()
+    launcher.cause_of_death(pid)
+    monkeypatch.setattr(local, "command", lambda *_: ["/no/such/program"])
+    assert launcher.restart(pid) is None
+    assert "the last one exited with code 12" in launcher.all_ended()

@@ -1,101 +1,115 @@
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from hogbatch.store.merge import CHUNK, MERGES, average, delta, overwrite
+from hogbatch.store.merge import (
+    CHUNK,
+    MERGES,
+    MERGING_SHARE,
+    average,
+    batches_between_merges,
+    delta,
+    overwrite,
+)
 
 P = 2 * CHUNK + 5  # the last chunk is a short one
 
+milliseconds = st.integers(0, 500).map(lambda count: count / 1000)
+
+
+def whole(seed):
+    """Small whole numbers, whose sums and halves float32 holds exactly."""
+    return np.random.default_rng(seed).integers(-50, 50, P).astype(np.float32)
+
 
 @pytest.fixture
-def before():
-    return np.random.default_rng(1).standard_normal(P).astype(np.float32)
+def shared():
+    return whole(1)
 
 
 @pytest.fixture
-def after():
-    return np.random.default_rng(2).standard_normal(P).astype(np.float32)
+def sent():
+    return whole(2)
 
 
-@pytest.mark.parametrize("name", MERGES)
-def test_a_replica_that_nobody_changed_changes_nothing(name, before):
-    shared = before.copy()
-    assert MERGES[name](shared, before, before.copy()) is True
-    assert np.array_equal(shared, before)
+def test_delta_adds_the_change_to_what_others_made_of_it(shared, sent):
+    before = shared.copy()
+    delta(shared, sent, 1.0)
+    assert np.array_equal(shared, before + sent)
 
 
-@pytest.mark.parametrize("name", MERGES)
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", [0, P - 1])
-def test_a_replica_that_is_not_finite_is_refused_whole(name, wrong, where, before, after):
-    shared = before.copy()
-    after[where] = wrong
-    assert MERGES[name](shared, before, after) is False
-    assert np.array_equal(shared, before)
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
+def test_delta_weights_a_change_by_its_share(share, shared, sent):
+    before = shared.copy()
+    delta(shared, sent, share)
+    assert np.array_equal(shared, before + share * sent)
 
 
-def test_delta_refuses_a_change_too_large_for_its_numbers(before, after):
-    shared = before.copy()
-    before[7], after[7] = -3e38, 3e38
-    expected = shared.copy()
-    assert delta(shared, before, after) is False
-    assert np.array_equal(shared, expected)
-
-
-def test_delta_adds_the_change_to_what_others_made_of_it(before, after):
-    shared = before + 1
-    expected = shared + (after - before)
-    assert delta(shared, before, after)
-    assert np.array_equal(shared, expected)
-
-
-def whole(array):
-    """Small whole numbers, whose sums float32 holds exactly."""
-    return np.rint(array * 8).astype(np.float32)
-
-
-def test_delta_loses_no_update_of_others(before, after):
-    shared = whole(before)
+def test_delta_loses_no_update_of_others(shared, sent):
     start = shared.copy()
-    first, second = shared.copy(), shared.copy()  # two workers pull the same model
-    first += 3
-    shared[5] += 10  # a third one works on the shared model itself
-    assert delta(shared, start, first)
-    second += whole(after)
-    shared[6] += 20
-    assert delta(shared, start, second)
-    expected = start + 3 + whole(after)
+    delta(shared, sent, 1.0)
+    shared[5] += 10  # a thread works on the shared model itself
+    delta(shared, whole(3), 1.0)  # another worker, which pulled the same model
+    expected = start + sent + whole(3)
     expected[5] += 10
-    expected[6] += 20
     assert np.array_equal(shared, expected)
 
 
-def test_overwrite_loses_the_updates_of_others(before, after):
-    shared = before + 1
-    assert overwrite(shared, before, after)
-    assert np.array_equal(shared, after)
+def test_overwrite_loses_the_updates_of_others(shared, sent):
+    overwrite(shared, sent, 1.0)
+    assert np.array_equal(shared, sent)
 
 
-def test_average_keeps_half_of_each_side(before, after):
-    shared = before + 1
-    expected = (shared + after) / 2
-    assert average(shared, before, after)
-    np.testing.assert_allclose(shared, expected, rtol=1e-6)
+def test_average_keeps_half_of_each_side(shared, sent):
+    before = shared.copy()
+    average(shared, sent, 1.0)
+    assert np.array_equal(shared, (before + sent) / 2)
 
 
 def test_average_holds_for_the_largest_numbers():
     shared = np.full(3, 3e38, np.float32)
-    assert average(shared, shared.copy(), shared.copy())
+    average(shared, shared.copy(), 1.0)
     assert np.array_equal(shared, np.full(3, 3e38, np.float32))
 
 
+@pytest.mark.parametrize("name", ["overwrite", "average"])
+def test_a_replica_that_is_sent_whole_has_no_share(name, sent):
+    whole_share, small_share = whole(1), whole(1)
+    MERGES[name](whole_share, sent, 1.0)
+    MERGES[name](small_share, sent, 0.1)
+    assert np.array_equal(small_share, whole_share)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
 @pytest.mark.parametrize("name", MERGES)
-def test_the_replica_is_left_as_it_was(name, before, after):
-    copies = before.copy(), after.copy()
-    MERGES[name](before + 1, before, after)
-    assert np.array_equal(before, copies[0])
-    assert np.array_equal(after, copies[1])
+def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, share, shared, sent):
+    copy = sent.copy()
+    MERGES[name](shared, sent, share)
+    assert shared.dtype == np.float32
+    assert np.array_equal(sent, copy)
 
 
 @pytest.mark.parametrize("name", MERGES)
 def test_an_empty_model_merges(name):
-    assert MERGES[name](*(np.empty(0, np.float32) for _ in range(3))) is True
+    shared = np.empty(0, np.float32)
+    MERGES[name](shared, shared.copy(), 0.5)
+    assert shared.size == 0
+
+
+def merging_fits(batches, batch, in_the_way, beside):
+    """Whether merging after so many batches takes its share of the time at most."""
+    training = batches * batch * (1 + 1e-9)
+    return in_the_way <= MERGING_SHARE * training and beside <= training
+
+
+@given(batch=milliseconds.filter(bool), in_the_way=milliseconds, beside=milliseconds)
+def test_merges_are_as_frequent_as_their_share_of_the_time_allows(batch, in_the_way, beside):
+    batches = batches_between_merges(batch, in_the_way, beside)
+    assert batches >= 1 and isinstance(batches, int)
+    assert merging_fits(batches, batch, in_the_way, beside)
+    assert batches == 1 or not merging_fits((batches - 1) * (1 - 1e-6), batch, in_the_way, beside)
+
+
+@pytest.mark.parametrize("batch", [0.0, np.nan])
+def test_a_batch_whose_time_is_not_known_is_merged_by_itself(batch):
+    assert batches_between_merges(batch, 0.1, 0.1) == 1

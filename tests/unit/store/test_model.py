@@ -5,19 +5,34 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 
 
+@pytest.fixture
+def segment():
+    """Memory for a model of 20 parameters, under an optimizer of two slots."""
+    segment = Segment.create("shared", arrange(SharedModel.fields(20, 2)))
+    yield segment
+    segment.close()
+
+
 @pytest.mark.parametrize(("slots", "first", "second"), [(0, 0, 0), (1, 20, 0), (2, 20, 20)])
 def test_there_are_as_many_slots_as_the_optimizer_has(slots, first, second):
     segment = Segment.create("shared", arrange(SharedModel.fields(20, slots)))
     model = SharedModel.of(segment)
     assert [len(a) for a in (model.params, model.first, model.second)] == [20, first, second]
-    assert model.steps.shape == (1,)
+    assert model.steps.shape == model.merges.shape == (1,)
     segment.close()
 
 
-def test_it_is_a_view_of_the_segment():
-    segment = Segment.create("shared", arrange(SharedModel.fields(20, 2)))
+def test_it_is_a_view_of_the_segment(segment):
     model, again = SharedModel.of(segment), SharedModel.of(segment)
-    for number, array in enumerate((model.params, model.first, model.second, model.steps)):
-        array[:] = number
-    assert [a[0] for a in (again.params, again.first, again.second, again.steps)] == [0, 1, 2, 3]
-    segment.close()
+    names = ["params", "first", "second", "steps", "merges"]
+    for number, name in enumerate(names):
+        getattr(model, name)[:] = number
+    assert [getattr(again, name)[0] for name in names] == [0, 1, 2, 3, 4]
+
+
+def test_updates_are_those_of_cpu_and_gpu_workers_together(segment):
+    model = SharedModel.of(segment)
+    assert model.updates == 0
+    model.steps[0] += 2**40
+    SharedModel.of(segment).merges[0] += 3
+    assert model.updates == 2**40 + 3

@@ -39,6 +39,31 @@ def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
     assert journal.history == [FIRST]
 
 
+@pytest.mark.parametrize(
+    ("event", "fields", "line"),
+    [
+        (
+            "out_of_memory",
+            {"worker": "gpu-0", "from": 16384, "to": 8192},
+            "gpu-0: 16384 -> 8192 rows a batch (out of memory)\n",
+        ),
+        (
+            "worker_restarted",
+            {"runs_on": "gpu:0", "pid": 4242, "times": 2, "most": 3},
+            "gpu:0 failed; its worker is started again (2 of 3)\n",
+        ),
+        ("lease", {"worker": "gpu-0", "rows": [0, 64]}, ""),
+    ],
+)
+def test_what_people_want_to_see_is_said_and_all_is_logged(
+    journal, screen, tmp_path, event, fields, line
+):
+    journal.record(event, fields)
+    assert screen.getvalue() == line
+    logged = json.loads((tmp_path / "events.jsonl").read_text())
+    assert {**fields, "event": event} == {k: v for k, v in logged.items() if k != "at"}
+
+
 def test_kept_parameters_stay_as_they_were(journal, shared):
     journal.keep(FIRST)
     shared += 1
@@ -71,6 +96,7 @@ def test_the_summary_is_the_account_at_the_end(journal):
     assert [entry["test_value"] for entry in history] == [0.6, 0.5]
     (worker,) = summary.pop("workers")
     assert worker["batch_trace"] == [[0.0, 16]]
+    assert worker["staleness"] is None
     assert summary == {
         "status": "finished",
         "reason": "",
@@ -85,6 +111,7 @@ def test_the_summary_is_the_account_at_the_end(journal):
             "rows_skipped": 0,
             "messages_refused": 5,
             "workers_lost": 1,
+            "merges_refused": 0,
         },
     }
 

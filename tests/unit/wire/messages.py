@@ -17,7 +17,16 @@ from hogbatch.wire.messages import (
 
 LARGEST = 2**53
 DONE = Done(
-    lease=70_000, rows=4096, updates=64, seconds=0.0123, loss=1234.5, skipped=3, hits=(12.0, 0.5)
+    lease=70_000,
+    rows=4096,
+    updates=64,
+    seconds=0.0123,
+    loss=1234.5,
+    skipped=3,
+    hits=(12.0, 0.5),
+    staleness=2.5,
+    refused=1,
+    too_large=16_384,
 )
 WORK = Work(
     lease=70_000,
@@ -39,6 +48,8 @@ WELCOME = Welcome(
     optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
     merge="delta",
     merge_every=1,
+    staleness_damping=0.0,
+    precision="float32",
 )
 TO_COORDINATOR = [
     HELLO,

@@ -1,0 +1,137 @@
+"""What only GPU workers report: batches beyond their memory, staleness, merges refused."""
+
+import pytest
+
+from hogbatch.coordinator.plan import Report
+from hogbatch.policy.adaptive import Adaptive
+from hogbatch.policy.base import Settings
+from tests.unit.coordinator.stage import of_kind, records, works
+
+SIZE = 100  # rows of the first batches
+
+
+@pytest.fixture
+def play(stage):
+    """A GPU worker "g" with two leases of batches of SIZE rows in flight."""
+    made = stage(train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=First())
+    made.attach("g", device="gpu")
+    assert [work.batch_size for work in made.work["g"]] == [SIZE, SIZE]
+    return made
+
+
+class First:
+    """A policy that starts with the largest batch and keeps to what there is."""
+
+    def first_size(self, worker):
+        return worker.largest
+
+    def next_size(self, worker, others):
+        return worker.batch_size
+
+
+def test_what_was_done_is_acknowledged_and_the_rest_handed_out_next(play):
+    first = play.work["g"][0]
+    commands = play.done("g", rows=200, updates=2, loss=90.0, too_large=SIZE)
+    (fields,) = records(commands, "lease")
+    assert fields["rows"] == [first.start, first.start + 200]
+    (worker,) = play.state.standing(play.now).workers
+    assert (play.state.progress.rows, worker.rows, worker.updates) == (200, 200, 2)
+    assert play.state.progress.trained.loss == 90.0
+    ((key, work),) = works(commands)
+    assert (key, work.start) == ("g", first.start + 200)
+    assert work.stop <= first.stop
+
+
+def test_nothing_done_is_no_lease_in_the_log_and_no_division_by_zero(play):
+    first = play.work["g"][0]
+    commands = play.done("g", rows=0, updates=0, seconds=0.0, loss=0.0, too_large=SIZE)
+    assert records(commands, "lease") == []
+    assert play.state.progress.rows == 0
+    assert works(commands)[0][1].start == first.start
+    play.work_on()
+    assert play.finish.status == "finished"
+    assert play.state.progress.rows == 10_000
+
+
+def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
+    commands = play.done("g", rows=0, updates=0, too_large=SIZE)
+    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": SIZE, "to": 50}]
+    assert [work.batch_size for _, work in works(commands)] == [50]
+    worker = play.state.workers["g"]
+    assert worker.limits == (10, 90)
+    assert worker.batch_trace == [(0.0, 100), (0.0, 50)]
+
+
+def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
+    play.done("g", rows=0, updates=0, too_large=SIZE)
+    commands = play.done("g", rows=100, updates=1, too_large=SIZE)
+    assert records(commands, "out_of_memory") == []
+    worker = play.state.workers["g"]
+    assert (worker.limits, worker.batch_size) == ((10, 90), 50)
+
+
+def test_a_size_that_is_too_large_again_is_halved_again(play):
+    play.done("g", rows=0, updates=0, too_large=SIZE)
+    play.done("g", rows=0, updates=0, too_large=SIZE)
+    commands = play.done("g", rows=0, updates=0, too_large=50)
+    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": 50, "to": 25}]
+    assert play.state.workers["g"].limits == (10, 45)
+
+
+def test_the_policy_goes_on_below_the_new_limit(stage):
+    policy = Adaptive(Settings(alpha=4.0))
+    play = stage(policy, train_rows=10_000, cpu=(1, 1), gpu=(10, 400))
+    play.attach("c")
+    play.attach("g", device="gpu")
+    play.done("c", updates=5)  # the policy would give "g", which is behind, a quarter
+    play.done("g", rows=0, updates=0, too_large=100)
+    for _ in range(3):
+        play.done("g", updates=1000)
+    assert [size for _, size in play.state.workers["g"].batch_trace] == [100, 50, 90]
+
+
+def test_one_row_too_large_loses_the_worker_and_its_rows_go_to_others(play):
+    commands = play.done("g", rows=0, updates=0, too_large=1)
+    (lost,) = records(commands, "worker_lost")
+    assert lost == {"worker": "gpu-0", "reason": "its device has no memory for a batch of one row"}
+    play.attach("h", device="gpu")
+    play.work_on()
+    assert play.state.progress.rows == 10_000
+
+
+def test_an_evaluation_that_does_not_fit_goes_on_with_smaller_batches(stage):
+    play = stage(First(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+    play.attach("g", device="gpu")
+    while play.work["g"][0].task == "train":
+        play.done("g")
+    first = play.work["g"][0]
+    assert first.batch_size == SIZE
+    commands = play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
+    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": SIZE, "to": 45}]
+    ((_, again),) = works(commands)
+    assert (again.task, again.start, again.batch_size) == ("evaluate", first.start, 45)
+    play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
+    play.work_on(hits=(1.0,))
+    (report,) = of_kind(play.said, Report)
+    assert report.evaluation.test_loss == 0.5  # per row, and every row once
+
+
+def test_a_lease_of_a_gpu_tells_its_staleness(play):
+    (fields,) = records(play.done("g", staleness=2.34567), "lease")
+    assert fields["staleness"] == 2.3457
+    (worker,) = play.state.standing(play.now).workers
+    assert worker.staleness == 2.34567
+
+
+def test_merges_that_were_refused_are_counted_and_said_one_by_one(play):
+    commands = play.done("g", refused=2, skipped=200)
+    assert records(commands, "merge_refused") == [{"worker": "gpu-0"}] * 2
+    commands = play.done("g", refused=1, skipped=100)
+    assert records(commands, "merge_refused") == [{"worker": "gpu-0"}]
+    faults = play.state.standing(play.now).faults
+    assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
+
+
+def test_more_merges_refused_than_rows_done_loses_the_worker(play):
+    commands = play.done("g", refused=2**53)
+    assert "refused 9007199254740992 merges" in records(commands, "worker_lost")[0]["reason"]
