@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
-from hogbatch.wire.messages import Failed, Work
+from hogbatch.wire.messages import Work
 from workers.report import report
 from workers.session import Assignment, Post, Profile
 from workers.start import parser, run
@@ -94,8 +94,8 @@ class CpuEngine:
         )
         self._line = assignment.fence
         self._warm_up()
-        for core in self._cores or [None] * self.threads:
-            threading.Thread(target=self._serve, args=(core,), daemon=True).start()
+        for number, core in enumerate(self._cores or [None] * self.threads):
+            threading.Thread(target=self._serve, args=(number, core), daemon=True).start()
         return ()
 
     def submit(self, work: Work) -> None:
@@ -108,32 +108,35 @@ class CpuEngine:
         """Compile, or load from the cache, by leases whose fence is already raised: no row is
         touched."""
         raised = int(self._line[0]) - 1
-        seat = self._seat()
+        seat = self._seat(0)
         self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
         if self._assignment.test is not None:
             self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
 
-    def _seat(self) -> Seat:
-        """What this thread is to compute on; memory is taken as it is touched."""
+    def _seat(self, number: int) -> Seat:
+        """What thread `number` is to compute on.
+
+        Thread 0 keeps its slots in shared memory, so that whoever joins later need not start
+        at zero: steps of Adagrad from there would be long enough to spoil what has been learnt.
+        """
         shared = self._assignment.model
         slots = shared.first, shared.second
-        alone = self.threads == 1
-        own = slots if alone else tuple(np.zeros(slot.size, np.float32) for slot in slots)
+        own = slots if number == 0 else tuple(slot.copy() for slot in slots)
         model = self._network.Model(self._plan, shared.params, *slots, shared.steps, *own)
         return Seat(model, np.full(self._plan[0, self._network.FAN_IN], -1, np.int32))
 
-    def _serve(self, core: int | None) -> None:
+    def _serve(self, number: int, core: int | None) -> None:
         """One thread's life: the next part, whichever lease it is of."""
         if core is not None:
             pin(core)  # before it allocates anything
-        seat = self._seat()
+        seat = self._seat(number)
         while True:
             tally, start, stop = self._parts.get()
             began = time.perf_counter()
             try:
                 totals = self._compute(tally.work, start, stop, seat)
             except Exception as error:  # a kernel must not take the thread down in silence
-                self._post(Failed(f"{type(error).__name__}: {error}"[:1000]))
+                self._post(error)
                 return
             if tally.add(totals, time.perf_counter() - began):
                 self._post(report(tally.work, tally.totals, tally.seconds / self.threads))

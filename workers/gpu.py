@@ -3,219 +3,220 @@
     python -m workers.gpu RUN_DIR --device 0        a GPU, through CuPy
     python -m workers.gpu RUN_DIR --device host     the same worker on NumPy, to rehearse
 
+Two threads share the device, each with a stream of its own:
+
+    training   interval 1 │ interval 2    │ interval 3    │ …     (batches on the replica)
+                        take 1          take 2          take 3
+    exchange              │ merge 1 fetch │ merge 2 fetch │ …     (with the shared parameters)
+
 Its optimizer slots stay on the device: only parameters are merged.
 """
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs, Labels
-from hogbatch.errors import HogbatchError
-from hogbatch.kernels.contract import (
-    LOSSES,
-    OPTIMIZERS,
-    ROWS,
-    SKIPPED,
-    TOTALS,
-    UPDATES,
-    Hyper,
-)
-from hogbatch.kernels.gpu.device import CudaDevice, Device, HostDevice
-from hogbatch.kernels.network import Network, corrected
-from hogbatch.optim import OPTIMIZERS as SPECS
-from hogbatch.store.merge import MERGES
-from hogbatch.store.model import SharedModel
-from hogbatch.wire.messages import Failed, Work
-from workers.report import report
+from hogbatch.errors import DeviceError, HogbatchError
+from hogbatch.kernels.contract import ROWS, TOTALS
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.kernels.gpu.device import Device, HostDevice
+from hogbatch.store.merge import batches_between_merges
+from hogbatch.store.staleness import Damping
+from hogbatch.wire.messages import Work
+from workers.exchange import Exchange, Interval, Tally
+from workers.profile import profile
+from workers.report import Account, report
 from workers.session import Assignment, Post, Profile
 from workers.start import parser, run
+from workers.trainer import UNSHUFFLED, Trainer
 
-SMALLEST_MEASURED = 16  # rows; the ladder doubles from here
-LONGEST_MEASURED_S = 0.25  # a batch that takes longer ends the ladder
-MEASUREMENTS = 5  # of each size, the fastest counts: noise only ever slows down
-MOST_REFUSED = 3  # merges in a row that are not finite; then the rows are for another worker
-GAIN = 1.02  # and so does doubling that speeds rows up by less, twice in a row
-
-
-class Replica:
-    """The worker's own copy of the parameters, on the device."""
-
-    def __init__(self, device: Device, assignment: Assignment) -> None:
-        self._device = device
-        self._shared: SharedModel = assignment.model
-        size = self._shared.params.size
-        slots = SPECS[assignment.welcome.optimizer.name].slots
-        self.params = device.empty(size, np.float32)
-        self._slots = [device.zeros(size if slots > n else 0, np.float32) for n in range(2)]
-        plan = assignment.network.plan()
-        self.network = Network(device.kernels, device.xp, plan, self.params, *self._slots)
-        self.steps = 0  # batches that the slots have seen
-        self._before = np.empty(size, np.float32)
-        self._after = np.empty(size, np.float32)
-        self._merge = MERGES[assignment.welcome.merge]
-
-    def pull(self) -> None:
-        """replica = shared model, as it is at this moment."""
-        np.copyto(self._before, self._shared.params)
-        self._device.copy_into(self.params, self._before)
-
-    def forget(self) -> None:
-        """Start over with the optimizer's slots."""
-        for slot in self._slots:
-            slot[:] = 0
-        self.steps = 0
-
-    def merge(self) -> bool:
-        """Let the change since `pull` join the shared model; False if it is not finite."""
-        self._device.to_host(self.params, self._after)
-        return self._merge(self._shared.params, self._before, self._after)
+WIDE = 0.5  # share of a sparse layer's rows; where a batch touches fewer, only those travel
 
 
 class GpuEngine:
-    """Runs leases on one device, from one thread that alone talks to it."""
+    """Runs leases on one device. `make_device` is given the precision of products."""
 
     device = "gpu"
     threads = 1
 
-    def __init__(self, label: str, make_device: Callable[[], Device]) -> None:
+    def __init__(self, label: str, make_device: Callable[[str], Device]) -> None:
         self.label = label
         self._make_device = make_device
         self._jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self._prepared: queue.SimpleQueue[Profile | Exception] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
         self._assignment, self._post = assignment, post
         threading.Thread(target=self._serve, daemon=True).start()
         profile = self._prepared.get()
-        if isinstance(profile, Exception):
+        if isinstance(profile, BaseException):
             raise profile
         return profile
 
     def submit(self, work: Work) -> None:
         self._jobs.put(work)
 
+    # The training thread --------------------------------------------------------------------
+
     def _serve(self) -> None:
-        """The device thread's life."""
+        """The training thread's life."""
+        told: Callable[[BaseException], None] = self._prepared.put
         try:
-            self._set_up()
-            self._prepared.put(tuple(self._measure()))
-        except Exception as error:
-            self._prepared.put(error)
-            return
-        while True:
-            work = self._jobs.get()
-            began = time.perf_counter()
+            device = self._make_device(self._assignment.welcome.precision)
             try:
-                totals = self._evaluate(work) if work.task == "evaluate" else self._train(work)
-            except Exception as error:
-                self._post(Failed(f"{type(error).__name__}: {error}"[:1000]))
-                return
-            self._post(report(work, totals, time.perf_counter() - began))
+                self._set_up(device)
+                self._prepared.put(self._measured.profile)
+                told = self._post
+                self._train()
+            except device.failures as failure:
+                raise DeviceError(f"{device.name} has failed: {failure}") from failure
+        except BaseException as error:
+            told(error)
 
-    def _set_up(self) -> None:
-        assignment = self._assignment
-        self._device = self._make_device()
-        self._loss = LOSSES[assignment.network.loss]
-        self._optimizer = OPTIMIZERS[assignment.welcome.optimizer.name]
-        self._refused = 0  # merges in a row
-        self._replica = Replica(self._device, assignment)
-        self._train_set = self._cached(assignment.train.inputs, assignment.train.labels)
-        if assignment.test is not None:
-            self._test_set = self._cached(assignment.test.inputs, assignment.test.labels)
+    def _set_up(self, device: Device) -> None:
+        device.enter()
+        assignment, welcome = self._assignment, self._assignment.welcome
+        self._trainer = Trainer(device, assignment)
+        self._measured = profile(self._trainer, assignment)
+        self._replica = self._trainer.replica
+        self._travel()
+        damping = Damping(welcome.staleness_damping)
+        self._exchange = Exchange(self._replica, assignment.model, assignment.fence, damping)
+        self._exchange.start(self._post)
 
-    def _cached(self, inputs: Inputs, labels: Labels) -> tuple[Inputs, Labels]:
-        """A set, copied to the device once."""
-        move = self._device.to_device
-        return Inputs(*[move(each) for each in inputs]), Labels(*[move(each) for each in labels])
-
-    def _measure(self) -> Iterator[tuple[int, float]]:
-        """Rows and seconds of batches of doubling size; nothing of it reaches the shared model."""
-        rows = np.arange(self._assignment.train.rows)
-        size, best, slow = SMALLEST_MEASURED, 0.0, 0
-        self._replica.pull()
-        while slow < 2:
-            part = self._device.to_device(rows[:size])
-            seconds = min(self._time_batch(part) for _ in range(MEASUREMENTS))
-            yield len(part), seconds
-            slow = slow + 1 if len(part) / seconds < GAIN * best else 0
-            best = max(best, len(part) / seconds)
-            if seconds > LONGEST_MEASURED_S or size >= len(rows):
-                break
-            size *= 2
-        self._replica.forget()
-
-    def _time_batch(self, rows: Any) -> float:
-        began = time.perf_counter()
-        self._step(rows, 0.0, self._device.zeros(TOTALS, np.float64))
-        self._device.synchronize()
-        return time.perf_counter() - began
-
-    def _step(self, rows: Any, rate: float, totals: Any) -> None:
-        """One batch on the replica."""
-        settings = self._assignment.welcome.optimizer
-        hyper = Hyper(rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
-        inputs, labels = self._train_set
-        self._replica.steps += 1
-        exact = corrected(self._optimizer, hyper, self._replica.steps)
-        self._replica.network.train_batch(
-            inputs, labels, rows, self._loss, self._optimizer, exact, totals
+    def _travel(self) -> None:
+        """Settle what of the model travels at a merge, and see how long that takes."""
+        batch = self._measured.profile[-1][0]
+        self._trainer.follow(UNSHUFFLED)
+        if not (self._is_wide(batch) and self._trainer.travel_by_rows()):
+            self._replica.travel_whole()
+        self._merging = self._replica.merging_seconds(self._trainer.rows(0, batch))
+        logging.info(
+            "batches of (rows, seconds): %s; a merge takes %.2f ms, and %.2f ms beside training: "
+            "every %d batches of %d rows",
+            self._measured.profile,
+            *(1e3 * seconds for seconds in self._merging),
+            *(self._every(batch), batch),
         )
 
-    def _train(self, work: Work) -> NDArray[np.float64]:
-        """Train the lease: pull, `merge_every` batches, merge, and so on."""
-        order = self._assignment.orders.of(work.epoch)[work.start : work.stop]
-        rows = self._device.to_device(np.ascontiguousarray(order))
-        together = work.batch_size * self._assignment.welcome.merge_every
-        totals = np.zeros(TOTALS)
-        for start in range(0, len(rows), together):
-            if self._assignment.fence[0] != work.fence:
-                break
-            totals += self._train_and_merge(work, rows[start : start + together])
-        return totals
+    def _is_wide(self, batch: int) -> bool:
+        """Whether a batch touches so few rows of a sparse layer that only those should travel."""
+        train = self._assignment.train
+        if not train.sparse or self._measured.densify:
+            return False
+        touched = np.unique(train.inputs.indices[: train.inputs.indptr[batch]])
+        return len(touched) < WIDE * train.features
 
-    def _train_and_merge(self, work: Work, rows: Any) -> NDArray[np.float64]:
-        """One merge: an update of the shared model, or rows that count as skipped."""
-        summed = self._device.zeros(TOTALS, np.float64)
-        self._replica.pull()
-        for start in range(0, len(rows), work.batch_size):
-            self._step(rows[start : start + work.batch_size], work.learning_rate, summed)
-        totals = np.zeros(TOTALS)
-        self._device.to_host(summed, totals)
-        if self._assignment.fence[0] != work.fence:
-            return np.zeros(TOTALS)
-        if not self._replica.merge():
-            self._refuse()
-            totals[:] = 0
-            totals[ROWS] = totals[SKIPPED] = len(rows)
-            return totals
-        self._refused = 0
-        totals[UPDATES] = 1  # the shared step counter stays: it belongs to the shared slots
-        return totals
+    def _every(self, batch: int) -> int:
+        """Batches between two merges."""
+        chosen = self._assignment.welcome.merge_every
+        return chosen or batches_between_merges(self._measured.seconds(batch), *self._merging)
 
-    def _refuse(self) -> None:
-        """A delta was not finite: its cause must not outlive it, nor may it become a habit."""
-        self._replica.forget()
-        self._refused += 1
-        if self._refused >= MOST_REFUSED:
-            raise HogbatchError(f"{self._refused} merges in a row were not finite")
+    def _train(self) -> None:
+        """Train interval after interval; what one has changed is exchanged during the next."""
+        trained: Interval | None = None  # its change has not been taken
+        for interval in self._intervals():
+            afresh = trained is None or self._end(trained, interval)
+            trained = None
+            if interval is None:  # what is under way must not wait for more
+                self._settle()
+            elif self._run(interval, afresh):
+                trained = interval
 
-    def _evaluate(self, work: Work) -> NDArray[np.float64]:
-        summed = self._device.zeros(TOTALS, np.float64)
-        rows = self._device.to_device(np.arange(work.start, work.stop))
-        inputs, labels = self._test_set
-        self._replica.pull()
-        for start in range(0, len(rows), work.batch_size):
-            part = rows[start : start + work.batch_size]
-            self._replica.network.evaluate_batch(inputs, labels, part, self._loss, summed)
-        totals = np.zeros(TOTALS)
-        self._device.to_host(summed, totals)
-        return totals
+    def _intervals(self) -> Iterator[Interval | None]:
+        """The intervals of all leases; None whenever nothing is there to be trained at once."""
+        while True:
+            if self._jobs.empty():
+                yield None
+            work = self._jobs.get()
+            if work.task == "evaluate":
+                yield None
+                self._evaluate(work)
+            elif self._has_room(work):
+                yield from self._cut(work)
+
+    def _cut(self, work: Work) -> Iterator[Interval]:
+        tally = Tally(work, time.perf_counter(), work.stop - work.start)
+        together = work.batch_size * self._every(work.batch_size)
+        for start in range(work.start, work.stop, together):
+            if not tally.too_large:
+                stop = min(start + together, work.stop)
+                yield Interval(tally, start, stop, stop == work.stop)
+
+    def _run(self, interval: Interval, afresh: bool) -> bool:
+        """Train the replica, pulled anew if `afresh`; False if there was too little memory."""
+        work, trainer = interval.tally.work, self._trainer
+        trainer.follow(work.epoch)
+        if afresh:
+            self._replica.begin(trainer.rows(interval.start, interval.stop))
+            self._exchange.pulled()
+        try:
+            trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
+        except trainer.device.out_of_memory as error:
+            _note(work, error)
+            self._exhausted(interval)
+            return False
+        return True
+
+    def _end(self, trained: Interval, upcoming: Interval | None) -> bool:
+        """Hand the change of `trained` over; whether the next interval has to pull anew."""
+        if not self._exchange.wait():  # it started from what was refused: the same is in it
+            self._replica.forget()
+            self._exchange.give_up(trained)
+            return True
+        rows = None
+        if upcoming is not None:
+            self._trainer.follow(upcoming.tally.work.epoch)
+            rows = self._trainer.rows(upcoming.start, upcoming.stop)
+        self._replica.rejoin(rows)
+        self._exchange.submit(trained, self._replica.take())
+        return upcoming is None
+
+    def _settle(self) -> None:
+        """Return when nothing is on its way to the shared parameters."""
+        if not self._exchange.wait():
+            self._replica.forget()
+
+    def _has_room(self, work: Work) -> bool:
+        """Make room for its batches; where there is too little memory it goes back at once."""
+        device = self._trainer.device
+        try:
+            self._trainer.reserve(work.batch_size)
+        except device.out_of_memory as error:
+            _note(work, error)
+            account = Account(rows=0, too_large=work.batch_size)
+            self._post(report(work, np.zeros(TOTALS), 0.0, account))
+            self._trainer.release()
+            return False
+        return True
+
+    def _exhausted(self, interval: Interval) -> None:
+        """Memory ran out in the middle: keep what is merged, give the rest of the lease back."""
+        tally = interval.tally
+        self._replica.drop()
+        self._settle()
+        tally.rows, tally.too_large = interval.start - tally.work.start, tally.work.batch_size
+        self._exchange.give_up(Interval(tally, interval.start, interval.start, last=True))
+        self._trainer.release()
+
+    def _evaluate(self, work: Work) -> None:
+        began = time.perf_counter()
+        self._replica.refresh()
+        totals = self._trainer.evaluate(work)
+        totals[ROWS] = work.stop - work.start
+        self._post(report(work, totals, time.perf_counter() - began))
+
+
+def _note(work: Work, error: BaseException) -> None:
+    """Log that its batches do not fit; HogbatchError if they cannot be any smaller."""
+    if work.batch_size == 1:
+        raise HogbatchError(f"not even a batch of one row fits: {error}") from None
+    logging.warning("no memory for batches of %d rows: %s", work.batch_size, error)
 
 
 def main() -> None:
@@ -229,10 +230,10 @@ def main() -> None:
     )
     given = arguments.parse_args()
     if given.device == "host":
-        run(given.run_dir, GpuEngine("gpu:host", HostDevice), given.launched)
+        run(given.run_dir, GpuEngine("gpu:host", lambda precision: HostDevice()), given.launched)
     elif given.device.isdecimal():
         ordinal = int(given.device)
-        engine = GpuEngine(f"gpu:{ordinal}", lambda: CudaDevice(ordinal))
+        engine = GpuEngine(f"gpu:{ordinal}", partial(CudaDevice, ordinal))
         run(given.run_dir, engine, given.launched)
     arguments.error(f"--device must be a number or host; got {given.device!r}")
 

@@ -1,5 +1,7 @@
 """What a worker says of a finished lease."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,12 +9,27 @@ from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, UPDATES
 from hogbatch.wire.messages import Done, Failed, Work
 
 
-def report(work: Work, totals: NDArray[np.float64], seconds: float) -> Done | Failed:
+class Account(NamedTuple):
+    """What only a worker with a replica has to say; see `Done`."""
+
+    rows: int | None = None  # that were to be done; None: all of the lease
+    staleness: float = 0.0
+    refused: int = 0
+    too_large: int = 0
+
+
+DIRECT = Account()  # of a worker that writes straight to the shared model
+
+
+def report(
+    work: Work, totals: NDArray[np.float64], seconds: float, account: Account = DIRECT
+) -> Done | Failed:
     """Turn kernels' totals[TOTALS] and the seconds of computing into a message.
 
     A lease whose fence was raised under way is not done, whatever it has written before.
     """
-    if int(totals[ROWS]) != work.stop - work.start:
+    expected = work.stop - work.start if account.rows is None else account.rows
+    if int(totals[ROWS]) != expected:
         return Failed(f"fence of lease {work.lease} was revoked after {int(totals[ROWS])} rows")
     return Done(
         lease=work.lease,
@@ -22,4 +39,7 @@ def report(work: Work, totals: NDArray[np.float64], seconds: float) -> Done | Fa
         loss=max(0.0, float(totals[LOSS])),  # a sum of losses; rounding must not take it below 0
         skipped=int(totals[SKIPPED]),
         hits=tuple(float(hits) for hits in totals[HITS:]) if work.task == "evaluate" else (),
+        staleness=account.staleness,
+        refused=account.refused,
+        too_large=account.too_large,
     )

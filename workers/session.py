@@ -45,7 +45,7 @@ BEAT_S = 1.0
 WELCOME_WITHIN_S = 30.0
 
 Profile = tuple[tuple[int, float], ...]
-Post = Callable[[ToCoordinator], None]
+Post = Callable[[ToCoordinator | BaseException], None]  # an error ends the session
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,12 @@ class Session:
             assignment = assign(self._received, welcome)
             self._post(Ready(self._engine.prepare(assignment, self._post)))
         except BaseException as error:  # SystemExit too: the coordinator must hear of it
-            self._failure = error
-            self._post(Failed(f"{type(error).__name__}: {error}"[:1000]))
+            self._post(error)
 
-    def _post(self, message: ToCoordinator) -> None:
+    def _post(self, message: ToCoordinator | BaseException) -> None:
+        if isinstance(message, BaseException):
+            self._failure = message
+            message = Failed(f"{type(message).__name__}: {message}"[:1000])
         self._outbox.put(message)
         os.eventfd_write(self._bell, 1)
 

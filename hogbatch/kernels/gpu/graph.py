@@ -35,6 +35,8 @@ class Steps:
 
     def forget(self) -> None:
         """Let go of what was recorded: the arrays of a slot are others from now on."""
+        if self._recorded:
+            self._device.synchronize()  # one of them may be under way
         self._recorded.clear()
 
     def train(self, slot: int, inputs: Inputs, labels: Labels, rows: Any, totals: Any) -> None:

@@ -79,7 +79,7 @@ class Rig:
 def welcome(worker=4):
     layers = (Layer(FEATURES, 1, "linear"),)
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
-    return Welcome("run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1)
+    return Welcome("run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1, 0.0, "float32")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Work
-from workers.report import report
+from workers.report import Account, report
 
 TRAIN = Work(7, "train", 2, 100, 160, 16, 0.1, 3)
 EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
@@ -29,6 +29,15 @@ def test_an_evaluation_reports_hits_and_training_does_not():
     sums = totals(rows=60, hits=41)
     assert report(EVALUATE, sums, 0.1).hits == (41.0, 0.0, 0.0)
     assert report(TRAIN, sums, 0.1).hits == ()
+
+
+def test_a_worker_with_a_replica_has_more_to_say():
+    account = Account(rows=32, staleness=1.5, refused=1, too_large=16)
+    done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, account)
+    assert (done.rows, done.staleness, done.refused, done.too_large) == (32, 1.5, 1, 16)
+    assert decode_to_coordinator(encode(done)) == done
+    message = report(TRAIN, totals(rows=16), 0.25, account)
+    assert message == Failed("fence of lease 7 was revoked after 16 rows")
 
 
 def test_a_lease_that_was_broken_off_is_not_done():

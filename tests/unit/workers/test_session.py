@@ -88,6 +88,22 @@ def test_an_engine_that_fails_at_work_is_reported_and_ends_the_worker(working):
         working.ended.result(WITHIN_S)
 
 
+def test_an_error_at_work_is_reported_after_what_was_done_and_ends_the_worker_as_it_is(working):
+    error = DeviceError("the GPU fell off the bus")
+
+    def compute(work):
+        for message in (DONE, error):
+            working.engine.post(message)
+
+    working.engine.on_submit = compute
+    working.tell(WORK)
+    assert working.hear() == DONE
+    assert working.hear() == Failed("DeviceError: the GPU fell off the bus")
+    with pytest.raises(DeviceError) as raised:
+        working.ended.result(WITHIN_S)
+    assert raised.value is error
+
+
 def test_the_reason_of_a_failure_is_cut_to_what_a_message_may_hold(started):
     def refuse():
         raise ValueError("x" * 5000)

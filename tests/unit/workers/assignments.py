@@ -1,0 +1,72 @@
+"""What a coordinator would give a GPU worker, over arrays of this process."""
+
+import numpy as np
+
+from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
+from hogbatch.data.order import epoch_order
+from hogbatch.models import Network
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.model import SharedModel
+from hogbatch.wire.messages import Layer, Optimizer, Welcome
+from workers.session import Assignment
+
+FEATURES, LABELS = 12, 4
+
+
+def to_csr(dense):
+    """The cells of dense[N, F] that are not 0."""
+    rows, columns = np.nonzero(dense)
+    indptr = np.searchsorted(rows, np.arange(len(dense) + 1)).astype(np.int64)
+    return indptr, columns.astype(np.int32), dense[rows, columns]
+
+
+def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4, seed=0):
+    """Rows whose label, or `several` labels, follow from the signs of some of their sums.
+
+    The same numbers whether dense or sparse, the share `stored` not 0; the last feature always is.
+    """
+    random = np.random.default_rng(seed)
+    dense = random.normal(size=(rows, features)).astype(np.float32)
+    dense[random.random(dense.shape) > stored] = 0
+    dense[:, -1] = 0
+    present = dense @ np.random.default_rng(1).normal(size=(features, LABELS)) > 0
+    if several:
+        labels = multi_labels(*to_csr(present)[:2])
+    else:
+        labels = single_labels(present[:, 0].astype(np.float32))
+    inputs = csr_inputs(*to_csr(dense)) if sparse else dense_inputs(dense)
+    return Examples(inputs, labels, features)
+
+
+def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told):
+    """An assignment to train on `train`; `told` are further fields of its Welcome."""
+    several = len(train.labels.indptr) > 0
+    loss, outputs = ("multilabel", LABELS) if several else ("logistic", 1)
+    network = Network.build(train.features, hidden, outputs, "tanh", loss)
+    spec = OPTIMIZERS[optimizer]
+    welcome = Welcome(
+        **{
+            "run": "run",
+            "worker": 0,
+            "name": "gpu-0",
+            "layers": tuple(Layer(one.fan_in, one.width, one.activation) for one in network.layers),
+            "loss": loss,
+            "optimizer": Optimizer(optimizer, l2, spec.momentum, spec.beta2, spec.epsilon),
+            "merge": "delta",
+            "merge_every": 1,
+            "staleness_damping": 0.0,
+            "precision": "float32",
+            **told,
+        }
+    )
+    orders = EpochOrders(*(epoch_order(train.rows, 0, epoch) for epoch in range(2)))
+    model = shared_model(network.parameters, spec.slots)
+    network.initialise(model.params, seed=0)
+    return Assignment(welcome, network, train, test, orders, model, np.zeros(8, np.int64))
+
+
+def shared_model(parameters, slots=0):
+    """A model of zeros, that nobody has trained."""
+    arrays = (np.zeros(parameters if slots > n else 0, np.float32) for n in (-1, 0, 1))
+    return SharedModel(*arrays, *(np.zeros(1, np.int64) for _ in range(2)))

@@ -1,0 +1,66 @@
+"""A GPU worker but its session, on the host: leases go in, reports come out."""
+
+import queue
+from itertools import pairwise
+
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.wire.messages import Work
+from tests.unit.workers.conftest import WITHIN_S
+from workers.gpu import GpuEngine
+
+ROWS = 600
+SPARSE = {"sparse": True}
+WIDE = {"sparse": True, "features": 5000, "stored": 0.0008}  # only touched rows travel
+
+
+class Rehearsal:
+    """An engine with this test as its session; `leases` wait for it to be ready."""
+
+    def __init__(self, given, leases=(), device=None, heard=lambda report: None):
+        self.given, self.device = given, device or HostDevice()
+        self.posts, self.precisions = queue.SimpleQueue(), []
+        self.engine = GpuEngine("gpu:host", self.make_device)
+        for one in leases:
+            self.engine.submit(one)
+
+        def post(report):  # on a thread of the engine, before it goes on
+            heard(report)
+            self.posts.put(report)
+
+        self.profile = self.engine.prepare(given, post)
+
+    def make_device(self, precision):
+        self.precisions.append(precision)
+        return self.device
+
+    def hear(self, count):
+        """The next reports."""
+        return [self.posts.get(timeout=WITHIN_S) for _ in range(count)]
+
+    def do(self, *leases):
+        """The reports of `leases`, handed out at once."""
+        for one in leases:
+            self.engine.submit(one)
+        return self.hear(len(leases))
+
+    def leave(self, spare):
+        """Let the device have no more memory than `spare` bytes beside what it has taken."""
+        self.device.xp.limit -= self.device.free_bytes() - spare
+
+
+def lease(start=0, stop=ROWS, batch=32, *, rate=0.1, epoch=0, number=1, task="train", fence=0):
+    return Work(number, task, epoch, start, stop, batch, rate, fence)
+
+
+def epochs(count, batch=32, *, edges=(0, 250, 251, ROWS), **fields):
+    """The leases of whole epochs, in each one between two `edges`."""
+    return [
+        lease(start, stop, batch, epoch=epoch, number=epoch * len(edges) + part, **fields)
+        for epoch in range(count)
+        for part, (start, stop) in enumerate(pairwise(edges))
+    ]
+
+
+def big():
+    """A device with room enough, that counts what is taken."""
+    return HostDevice(memory_bytes=1 << 26)

@@ -1,0 +1,262 @@
+"""What happens to a change between the device and the shared parameters."""
+
+import math
+import queue
+import threading
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.errors import HogbatchError
+from hogbatch.kernels.contract import LOSS
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.store.staleness import Damping
+from hogbatch.wire.messages import Failed, Work
+from tests.unit.workers.assignments import shared_model
+from tests.unit.workers.conftest import WITHIN_S
+from tests.unit.workers.devices import Kernels
+from workers.exchange import MOST_REFUSED, Exchange, Interval, Tally
+from workers.replica import Replica
+
+PARAMETERS, FENCE = 16, 5
+
+
+class Rig:
+    """An exchange with this test as its training thread, as the other workers and as the session.
+
+    A lease of `intervals` times ten rows changes all parameters by `change` in each of them.
+    """
+
+    def __init__(self, beta=0.0, device=None):
+        self.model, self.fence = shared_model(PARAMETERS), np.full(8, FENCE)
+        self.model.params[:] = np.arange(PARAMETERS)
+        self.replica = Replica(device or HostDevice(), self.model, "delta")
+        self.replica.travel_whole()
+        self.posts = queue.SimpleQueue()
+        self.exchange = Exchange(self.replica, self.model, self.fence, Damping(beta))
+        self.leases = 0
+        self.exchange.start(self.posts.put)
+
+    def lease(self, intervals=1):
+        """The intervals of one lease."""
+        self.leases += 1
+        rows = 10 * intervals
+        work = Work(self.leases, "train", 0, 100, 100 + rows, 10, 0.1, FENCE)
+        tally = Tally(work, began=0.0, rows=rows)
+        starts = range(100, 100 + rows, 10)
+        return [Interval(tally, at, at + 10, at + 10 == work.stop) for at in starts]
+
+    def begin(self):
+        self.replica.begin(None)
+        self.exchange.pulled()
+
+    def train(self, change, loss=0.0):
+        self.replica.params += np.float32(change)
+        self.replica.totals[LOSS] += loss
+
+    def hand_over(self, interval, *, wait=True):
+        """End an interval, and wait until it has been exchanged."""
+        self.replica.rejoin(None)
+        self.exchange.submit(interval, self.replica.take())
+        return self.exchange.wait() if wait else None
+
+    def others_update(self, times, change=0.0):
+        self.model.params[:] += np.float32(change)
+        self.model.steps[0] += times
+
+    def heard(self):
+        return self.posts.get(timeout=WITHIN_S)
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def test_a_lease_is_reported_once_all_of_it_is_in_the_shared_parameters(rig):
+    start, intervals = rig.model.params.copy(), rig.lease(3)
+    rig.begin()
+    for number, interval in enumerate(intervals, 1):
+        assert rig.posts.empty()
+        rig.train(2, loss=1.5)
+        assert rig.hand_over(interval)
+        assert_array_equal(rig.model.params, start + 2 * number)
+    done = rig.heard()
+    assert (done.lease, done.rows, done.updates, done.loss) == (1, 30, 3, 4.5)
+    assert (done.skipped, done.refused, done.too_large, done.staleness) == (0, 0, 0, 0)
+    assert done.seconds > 0 and rig.model.merges[0] == 3
+
+
+def test_nothing_under_way_need_not_be_waited_for(rig):
+    assert rig.exchange.wait()
+    (interval,) = rig.lease()
+    rig.begin()
+    rig.hand_over(interval)
+    assert rig.exchange.wait()
+
+
+def test_staleness_counts_what_others_did_between_pull_and_merge(rig):
+    one, two, three = rig.lease(3)
+    rig.others_update(7)  # before the pull: known to the replica
+    rig.begin()
+    rig.others_update(3)
+    rig.hand_over(one)  # 3; fetches what stands at 3
+    rig.model.merges[0] += 2  # another GPU worker
+    rig.hand_over(two)  # was trained on the first pull: 3 + 2; fetches what stands at 5
+    rig.others_update(4)
+    rig.hand_over(three)  # was trained on what `one` fetched: 2 + 4
+    assert rig.heard().staleness == pytest.approx((3 + 5 + 6) / 3)
+
+
+def test_a_worker_that_is_alone_is_never_stale(rig):
+    intervals = rig.lease(3)
+    rig.begin()
+    for interval in intervals:
+        rig.hand_over(interval)
+    assert rig.heard().staleness == 0
+
+
+def test_the_pull_of_an_interval_is_noted_before_the_exchange_can_pull_again(rig):
+    one, two, three = rig.lease(3)
+    jobs, done = rig.exchange._jobs, rig.exchange._done
+
+    class Prompt:
+        """The exchange thread is done before `submit` goes on."""
+
+        get = jobs.get
+
+        def put(self, taken):
+            jobs.put(taken)
+            done.put(done.get(timeout=WITHIN_S))
+
+    rig.begin()
+    rig.exchange._jobs = Prompt()
+    rig.others_update(3)
+    rig.hand_over(one)
+    rig.hand_over(two)  # was trained on the first pull
+    rig.hand_over(three)
+    assert rig.heard().staleness == pytest.approx((3 + 3 + 0) / 3)
+
+
+def test_what_others_did_is_there_an_interval_later(rig):
+    start, (one, two) = rig.model.params.copy(), rig.lease(2)
+    rig.begin()
+    rig.train(1)
+    rig.others_update(1, change=8)
+    rig.hand_over(one)
+    assert_array_equal(rig.replica.params, start + 1)
+    rig.train(2)
+    rig.hand_over(two)
+    assert_array_equal(rig.replica.params, start + 8 + 1 + 2)
+    assert_array_equal(rig.model.params, start + 8 + 1 + 2)
+
+
+@pytest.mark.parametrize("beta", [0.0, math.log(2) / 4])
+def test_damping_weighs_a_change_by_its_staleness(beta):
+    rig = Rig(beta)
+    start, (interval,) = rig.model.params.copy(), rig.lease()
+    rig.begin()
+    rig.train(8)
+    rig.others_update(12, change=64)
+    rig.hand_over(interval)
+    assert_allclose(rig.model.params, start + 64 + 8 * math.exp(-12 * beta))
+
+
+def test_a_change_that_is_not_finite_is_refused_and_its_rows_are_skipped(rig):
+    start, (good, bad, after) = rig.model.params.copy(), rig.lease(3)
+    rig.begin()
+    rig.train(1, loss=2.0)
+    assert rig.hand_over(good)
+    rig.train(np.nan, loss=np.nan)
+    assert not rig.hand_over(bad)
+    assert_array_equal(rig.model.params, start + 1)
+    rig.exchange.give_up(after)
+    assert rig.exchange.wait()
+    done = rig.heard()
+    assert (done.rows, done.updates, done.skipped, done.refused) == (30, 1, 20, 1)
+    assert done.loss == 2.0
+    assert rig.model.merges[0] == 1
+
+
+def test_too_many_refusals_in_a_row_are_an_error(rig):
+    def refused(interval):
+        rig.begin()
+        rig.train(np.inf)
+        return not rig.hand_over(interval)
+
+    intervals = rig.lease(2 * MOST_REFUSED)
+    for interval in intervals[: MOST_REFUSED - 1]:
+        assert refused(interval)
+    rig.replica.forget()
+    rig.begin()
+    assert rig.hand_over(intervals[2])  # they have to be in a row
+    for interval in intervals[3 : 2 + MOST_REFUSED]:
+        assert refused(interval)
+        rig.exchange.give_up(interval)  # which does not interrupt it
+        assert rig.exchange.wait()
+    with pytest.raises(HogbatchError, match=f"{MOST_REFUSED} merges in a row were not finite"):
+        refused(intervals[-1])
+
+
+def test_behind_a_raised_fence_nothing_is_merged(rig):
+    start, intervals = rig.model.params.copy(), rig.lease(3)
+    rig.begin()
+    rig.train(1)
+    assert rig.hand_over(intervals[0])
+    rig.fence[0] += 1
+    for interval in intervals[1:]:
+        rig.train(1)
+        assert rig.hand_over(interval)
+    assert rig.heard() == Failed("fence of lease 1 was revoked after 10 rows")
+    assert_array_equal(rig.model.params, start + 1)
+    assert rig.model.merges[0] == 1
+
+
+def test_seconds_are_those_since_the_report_before(rig):
+    first, second = rig.lease(), rig.lease()
+    rig.begin()
+    rig.hand_over(first[0])
+    since_ever = rig.heard().seconds  # its lease began at 0, long before this process
+    rig.hand_over(second[0])
+    assert 0 < rig.heard().seconds < since_ever
+
+
+class Failing(HostDevice):
+    """A device whose streams, or whose merges, fail."""
+
+    def __init__(self, *, enters):
+        super().__init__()
+        self.enters = enters
+        self.kernels = Kernels(add=self.fail)
+
+    def enter(self):
+        if not self.enters:
+            self.fail()
+
+    def mapped(self, array):
+        return None
+
+    def to_host(self, array, out):
+        self.fail()
+
+    def fail(self, *_):
+        raise RuntimeError("the device is gone")
+
+
+@pytest.mark.parametrize("enters", [True, False], ids=["at a merge", "at the start"])
+def test_what_the_exchange_fails_with_is_raised_in_the_training_thread(enters):
+    rig = Rig(device=Failing(enters=enters))
+    (interval,) = rig.lease()
+    rig.begin()
+    rig.hand_over(interval, wait=False)
+    heard = queue.SimpleQueue()
+
+    def wait():
+        try:
+            rig.exchange.wait()
+        except RuntimeError as error:
+            heard.put(str(error))
+
+    threading.Thread(target=wait, daemon=True).start()  # it may wait for ever
+    assert heard.get(timeout=WITHIN_S) == "the device is gone"

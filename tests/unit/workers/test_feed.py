@@ -1,0 +1,187 @@
+"""The same rows reach the device, however a set gets there."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+
+from hogbatch.kernels.gpu.device import HostDevice
+from tests.unit.workers.assignments import examples
+from workers.feed import CachedSet, StagedSet, feed_for
+
+ROWS = 23
+SETS = {
+    f"{'CSR' if sparse else 'dense'} {'lists' if several else 'labels'}": examples(
+        ROWS, sparse=sparse, several=several
+    )
+    for sparse in (False, True)
+    for several in (False, True)
+}
+every_set = pytest.mark.parametrize("name", SETS)
+every_feed = pytest.mark.parametrize("kind", [CachedSet, StagedSet])
+
+
+def csr_rows(indptr, rows, *arrays):
+    """The cells of each of `rows` in each of `arrays`."""
+    return [[array[indptr[row] : indptr[row + 1]].tolist() for array in arrays] for row in rows]
+
+
+def contents(inputs, labels, rows):
+    """What stands in `rows`, as lists."""
+    return (
+        csr_rows(inputs.indptr, rows, inputs.indices, inputs.values)
+        if len(inputs.indptr)
+        else inputs.dense[rows].tolist(),
+        csr_rows(labels.indptr, rows, labels.indices)
+        if len(labels.indptr)
+        else labels.values[rows].tolist(),
+    )
+
+
+def of(batch):
+    return contents(batch.inputs, batch.labels, batch.rows)
+
+
+@every_set
+@every_feed
+@settings(max_examples=25, deadline=None)
+@given(
+    order=st.permutations(range(ROWS)),
+    cuts=st.lists(st.sets(st.integers(0, ROWS), min_size=2, max_size=2), min_size=1, max_size=6),
+)
+def test_a_batch_has_the_rows_of_the_order(kind, name, order, cuts):
+    train = SETS[name]
+    feed, order = kind(HostDevice(), train), np.array(order)
+    feed.follow(0, order)
+    for start, stop in map(sorted, cuts):
+        batch = feed.batch(start, stop)
+        assert len(batch.rows) == stop - start
+        assert of(batch) == contents(train.inputs, train.labels, order[start:stop])
+
+
+@every_set
+def test_a_staged_batch_is_good_until_the_next_but_one(name):
+    train, order = SETS[name], np.arange(ROWS)[::-1].copy()
+    feed = StagedSet(HostDevice(), train)
+    feed.follow(0, order)
+    before = None
+    for start, stop in [(0, 7), (7, 14), (14, 21), (21, ROWS), (0, 11), (3, 14)]:  # grows, too
+        batch = feed.batch(start, stop), (start, stop)
+        for each, (first, last) in filter(None, (before, batch)):
+            assert of(each) == contents(train.inputs, train.labels, order[first:last])
+        before = batch
+
+
+@every_set
+@every_feed
+def test_a_slot_is_always_the_same_arrays(kind, name):
+    feed = kind(HostDevice(), SETS[name])
+    feed.reserve(8)
+    feed.follow(0, np.arange(ROWS))
+    seen = {}
+    for start in (0, 8, 4, 9, 15):
+        batch = feed.batch(start, start + 8)
+        arrays = (*batch.inputs, *batch.labels, batch.rows)
+        places = [(array.ctypes.data, array.shape) for array in arrays]
+        assert seen.setdefault(batch.slot, places) == places
+
+
+@every_feed
+def test_room_is_made_once(kind):
+    device = HostDevice(memory_bytes=1 << 20)
+    feed = kind(device, SETS["CSR lists"])
+    feed.follow(0, np.arange(ROWS))
+    feed.reserve(9)
+    free = device.free_bytes()
+    for start in (0, 9, 14):
+        feed.batch(start, start + 9)
+        feed.reserve(5)
+        assert device.free_bytes() == free
+    feed.reserve(12)
+    assert device.free_bytes() < free
+
+
+def test_a_staged_set_survives_room_that_is_not_there():
+    device, train = HostDevice(memory_bytes=1 << 20), SETS["dense labels"]
+    feed = StagedSet(device, train)
+    feed.follow(0, np.arange(ROWS))
+    feed.reserve(4)
+    four = (1 << 20) - device.free_bytes()
+    device.xp.limit = 2 * four
+    with pytest.raises(device.out_of_memory):
+        feed.reserve(20)
+    assert of(feed.batch(3, 7)) == contents(train.inputs, train.labels, np.arange(3, 7))
+    assert device.free_bytes() == four
+
+
+@pytest.mark.parametrize(("needed", "kind"), [(1.0, CachedSet), (1.01, StagedSet)])
+@every_set
+def test_a_set_is_cached_where_there_is_room(name, needed, kind):
+    train = SETS[name]
+    arrays = [*train.inputs, *train.labels]
+    size = sum(array.nbytes for array in arrays) + 16 * ROWS  # and two orders
+    spoken_for = 5000
+    device = HostDevice(memory_bytes=spoken_for + int(np.ceil(size / 0.7 / needed)))
+    assert type(feed_for(device, train, spoken_for)) is kind
+    assert type(feed_for(HostDevice(), train)) is CachedSet
+
+
+def test_a_cached_set_follows_two_epochs_at_a_time():
+    device = HostDevice(memory_bytes=1 << 20)
+    feed = CachedSet(device, SETS["dense labels"])
+    random = np.random.default_rng(0)
+    orders = [random.permutation(ROWS) for _ in range(5)]
+    feed.reserve(5)
+    for epoch in (0, 1):
+        feed.follow(epoch, orders[epoch])
+    free = device.free_bytes()
+    for epoch in (0, 1, 0, 1, 2, 1, 2, 3, 4):  # leases of two are under way at the same time
+        feed.follow(epoch, orders[epoch])
+        assert_array_equal(feed.rows(4, 9), orders[epoch][4:9])
+        assert_array_equal(feed.batch(4, 9).rows, orders[epoch][4:9])
+        assert device.free_bytes() == free
+
+
+def test_the_order_of_an_epoch_is_copied_once():
+    device = HostDevice()
+    feed = CachedSet(device, SETS["dense labels"])
+    order = np.arange(ROWS)
+    feed.follow(7, order)
+    order[:] = 0  # as the order of epoch 9, written where that of 7 was
+    feed.follow(7, order)
+    assert_array_equal(feed.rows(0, ROWS), np.arange(ROWS))
+
+
+def test_a_staged_set_has_no_rows_on_the_device():
+    feed = StagedSet(HostDevice(), SETS["CSR labels"])
+    feed.follow(0, np.arange(ROWS))
+    assert feed.rows(0, 5) is None
+
+
+class Queued(HostDevice):
+    """A device that copies as late as it may: when it is waited for, or followed."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = []
+
+    def start_copy(self, array, host):
+        self.waiting.append((array, host))
+        return len(self.waiting)
+
+    def follow(self, mark):
+        self.wait(mark)
+
+    def wait(self, mark):
+        while mark is not None and self.waiting:
+            self.copy_into(*self.waiting.pop(0))
+
+
+@every_set
+def test_a_staged_set_waits_for_its_copies(name):
+    train, order = SETS[name], np.arange(ROWS)
+    feed = StagedSet(Queued(), train)
+    feed.follow(0, order)
+    for start in range(0, ROWS - 6, 6):
+        rows = order[start : start + 6]
+        assert of(feed.batch(start, start + 6)) == contents(train.inputs, train.labels, rows)

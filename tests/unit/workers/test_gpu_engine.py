@@ -1,0 +1,193 @@
+"""A GPU worker trains and evaluates; see test_gpu_faults for what may go wrong."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.contract import HITS, LOSS, LOSSES, TOTALS
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.network import Network
+from hogbatch.optim import OPTIMIZERS
+from tests.unit.workers.assignments import assignment, examples
+from tests.unit.workers.devices import Kernels, Unmapped
+from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from workers import feed
+
+TEST_ROWS = 90
+every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
+
+
+def train(given, leases, device=None):
+    """The shared parameters after `leases`, all of which were done."""
+    reports = Rehearsal(given, leases, device).hear(len(leases))
+    assert [report.rows for report in reports] == [one.stop - one.start for one in leases]
+    return given.model.params
+
+
+@every_data
+@pytest.mark.parametrize("merge", ["delta", "overwrite", "average"])
+def test_losses_fall_and_every_row_is_reported(data, merge):
+    given = assignment(examples(ROWS, **data), merge=merge, merge_every=3, optimizer="adagrad")
+    leases, losses = epochs(6), np.zeros(6)
+    reports = Rehearsal(given, leases).hear(len(leases))
+    for one, report in zip(leases, reports, strict=True):
+        rows = one.stop - one.start
+        assert (report.lease, report.rows) == (one.lease, rows)
+        assert report.updates == -(-rows // (3 * one.batch_size))
+        assert report.skipped == report.refused == report.too_large == report.staleness == 0
+        assert report.seconds > 0 and report.hits == ()
+        losses[one.epoch] += report.loss
+    assert losses[-1] < 0.6 * losses[0]
+    assert given.model.merges[0] == sum(report.updates for report in reports)
+
+
+def test_an_engine_is_ready_with_what_it_has_measured():
+    ready = Rehearsal(assignment(examples(ROWS), precision="tf32"))
+    sizes = [rows for rows, _ in ready.profile]
+    assert sizes[0] == 16 and sizes == sorted(sizes) and sizes[-1] <= ROWS
+    assert ready.precisions == ["tf32"]
+    assert (ready.engine.device, ready.engine.label, ready.engine.threads) == ("gpu", "gpu:host", 1)
+
+
+def test_getting_ready_changes_nothing_that_is_shared():
+    given = assignment(examples(ROWS, **SPARSE), optimizer="adam")
+    before = given.model.params.copy()
+    Rehearsal(given)
+    assert_array_equal(given.model.params, before)
+    assert not given.model.first.any() and not given.model.merges.any()
+
+
+def test_without_a_number_of_batches_between_merges_there_are_some():
+    (report,) = Rehearsal(assignment(examples(ROWS), merge_every=0)).do(lease(batch=10))
+    assert 1 <= report.updates <= ROWS / 10
+
+
+@every_data
+def test_how_often_is_merged_changes_nothing_where_nobody_else_trains(data):
+    rows = examples(ROWS, **data)
+    often, seldom = (train(assignment(rows, merge_every=n), epochs(2)) for n in (1, 7))
+    assert_allclose(often, seldom, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_touched_rows_travel_as_well_as_all(optimizer):
+    rows, travelled = examples(ROWS, **WIDE), []
+
+    def count(share, *rest):
+        travelled.append(share)
+        add_rows(share, *rest)
+
+    device = HostDevice()
+    add_rows, device.kernels = device.kernels.add_rows, Kernels(add_rows=count)
+    by_rows = train(assignment(rows, optimizer=optimizer), epochs(2), device)
+    assert len(travelled) == 2 * 20  # merges
+    whole = train(assignment(rows, optimizer=optimizer), epochs(2), Unmapped())
+    assert_allclose(by_rows, whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("data", [{}, SPARSE], ids=["dense", "sparse"])
+def test_staged_sets_train_as_cached_ones_do(data, optimizer, monkeypatch):
+    rows, staged = examples(ROWS, **data), []
+
+    class Staged(feed.StagedSet):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            staged.append(self)
+
+    monkeypatch.setattr(feed, "StagedSet", Staged)
+    settings = {"optimizer": optimizer, "merge_every": 2}
+    cached = train(assignment(rows, **settings), epochs(3), big())
+    assert staged == []
+    small = train(assignment(rows, **settings), epochs(3), HostDevice(memory_bytes=50_000))
+    assert len(staged) == 1
+    assert_allclose(small, cached, atol=1e-6)
+
+
+@every_data
+@pytest.mark.parametrize("merge", ["delta", "overwrite", "average"])
+def test_evaluation_sees_all_that_was_done_before(data, merge):
+    train_rows, test = examples(ROWS, **data), examples(TEST_ROWS, **data, seed=2)
+    given = assignment(train_rows, test, merge=merge)
+    rig, losses = Rehearsal(given), []
+    for epoch in range(3):
+        one = lease(0, TEST_ROWS, 40, task="evaluate", number=2, rate=0.0)
+        _, report = rig.do(lease(epoch=epoch), one)
+        totals = evaluated(given)
+        assert (report.lease, report.rows, report.updates) == (2, TEST_ROWS, 0)
+        assert report.loss == pytest.approx(totals[LOSS], rel=1e-5)
+        assert report.hits == pytest.approx(tuple(totals[HITS:]))
+        losses.append(report.loss)
+    assert losses[-1] != losses[0]
+
+
+def evaluated(given):
+    """The sums over the test set, straight from the shared parameters."""
+    device, none, totals = HostDevice(), np.zeros(0, np.float32), np.zeros(TOTALS)
+    plan, test = given.network.plan(), given.test
+    network = Network(device.kernels, np, plan, given.model.params, none, none)
+    kind = LOSSES[given.network.loss]
+    network.evaluate_batch(test.inputs, test.labels, np.arange(TEST_ROWS), kind, totals)
+    return totals
+
+
+# Beside others ---------------------------------------------------------------------------------
+
+
+@every_data
+def test_what_others_do_meanwhile_is_not_lost(data):
+    given, done = assignment(examples(ROWS, **data), merge_every=2), []
+    # The last feature is 0 everywhere: nobody but this test changes its weights.
+    weights = given.network.tensors()[0].view(given.model.params)[-1]
+    before = weights.copy()
+
+    def heard(report):  # a CPU worker's update, while the next interval is trained
+        weights[:] += 1
+        done.append(report)
+
+    leases = epochs(3)
+    rig = Rehearsal(given, leases, heard=heard)
+    assert sum(report.rows for report in rig.hear(len(leases))) == 3 * ROWS
+    assert_allclose(weights, before + len(done), atol=1e-5)
+
+
+def test_updates_of_others_make_a_lease_stale():
+    given = assignment(examples(ROWS))
+
+    def heard(report):
+        given.model.steps[0] += 5
+
+    one, two, three = Rehearsal(given, epochs(1), heard=heard).hear(3)
+    assert one.staleness == 0
+    # Others come after the last merge and fetch of a lease: too late for the interval that is
+    # trained by then, and for the one that will start from what was fetched.
+    assert (two.updates, two.staleness) == (1, 5)
+    assert (three.updates, three.staleness) == (11, pytest.approx((10 + 5) / 11))
+
+
+def test_an_idle_worker_pulls_before_it_goes_on():
+    given = assignment(examples(ROWS))
+    rig, start = Rehearsal(given), given.model.params.copy()
+    rig.do(lease())
+    trained = given.model.params.copy()
+    given.model.params[:] = start
+    given.model.steps[0] += 100
+    (report,) = rig.do(lease(number=2))
+    assert report.staleness == 0
+    assert_array_equal(given.model.params, trained)
+
+
+def test_damping_weakens_what_others_have_overtaken():
+    moved = []
+    for beta in (0.0, 0.2):
+        given = assignment(examples(ROWS), staleness_damping=beta)
+        before, slow = given.model.params.copy(), HostDevice()
+
+        def loss_gradient(*arguments, steps=given.model.steps, kernel=slow.kernels.loss_gradient):
+            steps[0] += 1  # others make an update in the time of each batch
+            kernel(*arguments)
+
+        slow.kernels = Kernels(loss_gradient=loss_gradient)
+        moved.append(train(given, [lease()], slow) - before)
+    plain, damped = (np.abs(each).sum() for each in moved)
+    assert 0.5 * plain < damped < 0.95 * plain

@@ -1,0 +1,295 @@
+"""A GPU worker runs out of memory, meets numbers that are not finite, or loses its device."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hogbatch.errors import DeviceError, HogbatchError
+from hogbatch.kernels import reference
+from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from hogbatch.wire.messages import Done, Failed
+from tests.unit.workers.assignments import assignment, examples
+from tests.unit.workers.devices import Kernels
+from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from workers.exchange import MOST_REFUSED
+
+TEST_ROWS = 90
+NAN = float("nan")
+every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured(tmp_path, monkeypatch):
+    """Every engine measures its device; what that takes of the memory is always the same."""
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+
+
+def assigned(data=None, **settings):
+    """A set of ROWS rows to train on; the same parameters each time."""
+    return assignment(examples(ROWS, **(data or {})), **settings)
+
+
+def params_after(*leases, data=None, **settings):
+    """The shared parameters where nothing goes wrong."""
+    rig = Rehearsal(assigned(data, **settings), leases)
+    rig.hear(len(leases))
+    return rig.given.model.params
+
+
+# Memory ----------------------------------------------------------------------------------------
+
+
+def given_back(too_large, number):
+    return Done(number, 0, 0, 0.0, 0.0, 0, (), too_large=too_large)
+
+
+@every_data
+def test_leases_whose_batches_do_not_fit_go_back_and_smaller_ones_go_on(data):
+    rig = Rehearsal(assigned(data), device=big())
+    rig.do(lease(batch=256))
+    rig.leave(100)
+    two = [lease(0, 512, 512, number=2), lease(512, ROWS, 512, number=3)]
+    assert rig.do(*two) == [given_back(512, 2), given_back(512, 3)]
+    again = [lease(0, 512, 256, number=4), lease(512, ROWS, 256, number=5)]
+    assert [(done.rows, done.too_large) for done in rig.do(*again)] == [(512, 0), (88, 0)]
+
+
+@pytest.mark.parametrize("memory", range(30_000, 70_000, 5_000))
+def test_whatever_there_is_of_memory_no_row_is_lost(memory):
+    test = examples(TEST_ROWS, seed=1)
+    given = assignment(examples(ROWS), test, merge_every=2)
+    rig, batch, rows = Rehearsal(given, device=HostDevice(memory)), 512, 0
+    for epoch in range(4):
+        start = 0
+        while start < ROWS:
+            (done,) = rig.do(lease(start, ROWS, batch, epoch=epoch))
+            assert isinstance(done, Done), done
+            assert done.rows == ROWS - start or done.too_large == batch
+            rows, start = rows + done.rows, start + done.rows
+            batch = batch // 2 if done.too_large else batch
+        (done,) = rig.do(lease(0, TEST_ROWS, TEST_ROWS, task="evaluate"))
+        assert done.rows == TEST_ROWS
+    assert rows == 4 * ROWS
+
+
+def test_the_order_of_an_epoch_needs_no_memory_that_may_be_missing():
+    def needed(epoch):
+        rig = Rehearsal(assigned(), device=big())
+        before = rig.device.free_bytes()
+        rig.do(lease(batch=16, epoch=epoch))
+        return before - rig.device.free_bytes()
+
+    rig = Rehearsal(assigned(), device=big())
+    rig.leave(needed(0) - 8 * ROWS)  # scratch, but no room for an order
+    (done,) = rig.do(lease(batch=16))
+    assert isinstance(done, Done), done
+    assert done.rows == ROWS or done.too_large == 16
+
+
+class Exhausting(HostDevice):
+    """Its memory runs out at the `at`-th batch from now on, once."""
+
+    def __init__(self):
+        super().__init__()
+        self.at = -1
+        self.kernels = Kernels(loss_gradient=self._loss_gradient)
+
+    def _loss_gradient(self, *arguments):
+        self.at -= 1
+        if self.at == 0:
+            raise OutOfHostMemory("no memory in the middle")
+        reference.loss_gradient(*arguments)
+
+
+@every_data
+@pytest.mark.parametrize(
+    ("at", "kept"), [(1, 0), (3, 0), (4, 96), (6, 96), (7, 192), (19, 576)], ids=str
+)
+def test_memory_that_runs_out_in_the_middle_keeps_what_was_merged(data, at, kept):
+    settings = {"data": data, "merge_every": 3}
+    rig = Rehearsal(assigned(**settings), device=Exhausting())
+    before = lease(0, 64, number=7)
+    rig.engine.submit(before)
+    rig.hear(1)
+    rig.device.at = at
+    (done,) = rig.do(lease())
+    assert (done.rows, done.updates, done.too_large) == (kept, kept // 96, 32)
+    assert (done.loss > 0) == (kept > 0) and done.skipped == done.refused == 0
+    (rest,) = rig.do(lease(kept, ROWS, 16, number=2))
+    assert rest.rows == ROWS - kept and rest.too_large == 0
+    parts = [before, *[lease(0, kept)] * (kept > 0), lease(kept, ROWS, 16)]
+    expected = params_after(*parts, **settings)
+    np.testing.assert_allclose(rig.given.model.params, expected, atol=1e-6)
+
+
+def test_what_was_under_way_when_memory_ran_out_is_reported():
+    device = Exhausting()
+    rig = Rehearsal(assigned(), device=device)
+    device.at = 8 + 1 + 2  # in the third lease, at its second batch
+    one, two, three = rig.do(*epochs(1))
+    assert [(done.rows, done.too_large) for done in (one, two, three)] == [
+        (250, 0),
+        (1, 0),
+        (32, 32),
+    ]
+
+
+def test_a_lease_after_one_that_ran_out_is_done():
+    device = Exhausting()
+    rig = Rehearsal(assigned(), device=device)
+    device.at = 3
+    first, second, third = rig.do(*epochs(1))
+    assert (first.rows, first.too_large) == (64, 32)
+    assert (second.rows, third.rows) == (1, 349)
+
+
+def test_a_device_that_has_no_room_for_a_row_has_failed():
+    rig = Rehearsal(assigned(), device=big())
+    rig.leave(10)
+    (error,) = rig.do(lease(batch=1))
+    assert isinstance(error, HogbatchError)
+    assert str(error).startswith("not even a batch of one row fits: gpu:host has ")
+
+
+def test_memory_that_runs_out_of_a_batch_of_one_row_is_a_failure():
+    rig = Rehearsal(assigned(), device=Exhausting())
+    rig.device.at = 5
+    (end,) = rig.do(lease(batch=1))
+    assert isinstance(end, HogbatchError)
+
+
+# Numbers that are not finite -------------------------------------------------------------------
+
+
+@every_data
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+def test_a_change_that_is_not_finite_is_refused_with_what_was_trained_from_it(data, optimizer):
+    settings = {"data": data, "optimizer": optimizer}
+    good = [lease(64, 128, number=3), lease(128, ROWS, number=4)]
+    leases = [lease(0, 32, rate=NAN, number=1), lease(32, 64, number=2), *good]
+    given = assigned(**settings)
+    before, seen = given.model.params.copy(), []
+    rig = Rehearsal(given, leases, heard=lambda _: seen.append(given.model.params.copy()))
+    refused, given_up, *rest = rig.hear(4)
+    assert (refused.rows, refused.updates, refused.skipped, refused.refused) == (32, 0, 32, 1)
+    assert (given_up.rows, given_up.updates, given_up.skipped, given_up.refused) == (32, 0, 32, 0)
+    assert refused.loss == given_up.loss == 0
+    assert_array_equal(seen[0], before)
+    assert_array_equal(seen[1], before)
+    for done, one in zip(rest, good, strict=True):
+        assert done.rows == one.stop - one.start and done.skipped == done.refused == 0
+    # From the shared parameters, and with slots that have seen nothing of it.
+    np.testing.assert_allclose(given.model.params, params_after(*good, **settings), atol=1e-6)
+
+
+def test_a_change_may_be_refused_in_the_middle_of_a_lease():
+    device = HostDevice()
+    batches = iter(range(10**6))
+
+    def weight_gradient(x, grad, out):
+        reference.weight_gradient(x, grad, out)
+        if len(x) == 10 and next(batches) == 2 * 7:  # two layers: of the eighth batch
+            out[0, 0] = NAN
+
+    device.kernels = Kernels(weight_gradient=weight_gradient)
+    (done,) = Rehearsal(assigned(), device=device).do(lease(batch=10))
+    assert (done.rows, done.updates, done.skipped, done.refused) == (ROWS, 58, 20, 1)
+    assert done.loss > 0
+
+
+def test_too_many_refusals_in_a_row_end_the_worker():
+    given = assigned()
+    before = given.model.params.copy()
+    leases = [lease(32 * n, 32 * n + 32, rate=NAN, number=n) for n in range(2 * MOST_REFUSED - 1)]
+    *reports, error = Rehearsal(given, leases).hear(len(leases))
+    assert [done.refused for done in reports] == [1, 0] * (MOST_REFUSED - 1)
+    assert isinstance(error, HogbatchError) and "were not finite" in str(error)
+    assert_array_equal(given.model.params, before)
+
+
+@every_data
+def test_a_worker_that_refuses_now_and_then_goes_on(data):
+    rig = Rehearsal(assigned(data, optimizer="adagrad"))
+    for _ in range(2 * MOST_REFUSED):
+        (refused,) = rig.do(lease(0, 32, rate=NAN))
+        (done,) = rig.do(lease(32, 64))
+        assert (refused.refused, done.refused, done.skipped) == (1, 0, 0)
+
+
+# Fences ----------------------------------------------------------------------------------------
+
+
+def test_behind_a_raised_fence_nothing_is_merged():
+    given = assigned()
+    before = given.model.params.copy()
+    given.fence[0] = 1
+    (failed,) = Rehearsal(given).do(lease())
+    assert failed == Failed("fence of lease 1 was revoked after 0 rows")
+    assert_array_equal(given.model.params, before)
+    assert given.model.merges[0] == 0
+
+
+# Devices that fail -----------------------------------------------------------------------------
+
+
+class Broken(Exception):
+    """What a device fails with."""
+
+
+class Breaking(HostDevice):
+    """A device that fails once, in the call named `when`, after `prepared`."""
+
+    failures = (Broken,)
+
+    def __init__(self):
+        super().__init__()
+        self.when = None
+        self.kernels = Kernels(loss_gradient=self._loss_gradient)
+
+    def _loss_gradient(self, *arguments):
+        self._perhaps("training")
+        reference.loss_gradient(*arguments)
+
+    def to_host(self, array, out):
+        self._perhaps("merging")
+        super().to_host(array, out)
+
+    def copy_into(self, array, host):
+        self._perhaps("pulling")
+        super().copy_into(array, host)
+
+    def _perhaps(self, what):
+        if self.when == what:
+            self.when = None
+            raise Broken("it fell off the bus")
+
+
+@pytest.mark.parametrize("when", ["training", "merging", "pulling"])
+def test_a_device_that_fails_at_work_ends_the_worker(when):
+    rig = Rehearsal(assigned(), device=Breaking())
+    rig.device.when = when
+    (error,) = rig.do(lease())
+    assert isinstance(error, DeviceError) and error.exit_code == 12
+    assert str(error) == "gpu:host has failed: it fell off the bus"
+
+
+def test_a_device_that_fails_while_it_is_measured_cannot_be_prepared():
+    device = Breaking()
+    device.when = "training"
+    with pytest.raises(DeviceError, match="gpu:host has failed: it fell off the bus"):
+        Rehearsal(assigned(), device=device)
+
+
+def test_a_device_that_is_not_there_cannot_be_prepared(monkeypatch):
+    def missing(self, precision):
+        raise DeviceError("gpu:7 cannot be used")
+
+    monkeypatch.setattr(Rehearsal, "make_device", missing)
+    with pytest.raises(DeviceError, match="gpu:7 cannot be used"):
+        Rehearsal(assigned())
+
+
+def test_a_bug_is_told_as_it_is():
+    rig = Rehearsal(assigned())
+    (error,) = rig.do(lease(task="evaluate"))  # there is no test set
+    assert isinstance(error, AssertionError)

@@ -1,0 +1,229 @@
+"""What is measured of a device, when it ends, and what is kept of it."""
+
+import logging
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from hogbatch.optim import OPTIMIZERS
+from tests.unit.workers.assignments import assignment, examples
+from workers.profile import LONGEST_MEASURED_S, Measured, profile
+from workers.trainer import Trainer
+
+ROWS = 1000
+GOOD = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # seconds; 128 gains nothing more
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The folder where profiles are kept, empty at first."""
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+    return tmp_path / "profiles"
+
+
+class Start:
+    """A worker's start, with a clock that goes by `seconds` (a function of rows and densify)."""
+
+    def __init__(self, rows=ROWS, *, seconds=None, sparse=False, device=None, **settings):
+        self.given = assignment(examples(rows, sparse=sparse), **settings)
+        self.trainer = Trainer(device or HostDevice(), self.given)
+        self.densify, self.measured = None, []
+        if seconds is not None:
+            self._seconds, self.trainer.seconds = seconds, self.seconds
+        self._compute, self.trainer.compute = self.trainer.compute, self.compute
+
+    def profile(self):
+        return profile(self.trainer, self.given)
+
+    def seconds(self, batch):
+        self.measured.append((batch, self.densify))
+        return self._seconds(batch, self.densify)
+
+    def compute(self, *, densify):
+        self.densify = densify
+        self._compute(densify=densify)
+
+
+def quick(batch, densify):
+    return 1e-3
+
+
+def sizes(profile):
+    return [rows for rows, _ in profile]
+
+
+def test_the_ladder_ends_where_doubling_gains_nothing_twice():
+    assert Start(seconds=lambda rows, _: GOOD[rows]).profile().profile == tuple(GOOD.items())
+
+
+def test_a_single_stall_does_not_end_the_ladder():
+    times = {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3}
+    start = Start(seconds=lambda rows, _: times[rows])
+    assert sizes(start.profile().profile) == [16, 32, 64, 128, 256, 512]
+
+
+def test_the_ladder_ends_at_a_batch_that_takes_too_long():
+    start = Start(seconds=lambda rows, _: 1.1 * LONGEST_MEASURED_S if rows == 64 else 0.2)
+    assert sizes(start.profile().profile) == [16, 32, 64]
+
+
+@pytest.mark.parametrize(("rows", "ladder"), [(100, [16, 32, 64, 100]), (16, [16]), (5, [5])])
+def test_the_ladder_ends_with_all_rows(rows, ladder):
+    assert sizes(Start(rows, seconds=quick).profile().profile) == ladder
+
+
+def test_the_ladder_ends_where_memory_does():
+    def seconds(rows, densify):
+        if rows > 64:
+            raise OutOfHostMemory
+        return quick(rows, densify)
+
+    assert sizes(Start(seconds=seconds).profile().profile) == [16, 32, 64]
+
+
+def test_a_real_device_ends_the_ladder_where_its_memory_does():
+    device = HostDevice(memory_bytes=1 << 24)
+    start = Start(device=device)
+    start.trainer.reserve(200)
+    device.xp.limit -= device.free_bytes()
+    start.trainer.device.xp.limit += 2000  # for gradients, but for no larger batch
+    assert max(sizes(start.profile().profile)) < ROWS
+
+
+def test_a_device_on_which_nothing_fits_cannot_be_measured():
+    def seconds(rows, densify):
+        raise OutOfHostMemory("no room")
+
+    with pytest.raises(OutOfHostMemory, match="no room"):
+        Start(seconds=seconds).profile()
+
+
+def test_a_second_start_recalls_what_the_first_has_measured(cache):
+    first, second = Start(seconds=quick), Start(seconds=quick)
+    measured = first.profile()
+    assert first.measured and len(list(cache.iterdir())) == 1
+    assert second.profile() == measured
+    assert second.measured == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"hidden": (9,)},
+        {"optimizer": "adam"},
+        {"rows": ROWS + 1},
+        {"sparse": True},
+        {"device": HostDevice(), "model": "another host"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_another_network_set_or_device_is_measured_anew(other):
+    Start(seconds=quick).profile()
+    model = other.pop("model", "host")
+    again = Start(seconds=quick, **other)
+    again.trainer.device.model = model
+    again.profile()
+    assert again.measured
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b'{"profile": []}',
+        b'{"densify": false}',
+        b'{"densify": false, "profile": []}',
+        b'{"densify": false, "profile": [[16]]}',
+        b'{"densify": false, "profile": [16, 0.1]}',
+        b'{"densify": false, "profile": [[16, null]]}',
+        b'{"densify": false, "profile": [[16, -1]]}',
+        b'{"densify": false, "profile": [[0, 1]]}',
+        b'{"densify": false, "profile": [[16, NaN]]}',
+        b'{"densify": false, "profile": [[16, Infinity]]}',
+        b'{"densify": false, "profile": [[Infinity, 1]]}',
+    ],
+)
+def test_a_damaged_profile_is_measured_anew(cache, content):
+    measured = Start(seconds=quick).profile()
+    (kept,) = cache.iterdir()
+    written = kept.read_bytes()
+    kept.write_bytes(content)
+    again = Start(seconds=quick)
+    assert again.profile() == measured
+    assert again.measured and kept.read_bytes() == written
+
+
+def test_a_profile_that_cannot_be_kept_is_no_error(cache, caplog):
+    cache.write_text("no folder")
+    with caplog.at_level(logging.WARNING):
+        assert Start(seconds=quick).profile().profile
+    assert "cannot be kept" in caplog.text
+
+
+@pytest.mark.parametrize(("out", "densify"), [(0.5, True), (1.0, False), (2.0, False)])
+def test_rows_are_written_out_where_that_pays(out, densify):
+    def seconds(rows, densify):
+        return out if densify else 1.0
+
+    for start in (Start(sparse=True, seconds=seconds) for _ in range(2)):  # measured, recalled
+        assert start.profile().densify == densify
+        assert start.densify == densify
+    assert Start(sparse=True, seconds=seconds).profile().profile == ((16, min(out, 1.0)),)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"sparse": False}, {"sparse": True, "optimizer": "adam"}], ids=str
+)
+def test_rows_are_not_written_out_where_they_may_not_be(settings):
+    start = Start(seconds=lambda rows, densify: 0.1 if densify else 1.0, **settings)
+    assert not start.profile().densify and not start.densify
+    assert not any(densify for _, densify in start.measured)
+
+
+def test_what_one_run_may_do_is_not_recalled_for_one_that_may_not():
+    def seconds(rows, densify):
+        return 0.1 if densify else 1.0
+
+    assert Start(sparse=True, seconds=seconds).profile().densify
+    decayed = Start(sparse=True, seconds=seconds, l2=1e-4)
+    assert not decayed.trainer.may_densify
+    assert not decayed.profile().densify and not decayed.densify
+
+
+def test_rows_are_not_written_out_where_there_is_no_memory_for_it():
+    def seconds(rows, densify):
+        if densify:
+            raise OutOfHostMemory
+        return 1.0
+
+    start = Start(sparse=True, seconds=seconds)
+    assert not start.profile().densify and not start.densify
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_nothing_of_measuring_is_left(sparse, optimizer):
+    start = Start(64, sparse=sparse, optimizer=optimizer)
+    start.given.model.first[:] = 3
+    before = start.given.model.params.copy()
+    start.profile()
+    replica = start.trainer.replica
+    assert_array_equal(start.given.model.params, before)
+    assert_array_equal(replica.params, before)
+    assert (replica.slots[0] == 3).all() and not replica.slots[1].any()
+    assert replica.steps == 0 and not replica.totals.any()
+
+
+def test_seconds_of_other_batches_follow_from_the_nearest():
+    measured = Measured(False, ((16, 0.1), (64, 0.2)))
+    assert measured.seconds(1) == measured.seconds(16) == 0.1
+    assert measured.seconds(32) == pytest.approx(0.2)
+    assert measured.seconds(60) == 0.2
+    assert measured.seconds(640) == pytest.approx(2.0)
+    assert np.isfinite(measured.seconds(2**40))

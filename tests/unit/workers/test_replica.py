@@ -1,0 +1,323 @@
+"""What a replica and the shared parameters owe each other, in numbers that float32 adds exactly."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+
+from hogbatch.data.batch import csr_inputs
+from hogbatch.kernels.contract import LINEAR
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.network import LayerPlan
+from tests.unit.workers.assignments import shared_model
+from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
+from workers import replica
+from workers.replica import Flat, Replica
+
+FEATURES, WIDTH, BIASES = 6, 2, 4
+FIRST = LayerPlan(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
+PARAMETERS = FIRST.bias + BIASES
+# Rows of a sparse set: the features 0 and 1; 1, 2 and 3; none; 3 and 5.
+INDICES = np.array([0, 1, 1, 2, 3, 3, 5], np.int32)
+INPUTS = csr_inputs(np.array([0, 2, 5, 5, 7]), INDICES, np.ones(7, np.float32))
+ROWS = 4
+SHARES = [1.0, 0.5, 0.25]  # powers of two: what they weigh stays exact
+
+# Each number is an update by a CPU worker, or a call by one of the threads that may call now.
+scripts = st.lists(st.integers(0, 2**16 - 1), min_size=80, max_size=160)
+
+by_either_way = pytest.mark.parametrize("way", [0, 1], ids=["host adds", "device adds"])
+
+
+@pytest.fixture
+def model():
+    """A model of whole numbers."""
+    made = shared_model(PARAMETERS, 2)
+    made.params[:] = np.random.default_rng(0).integers(-100, 100, PARAMETERS)
+    return made
+
+
+def make(model, rule="delta", *, by_rows=False, device=None, way=None):
+    """A replica of `model` that knows how it travels, and adds in this `way` or the faster."""
+    made = Replica(device or HostDevice(), model, rule)
+    with pytest.MonkeyPatch.context() as patch:
+        if way is not None:
+            patch.setattr(Flat, "_faster_way", lambda self: way)
+        if by_rows:
+            assert made.travel_by_rows(FIRST, INPUTS)
+        else:
+            made.travel_whole()
+    made.forget()
+    return made
+
+
+def reach(rows):
+    """The cells of the parameters that training on `rows` may change: all biases are among them."""
+    listed = [INDICES[INPUTS.indptr[row] : INPUTS.indptr[row + 1]] for row in rows]
+    features = np.unique(np.concatenate(listed)).astype(int)
+    weights = features[:, None] * WIDTH + np.arange(WIDTH)
+    return np.concatenate((weights.ravel(), np.arange(FIRST.bias, PARAMETERS)))
+
+
+class Threads:
+    """Both threads of a worker, with its replica; `calls` are those that may come next.
+
+    `merged` is the sum of what it has added to the shared parameters.
+    """
+
+    def __init__(self, model, by_rows, way):
+        self.shared, self.by_rows = model.params, by_rows
+        self.replica = make(model, by_rows=by_rows, way=way)
+        self.training, self.exchange, self.refused = "idle", "free", False
+        self.own, self.taken, self.merged = (np.zeros(PARAMETERS) for _ in range(3))
+
+    def calls(self):
+        free = self.exchange == "free"
+        if free and self.refused:
+            return [self.forget]
+        training = {
+            "idle": [self.begin, self.begin, self.refresh] if free else [],
+            "under way": [self.train, self.train, self.drop, *[self.rejoin] * 2 * free],
+            "rejoined": [self.take],
+        }
+        exchange = {"free": [], "taken": [*[self.merge] * 3, self.refuse], "merged": [self.fetch]}
+        return [*training[self.training], *exchange[self.exchange]]
+
+    def settle(self):
+        """Let all that is under way reach the shared parameters."""
+        for step in ("take", "merge", "fetch", "forget", "rejoin", "take", "merge", "fetch"):
+            if getattr(self, step) in self.calls():
+                getattr(self, step)(0)
+        assert self.training == "idle" and self.exchange == "free"
+
+    def begin(self, n):
+        rows, self.cells = self._choose(n)
+        self.replica.begin(rows)
+        assert_array_equal(self.replica.params[self.cells], self.shared[self.cells])
+        self.training = "under way"
+
+    def refresh(self, n):
+        self.replica.refresh()
+        assert_array_equal(self.replica.params, self.shared)
+
+    def train(self, n):
+        cell = self.cells[n % len(self.cells)]
+        self.replica.params[cell] += 4 * (n - 100)
+        self.own[cell] += 4 * (n - 100)
+
+    def drop(self, n):
+        self.replica.drop()
+        self.own[:], self.training = 0, "idle"
+
+    def rejoin(self, n):
+        rows, self.upcoming = self._choose(n) if n % 5 else (None, None)
+        self.replica.rejoin(rows)
+        self.training = "rejoined"
+
+    def take(self, n):
+        self.replica.take()
+        assert self.replica.finite[0] == 1
+        self.taken, self.own = self.own, np.zeros(PARAMETERS)
+        self.exchange, self.cells = "taken", self.upcoming
+        self.training = "idle" if self.upcoming is None else "under way"
+
+    def forget(self, n):
+        self.replica.forget()
+        self.own[:], self.training, self.refused = 0, "idle", False
+
+    def merge(self, n):
+        share = SHARES[n % len(SHARES)]
+        self.replica.merge(share)
+        self.merged += share * self.taken
+        self.exchange = "merged"
+
+    def refuse(self, n):
+        self.exchange, self.refused = "merged", True
+
+    def fetch(self, n):
+        self.replica.fetch()
+        self.exchange = "free"
+
+    def _choose(self, n):
+        """Rows of an interval, and the cells that it may change."""
+        rows = np.unique([n % ROWS, n // ROWS % ROWS])
+        return rows, reach(rows) if self.by_rows else np.arange(PARAMETERS)
+
+
+@by_either_way
+@pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
+@pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
+@settings(max_examples=25, deadline=None)
+@given(script=scripts)
+def test_a_delta_loses_no_update_of_anyone(way, by_rows, workers, script):
+    model = shared_model(PARAMETERS)
+    model.params[:] = np.arange(PARAMETERS)
+    expected = model.params.astype(float)
+    crew = [Threads(model, by_rows, way) for _ in range(workers)]
+    for n in script:
+        choice, n = divmod(n, 256)
+        may = [call for threads in crew for call in threads.calls()]
+        if choice % 4 == 0:
+            model.params[n % PARAMETERS] += n
+            expected[n % PARAMETERS] += n
+        else:
+            may[choice % len(may)](n)
+    for threads in crew:
+        threads.settle()
+    assert_array_equal(model.params, expected + sum(threads.merged for threads in crew))
+    for threads in crew:
+        threads.refresh(0)
+
+
+def one_interval(replica, change, rows=(0, 3)):
+    """Train an interval that changes the replica by `change`, and take that."""
+    replica.begin(np.array(rows))
+    replica.params[:] += change
+    replica.take()
+
+
+@by_either_way
+def test_the_change_goes_to_the_shared_parameters_once(model, way):
+    start, replica = model.params.copy(), make(model, way=way)
+    one_interval(replica, 3)
+    assert_array_equal(model.params, start)
+    replica.merge(1.0)
+    assert_array_equal(model.params, start + 3)
+    replica.fetch()
+    replica.rejoin(None)
+    replica.take()
+    replica.merge(1.0)
+    assert_array_equal(model.params, start + 3)
+
+
+def test_overwrite_leaves_the_replica_and_loses_what_others_did(model):
+    start, replica = model.params.copy(), make(model, "overwrite")
+    one_interval(replica, 3)
+    replica.params += 50  # belongs to the next interval
+    model.params[:] -= 1
+    replica.merge(0.5)  # a share means nothing to it
+    assert_array_equal(model.params, start + 3)
+    model.params[:] += 8
+    replica.fetch()
+    replica.rejoin(None)
+    replica.take()
+    replica.merge(1.0)
+    assert_array_equal(model.params, start + 61)  # what others did before the fetch is in it
+
+
+def test_average_keeps_half_of_either_side(model):
+    start, replica = model.params.copy(), make(model, "average")
+    one_interval(replica, 4)
+    model.params[:] += 16
+    replica.merge(0.5)
+    assert_array_equal(model.params, start + 10)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("by_rows", "cell"), [(False, 5), (True, 0), (True, PARAMETERS - 1)])
+def test_a_change_that_is_not_finite_is_marked_and_forgotten(model, by_rows, cell, bad):
+    replica = make(model, by_rows=by_rows)
+    change = np.zeros(PARAMETERS, np.float32)
+    change[cell] = bad
+    one_interval(replica, change)
+    assert replica.finite[0] == 0
+    replica.forget()
+    one_interval(replica, 0)
+    assert replica.finite[0] == 1
+    replica.merge(1.0)
+    assert np.isfinite(model.params).all()
+
+
+def test_only_touched_rows_travel(model):
+    replica = make(model, by_rows=True)
+    start, touched = model.params.copy(), reach([3])
+    replica.begin(np.array([3]))
+    replica.params += 1  # also of rows that the interval does not touch: nobody looks at them
+    replica.take()
+    replica.merge(1.0)
+    changed = np.zeros(PARAMETERS)
+    changed[touched] = 1
+    assert_array_equal(model.params, start + changed)
+
+
+@pytest.mark.parametrize("device", [Unmapped(), Unpinned()], ids=["not mapped", "not pinned"])
+def test_a_device_that_does_not_see_the_hosts_memory_lets_the_host_add(model, device):
+    start, replica = model.params.copy(), make(model, device=device)
+    assert not replica.travel_by_rows(FIRST, INPUTS)
+    one_interval(replica, 2)
+    replica.merge(0.5)
+    assert_array_equal(model.params, start + 1)
+
+
+@pytest.mark.parametrize("rule", ["overwrite", "average"])
+def test_only_deltas_travel_by_rows(model, rule):
+    start, replica = model.params.copy(), make(model, rule)
+    assert not replica.travel_by_rows(FIRST, INPUTS)
+    one_interval(replica, 2)  # it travels as a whole, as before
+    replica.merge(1.0)
+    assert (model.params != start).all()
+
+
+def test_a_replica_begins_with_the_shared_slots_and_returns_to_them(model):
+    model.first[:], model.second[:], model.steps[0] = 2, 3, 40
+    replica = make(model)
+    for _ in range(2):
+        assert [slot.tolist() for slot in replica.slots] == [[2] * PARAMETERS, [3] * PARAMETERS]
+        assert replica.steps == 40 and not replica.totals.any()
+        for array in (*replica.slots, replica.totals):
+            array.fill(np.nan)
+        replica.steps += 1
+        replica.forget()
+    assert_array_equal(model.first, 2)
+
+
+def test_a_replica_that_is_new_begins_with_the_shared_parameters(model):
+    new = Replica(HostDevice(), model, "delta")
+    assert new.travel_by_rows(FIRST, INPUTS)
+    new.begin(np.array([1]))
+    cells = reach([1])
+    assert_array_equal(new.params[cells], model.params[cells])
+
+
+def test_totals_are_those_of_the_interval(model):
+    replica = make(model)
+    replica.begin(None)
+    replica.totals += 5
+    replica.take()
+    replica.totals += 3
+    assert (replica.taken_totals == 5).all() and (replica.totals == 3).all()
+    replica.drop()
+    replica.take()
+    assert not replica.taken_totals.any()
+
+
+@pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
+def test_measuring_leaves_the_shared_parameters_and_the_slots_alone(model, by_rows):
+    model.first[:] = 1
+    start, replica = model.params.copy(), make(model, by_rows=by_rows)
+    in_the_way, beside = replica.merging_seconds(np.arange(ROWS))
+    assert in_the_way > 0 and beside > 0
+    assert_array_equal(model.params, start)
+    replica.begin(np.array([0, 3]))
+    assert_array_equal(replica.params[reach([0, 3])], start[reach([0, 3])])
+    assert (replica.slots[0] == 1).all()
+
+
+@by_either_way
+def test_the_faster_way_is_found_on_memory_of_its_own(model, monkeypatch, way):
+    times, added_to = iter([1.0 + way, 2.0 - way]), []
+
+    def timed(add):
+        add()
+        return next(times)
+
+    monkeypatch.setattr(replica, "fastest", timed)
+    device, start = HostDevice(), model.params.copy()
+    device.kernels = Kernels(add=lambda share, change, shared: added_to.append(shared))
+    made = make(model, device=device)
+    (trial,) = added_to
+    assert not np.shares_memory(trial, model.params)
+    assert_array_equal(model.params, start)
+    one_interval(made, 1)
+    made.merge(1.0)
+    assert len(added_to) == 1 + way

@@ -1,0 +1,178 @@
+"""Steps, evaluation and measurement on a device, without a coordinator."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.contract import HITS, LOSS, LOSSES, TOTALS
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.network import Network
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.wire.messages import Work
+from tests.unit.workers.assignments import FEATURES, assignment, examples
+from workers import feed
+from workers.trainer import SPARSEST_DENSE, Trainer
+
+ROWS, TEST_ROWS = 60, 25
+either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
+
+
+def make(train, test=None, *, staged=False, **settings):
+    """A trainer whose replica is the shared parameters, and what it was assigned."""
+    given = assignment(train, test, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        if staged:
+            patch.setattr(feed, "ROOM", 0.0)
+        trainer = Trainer(HostDevice(memory_bytes=1 << 24), given)
+    trainer.follow(0)
+    return trainer, given
+
+
+def train(trainer, *intervals, rate=0.1):
+    for start, stop, batch in intervals:
+        trainer.reserve(batch)
+        trainer.train(start, stop, batch, rate)
+    return trainer.replica.params
+
+
+def evaluated(given):
+    """The sums over the test set, straight from the reference."""
+    device, totals = HostDevice(), np.zeros(TOTALS)
+    none = np.zeros(0, np.float32)
+    plan = given.network.plan()
+    network = Network(device.kernels, np, plan, given.model.params, none, none)
+    rows, loss = np.arange(given.test.rows), LOSSES[given.network.loss]
+    network.evaluate_batch(given.test.inputs, given.test.labels, rows, loss, totals)
+    return totals
+
+
+@either_feed
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_training_lowers_the_loss(staged, sparse):
+    trainer, _ = make(examples(ROWS, sparse=sparse), staged=staged)
+    losses = []
+    for _ in range(8):
+        train(trainer, (0, ROWS, 7), rate=0.5)
+        losses.append(trainer.replica.totals[LOSS])
+        trainer.replica.totals.fill(0)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_staged_set_trains_as_a_cached_one_does(sparse, optimizer):
+    rows = examples(ROWS, sparse=sparse)
+    trained = [
+        train(make(rows, staged=staged, optimizer=optimizer)[0], (0, ROWS, 7), (5, 40, 16))
+        for staged in (False, True)
+    ]
+    assert_allclose(*trained, atol=1e-6)
+
+
+@either_feed
+def test_recorded_steps_follow_when_batches_grow(staged):
+    rows, test = examples(ROWS), examples(TEST_ROWS, seed=1)
+    steps = [(0, 15, 5), (15, 27, 12), (27, 42, 5), (42, 52, 10), (52, 60, 3)]
+    trainer, _ = make(rows, test, staged=staged)
+    trainer.evaluate(Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0))  # largest of all
+    trained = train(trainer, *steps)
+    expected, _ = make(rows, staged=staged)
+    for start, stop, batch in steps:
+        expected.compute(densify=False)  # with nothing recorded
+        train(expected, (start, stop, batch))
+    assert_array_equal(trained, expected.replica.params)
+
+
+def test_computing_anew_lets_go_of_what_was_there():
+    trainer, _ = make(examples(ROWS))
+    trainer.reserve(20)
+    trainer.compute(densify=False)
+    free = trainer.device.free_bytes()
+    train(trainer, (0, ROWS, 20))
+    trainer.compute(densify=False)
+    assert trainer.device.free_bytes() == free
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_rows_that_are_written_out_train_the_same(optimizer):
+    rows = examples(ROWS, sparse=True)
+    (sparse, _), (densified, _) = (make(rows, optimizer=optimizer) for _ in range(2))
+    assert densified.may_densify
+    densified.compute(densify=True)
+    assert_allclose(train(sparse, (0, ROWS, 7)), train(densified, (0, ROWS, 7)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "may"),
+    [
+        ({"optimizer": "sgd"}, True),
+        ({"optimizer": "adagrad"}, True),
+        ({"optimizer": "momentum"}, False),
+        ({"optimizer": "adam"}, False),
+        ({"optimizer": "sgd", "l2": 1e-4}, False),
+    ],
+    ids=str,
+)
+def test_rows_may_be_written_out_where_nothing_else_is_computed_then(settings, may):
+    assert make(examples(ROWS, sparse=True), **settings)[0].may_densify == may
+    assert not make(examples(ROWS), **settings)[0].may_densify
+
+
+def test_rows_that_are_nearly_empty_may_not_be_written_out():
+    rows = examples(ROWS, sparse=True)
+    few = SPARSEST_DENSE * ROWS * FEATURES  # stored cells
+    for wider, may in ((1, True), (1.1 * len(rows.inputs.indices) / few, False)):
+        wide = replace(rows, features=round(wider * FEATURES))
+        assert make(wide)[0].may_densify == may
+
+
+@either_feed
+@pytest.mark.parametrize("several", [False, True], ids=["labels", "lists"])
+def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
+    rows, test = (examples(n, several=several, seed=n) for n in (ROWS, TEST_ROWS))
+    trainer, given = make(rows, test, staged=staged)
+    totals = np.zeros(TOTALS)
+    for start, stop in ((0, 9), (9, TEST_ROWS)):
+        totals += trainer.evaluate(Work(0, "evaluate", 0, start, stop, 4, 0.0, 0))
+    assert_allclose(totals, evaluated(given), rtol=1e-6)
+    assert totals[LOSS] > 0 and totals[HITS] > 0
+
+
+def test_evaluation_goes_on_in_smaller_batches_where_memory_is_short():
+    test = examples(TEST_ROWS, seed=1)
+    trainer, given = make(examples(ROWS), test)
+    one = Work(0, "evaluate", 0, 0, TEST_ROWS, 3, 0.0, 0)
+    trainer.evaluate(one)
+    device = trainer.device
+    device.xp.limit -= device.free_bytes() - 100  # what there is, is enough for three rows
+    all_at_once = Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
+    assert_allclose(trainer.evaluate(all_at_once), evaluated(given), rtol=1e-6)
+
+
+def test_evaluation_fails_where_not_even_a_row_fits():
+    trainer, _ = make(examples(ROWS), examples(TEST_ROWS, seed=1))
+    device = trainer.device
+    device.xp.limit -= device.free_bytes() - 100
+    with pytest.raises(device.out_of_memory):
+        trainer.evaluate(Work(0, "evaluate", 0, 0, TEST_ROWS, 8, 0.0, 0))
+
+
+@either_feed
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_measuring_moves_nothing_but_the_slots(staged, optimizer):
+    trainer, given = make(examples(ROWS), staged=staged, optimizer=optimizer)
+    start = given.model.params.copy()
+    assert 0 < trainer.seconds(16) < 10
+    assert_array_equal(given.model.params, start)
+    assert_array_equal(trainer.replica.params, start)
+    trainer.replica.forget()
+    assert not any(slot.any() for slot in trainer.replica.slots)
+    assert trainer.replica.steps == 0 and not trainer.replica.totals.any()
+
+
+def test_only_a_cached_sparse_set_travels_by_rows():
+    rows = examples(ROWS, sparse=True)
+    assert make(rows)[0].travel_by_rows()
+    assert not make(rows, staged=True)[0].travel_by_rows()
