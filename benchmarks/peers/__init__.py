@@ -13,9 +13,10 @@ MODULES: Final = {
     "sklearn-sgd": "peers.sklearn_linear",
     "vowpal-wabbit": "peers.vowpal_wabbit",
 }
+ON_GPU: Final = {"pytorch-gpu": "peers.pytorch_gpu"}  # of heterogeneous.py
 
 
 def peer(name: str) -> Peer:
     """The peer called `name`; its framework is imported only when it trains."""
-    made: Peer = import_module(MODULES[name]).PEER
+    made: Peer = import_module((MODULES | ON_GPU)[name]).PEER
     return made

@@ -1,0 +1,222 @@
+"""PyTorch on one GPU: all rows lie on the device, and a step is one launch of a CUDA graph.
+
+Rows are written out densely (imdb, the widest set, takes 9 GB so): a graph needs fixed shapes, and
+without one the launches of a step take longer than its kernels. On a CPU steps are not captured;
+that is for tests.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from peers.contract import (
+    BLOCK_ROWS,
+    Matrix,
+    Problem,
+    Setting,
+    Watch,
+    adam_rates,
+    available,
+    combine,
+    dense,
+    loss_of,
+    sgd_rates,
+)
+
+BATCHES = (64, 256, 1024, 4096)
+WARM_STEPS = 3
+AHEAD = 16  # steps that Python may be ahead of the device, or evaluations would come late
+PRECISIONS = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
+SIGMOID_GAIN, OUTPUT_GAIN = 10.0, 0.1  # as hogbatch.models starts: PyTorch's own start stands still
+
+
+class PyTorchGpu:
+    """One process, one device.
+
+    Besides the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix products
+    (as hogbatch calls them) and "activation" ("relu" or "sigmoid").
+    """
+
+    name = "pytorch-gpu"
+    package = "torch"
+    pace = ()
+
+    def grid(self, problem: Problem) -> list[Setting]:
+        """SGD and Adam, batches of 64 to 4,096; large ones bear higher rates than on a CPU."""
+        sizes = [size for size in BATCHES if size <= len(problem.train)]
+        rates = {"sgd": sgd_rates(problem), "adam": adam_rates(problem)}
+        return [
+            setting
+            for name, usual in rates.items()
+            for setting in combine(
+                optimizer=(name,), batch=sizes, lr=(*usual, 2 * usual[-1], 4 * usual[-1])
+            )
+        ]
+
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
+        """Copying the rows, warming up and capturing are outside the clock."""
+        step = Step(problem, setting, seed)
+        x = on_device(problem.test.x, step.device)
+        step.capture()
+
+        def measure() -> float:
+            return loss_of(problem, lambda rows: step.scores(x[rows]))
+
+        watch.start(measure)
+        for number, rows in enumerate(batches(step, seed)):
+            step(rows)
+            watch.rows += len(rows)
+            due = watch.due
+            if due or number % AHEAD == 0:
+                step.synchronize()
+            if due and watch.over(measure):
+                return
+
+
+class Step:
+    """The network and its optimizer; a call trains on rows[batch] of the training set."""
+
+    def __init__(self, problem: Problem, setting: Setting, seed: int) -> None:
+        import torch
+
+        self.device = torch.device(setting.get("device", "cuda:0"))
+        self._on_gpu = self.device.type == "cuda"
+        if self._on_gpu:
+            torch.cuda.set_device(self.device)
+        torch.set_float32_matmul_precision(PRECISIONS[setting.get("precision", "float32")])
+        self._softmax = problem.loss == "softmax"
+        self._x = on_device(problem.train.x, self.device)
+        self._y = on_device(problem.train.y, self.device)
+        self._y = self._y.long() if self._softmax else self._y.reshape(len(self._y), -1)
+        self._network = build(problem, setting, seed).to(self.device)
+        parameters, rate = list(self._network.parameters()), setting["lr"]
+        self._optimizer: Any = (
+            torch.optim.Adam(parameters, lr=rate, fused=True, capturable=self._on_gpu)
+            if setting["optimizer"] == "adam"
+            else torch.optim.SGD(parameters, lr=rate, fused=True)
+        )
+        self._rows = torch.zeros(setting["batch"], dtype=torch.int64, device=self.device)
+        self._run: Callable[[], None] = self._train
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Training rows, and those of a batch."""
+        return len(self._y), len(self._rows)
+
+    def __call__(self, rows: Any) -> None:
+        self._rows.copy_(rows)
+        self._run()
+
+    def _train(self) -> None:
+        """The loss is a mean over rows, a sum over labels."""
+        from torch.nn import functional as F
+
+        scores, targets = self._network(self._x[self._rows]), self._y[self._rows]
+        if self._softmax:
+            loss = F.cross_entropy(scores, targets)
+        else:
+            total = F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
+            loss = total / len(targets)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+
+    def scores(self, x: Any) -> Any:
+        """[rows, C] in NumPy of x[rows, F] on the device."""
+        import torch
+
+        with torch.no_grad():
+            return self._network(x).cpu().numpy()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was told."""
+        import torch
+
+        if self._on_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def capture(self) -> None:
+        """Make a graph of the step; what was learnt in warming up is forgotten."""
+        import torch
+
+        before = [parameter.detach().clone() for parameter in self._network.parameters()]
+        if self._on_gpu:
+            side = torch.cuda.Stream()  # as PyTorch's notes on CUDA graphs want it
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_STEPS):
+                    self._train()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._train()
+            self._run = graph.replay
+        else:
+            self._train()
+        with torch.no_grad():
+            for parameter, value in zip(self._network.parameters(), before, strict=True):
+                parameter.copy_(value)
+            for state in self._optimizer.state.values():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor):
+                        value.zero_()
+
+
+def build(problem: Problem, setting: Setting, seed: int) -> Any:
+    """The network of the other PyTorch peers, or with sigmoid between its layers."""
+    from torch import nn
+
+    from peers import torch_network
+
+    network: Any = torch_network.build(problem, "dense", seed)
+    if setting.get("activation") == "sigmoid":
+        for number in range(1, len(network), 2):
+            network[number] = nn.Sigmoid()
+        for number in range(0, len(network), 2):
+            gain = SIGMOID_GAIN if number < len(network) - 1 else OUTPUT_GAIN
+            nn.init.xavier_normal_(network[number].weight, gain)
+            nn.init.zeros_(network[number].bias)
+    return network
+
+
+def batches(step: Step, seed: int) -> Iterator[Any]:
+    """Row numbers [batch] on the device for ever, each epoch in a new order; no smaller rest."""
+    import torch
+
+    rows, size = step.shape
+    random = torch.Generator(step.device).manual_seed(seed)
+    while True:
+        order = torch.randperm(rows, generator=random, device=step.device)
+        for start in range(0, rows - size + 1, size):
+            yield order[start : start + size]
+
+
+def on_device(matrix: Matrix, device: Any) -> Any:
+    """`matrix` written out, float32, copied in blocks: whole it may be too large for the host."""
+    import torch
+
+    full = torch.empty(matrix.shape, dtype=torch.float32, device=device)
+    for start in range(0, len(full), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        full[rows] = torch.from_numpy(dense(matrix[rows]))
+    return full
+
+
+def objection(ordinal: str) -> str | None:
+    """Why PyTorch cannot train on GPU `ordinal`; None if it can. Asked in a throw-away process."""
+    if available(PEER) is None:
+        return "torch is not installed"
+    question = "import torch; print(torch.__version__, torch.cuda.device_count())"
+    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
+    if answer.returncode:
+        return f"torch cannot be imported: {answer.stderr.strip().splitlines()[-1]}"
+    version, count = answer.stdout.split()
+    return (
+        None
+        if int(ordinal) < int(count)
+        else f"torch {version} cannot use GPU {ordinal}, for it sees {count}"
+    )
+
+
+PEER = PyTorchGpu()

@@ -1,0 +1,311 @@
+import argparse
+import json
+import math
+from pathlib import Path
+
+import heterogeneous
+import pytest
+from heterogeneous import CASES, as_flag, extra_flags, fault, finished, main, paced, worker_flags
+from heterogeneous_curves import best_loss, draw, normalised
+from heterogeneous_table import better_alone, both_since, part, ratio, shown, table
+
+from hogbatch.data import samples
+from hogbatch.kernels.gpu.probe import Gpu, Probe
+
+SAMPLES = str(Path(samples.__file__).parent)
+
+
+def point(seconds, loss, epochs=0.0):
+    return {"seconds": seconds, "epochs": epochs, "test_loss": loss}
+
+
+def worker(device, updates=10, **other):
+    made = {"device": device, "updates": updates, "update_share": 0.5, "busy": 0.8}
+    return made | {"batch_trace": [[0.0, 64], [2.0, 32]]} | other
+
+
+def run(name, seconds, seed=0, workers=()):
+    history = [point(1.0, 0.6, 0.5), point(2.0, 0.06, 1.0)]
+    made = {"set": "w8a", "name": name, "seed": seed, "error": None, "history": history}
+    devices = {device: part(workers, device) for device in ("cpu", "gpu")}
+    return made | {"seconds": seconds, "epochs": seconds and 2.0, "devices": devices}
+
+
+def flags(**given):
+    usual = {"threads": 3, "gpu": "0", "extra": {}}
+    return argparse.Namespace(**(usual | given))
+
+
+# Both against the better alone --------------------------------------------------------------------
+
+
+def test_the_better_device_alone_is_the_one_that_arrived_first():
+    assert better_alone({"cpu": 3.0, "gpu": 2.0, "adaptive": 1.0, "pytorch": 0.5}) == "gpu"
+    assert better_alone({"cpu": 3.0, "gpu": math.inf}) == "cpu"
+    assert better_alone({"cpu": math.inf, "adaptive": 1.0}) is None
+
+
+def test_the_ratio_is_to_the_better_device_alone():
+    seconds = {"cpu": 4.0, "gpu": 2.0, "adaptive": 1.0}
+    assert [ratio(seconds, kind, 60.0) for kind in seconds] == ["2.00", "better alone", "0.50"]
+
+
+def test_a_kind_that_never_arrives_has_a_bound_from_below():
+    seconds = {"cpu": 4.0, "gpu": math.inf, "hogbatch": math.inf}
+    assert ratio(seconds, "hogbatch", 60.0) == ratio(seconds, "gpu", 60.0) == "> 15.00"
+
+
+def test_where_neither_device_arrives_alone_the_bound_is_from_above():
+    seconds = {"cpu": math.inf, "gpu": math.inf, "adaptive": 6.0, "hogbatch": math.inf}
+    assert [ratio(seconds, kind, 60.0) for kind in seconds] == ["-", "-", "< 0.10", "-"]
+
+
+def test_without_a_device_alone_there_is_no_ratio():
+    assert ratio({"adaptive": 6.0, "pytorch": 1.0}, "adaptive", 60.0) == "-"
+
+
+# The parts of the devices -------------------------------------------------------------------------
+
+
+def test_a_part_is_that_of_all_workers_of_the_device():
+    workers = [worker("gpu", 10, busy=0.5, staleness=2.0), worker("gpu", 20, busy=1.0, staleness=4)]
+    assert part([*workers, worker("cpu", 70)], "gpu") == {
+        "updates": 30,
+        "share": 1.0,
+        "busy": 0.75,
+        "staleness": 3.0,
+        "since": 0.0,
+    }
+
+
+def test_a_summary_without_staleness_and_a_device_without_workers_are_gaps():
+    found = part([worker("cpu")], "cpu")
+    assert found and found["staleness"] is None
+    assert part([worker("cpu")], "gpu") is None
+
+
+def test_both_train_since_the_later_one_was_ready():
+    cpu, gpu = part([worker("cpu")], "cpu"), part([worker("gpu", batch_trace=[[3.5, 64]])], "gpu")
+    assert both_since({"cpu": cpu, "gpu": gpu}) == 3.5
+    assert both_since({"cpu": cpu, "gpu": None}) is None
+    late = part([worker("gpu", batch_trace=[])], "gpu")
+    assert shown([both_since({"cpu": cpu, "gpu": late})]) == "never"
+
+
+def test_figures_are_medians_of_the_seeds_that_have_them():
+    assert shown([1.0, None, 3.0, 2.0]) == "2"
+    assert shown([None]) == "-"
+    assert [shown([each]) for each in (1234.4, 0.98765)] == ["1,234", "0.988"]
+
+
+def test_the_table_has_seconds_ratios_updates_shares_and_use():
+    both = [worker("cpu", 40, update_share=0.8), worker("gpu", 10, update_share=0.2, busy=0.25)]
+    runs = [run("cpu", 4.0, workers=[worker("cpu", 50, update_share=1.0)])]
+    runs += [run("adaptive", 1.0, seed, both) for seed in range(3)]
+    runs += [run("pytorch", seconds) for seconds in (1.0, None, None)]
+    assert table(runs, {"w8a": 0.05}, 60.0).splitlines()[2:] == [
+        "| w8a, 0.05 | cpu | 4 s | better alone | 2 | 50 | - | 1 | 0.8 | - | - | - |",
+        "| w8a, 0.05 | adaptive | 1 s | 0.25 | 2 | 40 | 10 | 0.8 | 0.8 | 0.25 | - | 0 |",
+        "| w8a, 0.05 | pytorch | > 60 s | > 15.00 | - | - | - | - | - | - | - | - |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trace", "cells"),
+    [
+        ([], ("0.50 (before both trained)", "never |")),
+        ([[3.0, 64]], ("0.50 (before both trained)", "3 |")),
+        ([[1.5, 64]], ("0.50", "1.5 |")),
+    ],
+)
+def test_a_ratio_from_before_both_trained_is_marked(trace, cells):
+    both = [worker("cpu"), worker("gpu", batch_trace=trace)]
+    runs = [run("cpu", 4.0), run("adaptive", 2.0, workers=both)]
+    rows = [line.split(" | ") for line in table(runs, {"w8a": 0.05}, 60.0).splitlines()[2:]]
+    assert [(row[3], row[-1]) for row in rows] == [("better alone", "- |"), cells]
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+def test_seconds_and_epochs_are_those_of_the_first_evaluation_at_the_target():
+    history = [point(1.0, None, 0.1), point(2.0, 0.05, 0.2), point(3.0, 0.04, 0.3)]
+    done = finished({"history": history, "workers": [worker("cpu")]}, 0.05)
+    assert (done["seconds"], done["epochs"]) == (2.0, 0.2)
+    assert done["devices"]["cpu"]["updates"] == 10
+
+
+def test_a_run_that_never_reaches_the_target_has_neither():
+    done = finished(
+        {"history": [point(1.0, 0.06, 0.1), point(2.0, None, 0.2)], "workers": []}, 0.05
+    )
+    assert (done["seconds"], done["epochs"]) == (None, None)
+
+
+def test_a_run_that_failed_or_lost_a_worker_says_so():
+    whole = {"faults": {"workers_lost": 0}}
+    assert fault(0, "", whole) is None
+    assert fault(0, "", {"faults": {"workers_lost": 1}}) == "1 of the workers lost"
+    assert fault(2, "hogbatch: training has diverged\n", whole) == (
+        "exit code 2: hogbatch: training has diverged"
+    )
+
+
+def test_the_epochs_of_a_peer_are_in_proportion_to_its_seconds():
+    assert paced([[0.0, 0.7], [1.0, 0.5], [4.0, 0.1]], epochs=8.0) == [
+        point(0.0, 0.7, 0.0),
+        point(1.0, 0.5, 2.0),
+        point(4.0, 0.1, 8.0),
+    ]
+
+
+def test_kinds_differ_in_workers_and_policy_and_extra_flags_go_to_gpu_runs():
+    given = flags(extra={"merge_every": "4", "pin": "false"})
+    more = ["--merge-every=4", "--no-pin"]
+    assert worker_flags(given, "cpu") == ["--workers", "cpu:3"]
+    assert worker_flags(given, "gpu") == ["--workers", "gpu:0", *more]
+    assert worker_flags(flags(gpu="host"), "hogbatch") == [
+        *("--workers", "cpu:3,gpu:host", "--policy", "hogbatch", "--start-with", "2"),
+    ]
+    assert worker_flags(given, "adaptive")[1:4] == ["cpu:3,gpu:0", "--policy", "adaptive"]
+
+
+def test_the_networks_of_the_paper_are_deep_and_have_sigmoids(tmp_path):
+    for which, depth in (("w8a-paper", 8), ("covtype-paper", 6)):
+        found = CASES[which].flags(tmp_path)
+        assert found[found.index("--hidden") + 1] == ",".join(["512"] * depth)
+        assert found[-2:] == ["--activation", "sigmoid"]
+
+
+# The command line ---------------------------------------------------------------------------------
+
+
+def test_extra_flags_are_read_as_hogbatch_reads_them():
+    assert extra_flags("merge-every=4,pin=false") == {"merge_every": "4", "pin": "false"}
+    assert extra_flags("") == {}
+    assert as_flag("pin", "true") == "--pin"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("merge_every=x", "merge-every: expected a whole number; got 'x'"),
+        ("merge_every=0", "merge-every must be above 0; got 0"),
+        ("merge=4", "merge must be one of delta, overwrite, average; got '4'"),
+        ("merge_evry=4", "unknown key 'merge_evry'; the nearest is 'merge-every'"),
+        ("pin=4", "pin: expected true or false; got '4'"),
+        ("merge_every", "expected FLAG=VALUE, as in merge_every=4; got 'merge_every'"),
+        ("policy=fixed", "policy is set by the benchmark itself; leave it out"),
+    ],
+)
+def test_a_wrong_extra_flag_is_one_sentence_and_exit_code_2(text, sentence, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([SAMPLES, "--only", "a9a", "--gpu", "host", "--extra", text])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"--extra: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--gpu", "first"], "--gpu: expected the number of a GPU, or host; got 'first'"),
+        (["--seeds", "0"], "--seeds: expected a number above 0; got 0"),
+        (["--max-seconds", "inf"], "--max-seconds: expected a number above 0; got inf"),
+        (["--only", "mnist"], "got mnist"),
+    ],
+)
+def test_other_wrong_values_are_refused_too(given, sentence, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([SAMPLES, *given])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(sentence)
+
+
+def refused(given, capsys):
+    """The sentence with which exit code 2 comes."""
+    assert main(given) == 2
+    return capsys.readouterr().err.removeprefix("heterogeneous: ").strip()
+
+
+def test_data_that_are_not_there_are_named(tmp_path, capsys):
+    said = refused([str(tmp_path), "--only", "w8a", "--gpu", "host"], capsys)
+    assert said.startswith(f"{tmp_path / 'w8a.svm.gz'} is not there;")
+
+
+def test_a_gpu_that_is_not_there_is_told_before_anything_runs(monkeypatch, capsys):
+    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: Probe((Gpu(0, "A", 1), Gpu(2, "B", 1))))
+    assert refused([SAMPLES, "--only", "a9a", "--gpu", "1"], capsys) == (
+        "no GPU 1 for --gpu (0, 2); --gpu host rehearses without one"
+    )
+
+
+def test_a_gpu_is_described_by_name_memory_and_driver(monkeypatch):
+    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: Probe((Gpu(0, "A", 1), Gpu(2, "B", 7))))
+    found = heterogeneous.described(2)
+    assert (found["name"], found["memory"]) == ("B", 7)
+    assert found["driver"] is None or found["driver"][0].isdigit()
+
+
+def test_with_nothing_left_to_measure_there_is_no_empty_table(capsys):
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--kinds", "pytorch"]
+    assert refused(given, capsys).startswith("nothing is left to measure;")
+
+
+def test_results_that_could_not_be_written_are_refused_at_the_start(tmp_path, capsys):
+    target = tmp_path / "none" / "out.json"
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--json", str(target)]
+    assert refused(given, capsys).endswith(f"there is no folder {tmp_path / 'none'}")
+
+
+def test_a_run_that_failed_is_kept_and_makes_the_exit_code_1(monkeypatch, tmp_path):
+    failed = {"error": "exit code 12: no device", "history": [], "workers": []}
+    monkeypatch.setattr(heterogeneous, "train_ours", lambda *given: dict(failed))
+    path = tmp_path / "out.json"
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--kinds", "gpu", "--seeds", "1"]
+    assert main([*given, "--json", str(path)]) == 1
+    [kept] = json.loads(path.read_text())["results"]
+    assert (kept["name"], kept["seconds"], kept["error"]) == ("gpu", None, failed["error"])
+
+
+def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
+    path = tmp_path / "out.json"
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "2"]
+    given += ["--kinds", "cpu,adaptive,pytorch", "--seeds", "1", "--extra", "gpu_batch=128:512"]
+    assert main([*given, "--json", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "pytorch left out: --gpu host is no GPU" in said
+    content = json.loads(path.read_text())
+    cpu, both = content["results"]
+    assert (content["about"]["gpu"], content["about"]["targets"]) == (None, {"a9a": 0.325})
+    assert cpu["seconds"] == cpu["history"][-1]["seconds"] and cpu["devices"]["gpu"] is None
+    assert cpu["history"][-1]["test_loss"] <= 0.325
+    assert "--gpu-batch=128:512" in both["flags"] and "--gpu-batch=128:512" not in cpu["flags"]
+    parts = [both["devices"][device] for device in ("cpu", "gpu")]
+    assert sum(each["updates"] for each in parts) > 0
+    assert sum(each["share"] for each in parts) == pytest.approx(1)
+    assert all("batch_trace" in worker and "busy" in worker for worker in both["workers"])
+
+
+# Figures ------------------------------------------------------------------------------------------
+
+
+def test_the_normalised_loss_is_the_best_of_all_kinds_over_the_loss():
+    slow, fast = run("cpu", None), run("gpu", None)
+    fast["history"] = [point(0.0, 3.0), point(1.0, None), point(2.0, 0.03, 4.0)]
+    best = best_loss([slow, fast])
+    assert best == 0.03
+    assert normalised(slow["history"], best, "seconds") == [[1.0, 0.05], [2.0, 0.5]]
+    assert normalised(fast["history"], best, "epochs") == [[4.0, 1.0]]
+    assert best_loss([{"history": [point(1.0, None)]}]) is None
+
+
+def test_a_plot_is_drawn_also_of_kinds_without_devices_and_without_a_loss(tmp_path):
+    pytest.importorskip("matplotlib")
+    runs = [run("cpu", 1.0, workers=[worker("cpu")]), run("pytorch", None)]
+    runs.append(run("gpu", None, workers=[worker("gpu")]) | {"history": []})
+    path = tmp_path / "w8a.svg"
+    draw(json.loads(json.dumps(runs)), "w8a", 0.05, path)
+    drawn = path.read_text()
+    assert drawn.startswith("<?xml")
+    assert (drawn.count("<!-- pytorch -->"), drawn.count("<!-- gpu -->")) == (1, 3)  # legend, bars
+    draw([run("cpu", None) | {"history": []}], "w8a", 0.05, path)
