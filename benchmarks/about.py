@@ -4,8 +4,9 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,18 @@ def machine() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("hogbatch", "numpy", "numba", "llvmlite")},
+        "versions": versions("hogbatch", "numpy", "numba", "llvmlite"),
         "command": " ".join(sys.argv),
     }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of those that are installed: a checkout runs without being so itself."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def write(path: Path | None, results: list[dict[str, Any]], **settings: Any) -> None:

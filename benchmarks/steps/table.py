@@ -1,0 +1,48 @@
+"""What the seconds of steps say: speeds, shares of the ceilings, a table."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steps.ours import VARIANTS
+
+PRODUCTS = "products"
+SHARES = ("of_products", "of_square", "over_best_peer")
+
+Result = dict[str, Any]
+
+
+def summed_up(result: Result, square: Mapping[str, float]) -> Result:
+    """`result` with what follows from its seconds; `square` are TFLOP/s."""
+    size, seconds = result["batch"], result["step_seconds"]
+    speeds = {name: size / statistics.median(each) for name, each in seconds.items()}
+    best = max(speeds[name] for name, each in VARIANTS.items() if each.recorded and name in speeds)
+    peers = [speed for name, speed in speeds.items() if name not in (*VARIANTS, PRODUCTS)]
+    tflops = best * result["flops_per_row"] / 1e12
+    return result | {
+        "rows_per_second": speeds,
+        "tflops": tflops,
+        "of_products": best / speeds[PRODUCTS],
+        "of_square": tflops / max(square.values()),
+        "over_best_peer": best / max(peers) if peers else None,
+    }
+
+
+def head(peers: Sequence[str]) -> str:
+    """Of the table."""
+    names = ["network", "precision", "optimizer", "rows", "TFLOP/s"]
+    names += [share.replace("_", " ") for share in SHARES]
+    names += [f"{name}, rows/s" for name in (*VARIANTS, PRODUCTS, *peers)]
+    return f"| {' | '.join(names)} |\n{'|---' * len(names)}|"
+
+
+def line(result: Result, peers: Sequence[str]) -> str:
+    """Of the table."""
+    speeds, shares = result["rows_per_second"], [result[share] for share in SHARES]
+    cells = [result["network"], result["precision"], result["optimizer"], str(result["batch"])]
+    cells += [f"{result['tflops']:.3g}"]
+    cells += ["-" if share is None else f"{share:.2f}" for share in shares]
+    cells += [
+        f"{speeds[name]:.3g}" if name in speeds else "-" for name in (*VARIANTS, PRODUCTS, *peers)
+    ]
+    return f"| {' | '.join(cells)} |"

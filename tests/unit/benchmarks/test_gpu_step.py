@@ -1,0 +1,327 @@
+"""On the host: what is left untested so is the capture of a PyTorch step as a CUDA graph."""
+
+import json
+import math
+from contextlib import contextmanager
+
+import gpu_step
+import numpy as np
+import pytest
+from steps import ours
+from steps.course import CHECKED_BATCHES, CHECKED_STEPS, Course, check, losses_of
+from steps.problem import Problem, Shape
+from steps.table import head, line, summed_up
+
+from hogbatch.errors import DeviceError, UsageError
+from hogbatch.kernels.gpu.graph import Steps
+
+SMALL = {
+    "6-16-3": Shape(6, (16, 16), 3, (0.05, 0.01)),
+    "40:4-16-2": Shape(40, (16,), 2, (0.5, 0.01), stored=4),
+    "400:2-16-2": Shape(400, (16,), 2, (0.5, 0.01), stored=2),
+}
+FLAGS = ["--device", "host", "--batches", "8,16", "--repetitions", "2", "--seconds", "0.0001"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(gpu_step, "NETWORKS", SMALL)
+    monkeypatch.setattr(gpu_step, "HOST_SIDE", 32)
+    return SMALL
+
+
+@pytest.fixture
+def torch():
+    """With one thread: on so small networks two of them mostly wait for each other."""
+    torch = pytest.importorskip("torch")
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(1)
+    yield torch
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+
+
+def run(*flags, peers="none", networks=SMALL):
+    names = ",".join(networks)
+    return gpu_step.main([*FLAGS, "--networks", names, "--peers", peers, *flags])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_ours_and_every_form_of_pytorch_do_the_same(optimizer, small, torch, tmp_path, capsys):
+    path, peers = tmp_path / "out.json", "eager,graph,graph-csr,eager-csr"
+    flags = ("--precision", "float32,bfloat16", "--optimizer", optimizer, "--json", str(path))
+    assert run(*flags, peers=peers) == 0
+    written = json.loads(path.read_text())
+    results = written["results"]
+    assert len(results) == len(small) * 2 * 2
+    always = {"hogbatch", "not recorded", "products", "eager", "graph"}
+    csr = {"graph-csr", "eager-csr"}
+    expected = [always, always | csr | {"written out"}, always | csr]
+    assert [set(each["step_seconds"]) for each in results[::4]] == expected
+    for each in results:
+        assert each["left_out"] == {}
+        least, most = (0.0, 1e-4) if each["precision"] == "float32" else (1e-4, 0.1)
+        assert least <= each["losses_differ"] <= most  # autocast rounds, the host's kernels do not
+        assert all(len(times) == 2 for times in each["step_seconds"].values())
+        assert all(speed > 0 for speed in each["rows_per_second"].values())
+    assert written["about"]["versions"]["torch"] == torch.__version__
+    assert written["about"]["gpu"] is None
+    assert written["about"]["torch_optimizers"] == {optimizer: "fused"}
+    assert set(written["about"]["square_tflops"]["bfloat16"]) == {"hogbatch", "torch"}
+    assert capsys.readouterr().out.count("| 40:4-16-2 | bfloat16 |") == 2
+
+
+def test_a_captured_step_is_one_step(torch, monkeypatch):
+    """With a graph that forgets what it did while it was captured, and does it when replayed."""
+    from steps import pytorch
+
+    problem = Problem.build(SMALL["6-16-3"], "relu", 64)
+    resident = pytorch.Resident(problem, pytorch.prepare("host", "float32"))
+    settings = resident, problem, 16, "float32", "sgd", pytorch.FORMS["graph"]
+    eager, captured = pytorch.TorchSteps(*settings), pytorch.TorchSteps(*settings)
+    captured._left = pytorch.WARM_STEPS
+    replayed = []
+
+    class Graph:
+        def replay(self):
+            replayed.append(self)
+            captured._train()
+
+    @contextmanager
+    def capture(graph):
+        before = {name: each.clone() for name, each in captured._module.state_dict().items()}
+        yield
+        captured._module.load_state_dict(before)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    assert losses_of(captured, 16) == losses_of(eager, 16)
+    assert len(replayed) == CHECKED_STEPS + 1 - pytorch.WARM_STEPS
+    assert len(set(replayed)) == 1
+
+
+def test_sigmoid_is_the_same_too(small, torch):
+    assert run("--activation", "sigmoid", "--precision", "float32", peers="eager") == 0
+
+
+def test_without_pytorch_ours_is_measured_alone(small, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_step, "find_spec", lambda name: None)
+    assert run("--precision", "tf32", peers="eager", networks=["6-16-3"]) == 0
+    told = capsys.readouterr().out
+    assert "PyTorch left out: torch is not installed" in told
+    assert "eager" not in told
+
+
+def test_steps_that_do_other_work_are_not_timed(small, monkeypatch, capsys):
+    plain = Steps.set_rate
+    monkeypatch.setattr(Steps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
+    assert run("--precision", "float32", networks=["6-16-3"]) == 2
+    told = capsys.readouterr()
+    assert "6-16-3, float32, sgd, batches of 8: 20 steps from the same start" in told.err
+    assert "| 6-16-3 |" not in told.out
+
+
+def losses(**changed):
+    """Falling by 0.02 a step, from 1 on; `changed` sets the last of a name's."""
+    falling = [1 - 0.02 * n for n in range(CHECKED_STEPS + 1)]
+    return {"hogbatch": falling} | {name: [*falling[:-1], last] for name, last in changed.items()}
+
+
+def test_how_far_losses_lie_apart_counts_in_what_training_moved_them_by():
+    assert check(losses(), "float32") == 0
+    assert check(losses(graph=0.604), "float32") == pytest.approx(0.01)
+    assert check(losses(graph=0.62), "bfloat16") == pytest.approx(0.05)
+    with pytest.raises(UsageError, match=r"within 0.02 of the 0.4 .* got 0.02 .*graph 0.62\)"):
+        check(losses(graph=0.62), "float32")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"a": [1.0] * (CHECKED_STEPS + 1)}, {"a": [math.nan] * (CHECKED_STEPS + 1)}],
+    ids=["nothing was learnt", "not a number"],
+)
+def test_losses_that_say_nothing_are_refused(wrong):
+    with pytest.raises(UsageError):
+        check(wrong, "bfloat16")
+
+
+def test_different_batches_alone_move_no_loss():
+    """Each loss is compared with that of the same rows, not with the batch before."""
+    found = [float(n % CHECKED_BATCHES) for n in range(CHECKED_STEPS + 1)]
+    with pytest.raises(UsageError, match="the 0 that they moved"):
+        check({"a": found}, "float32")
+
+
+def test_a_peer_that_fails_is_left_out_from_there_on(small, monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def fails(self, name, batch):
+        asked.append((name, batch))
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(Course, "_peer", fails)
+    monkeypatch.setattr(gpu_step, "settle", lambda arguments: None)
+    monkeypatch.setattr(gpu_step, "circumstances", lambda arguments: {})
+    monkeypatch.setattr(gpu_step, "square_speeds", lambda arguments, precision: {"hogbatch": 1.0})
+    path = tmp_path / "out.json"
+    flags = ("--precision", "float32", "--json", str(path))
+    assert run(*flags, peers="graph", networks=["6-16-3"]) == 0
+    assert asked == [("graph", 8)]
+    assert capsys.readouterr().out.count("graph left out: operation not permitted\n") == 1
+    results = json.loads(path.read_text())["results"]
+    assert [each["left_out"] for each in results] == [{"graph": "operation not permitted"}] * 2
+    assert "graph" not in results[1]["step_seconds"]
+
+
+def test_nothing_is_begun_after_the_limit(small, capsys):
+    assert run("--limit", "1e-9", "--precision", "tf32") == 0
+    told = capsys.readouterr().out
+    assert "left out from 6-16-3, tf32, sgd, batches of 8 on: --limit 1e-09" in told
+    assert "| 6-16-3 |" not in told
+
+
+def test_operations_are_those_of_the_products():
+    assert Shape(3, (5,), 2, (0, 0)).flops == 2 * (2 * 3 * 5 + 3 * 5 * 2)
+    assert Shape(4, (5,), 2, (0, 0), stored=3).flops == 2 * (2 * 3 * 5 + 3 * 5 * 2)
+
+
+@pytest.mark.parametrize("stored", [0, 4])
+def test_the_products_are_those_of_a_step(stored):
+    """Counted by their sizes; these networks need no padding."""
+    counted = []
+
+    def multiply(a, b, out, transpose_a=False, transpose_b=False):
+        counted.append(2 * a.size * out.shape[1] if not transpose_a else 2 * a.size * b.shape[1])
+        ours._multiply_on_host(a, b, out, transpose_a, transpose_b)
+
+    shape = Shape(32, (64, 16), 16, (0, 0), stored)
+    device = ours.device_of("host", "float32")
+    products = ours.Products(device, Problem.build(shape, "relu", 8), 8, multiply)
+    counted.clear()  # recording has done it once
+    products.step(0)
+    first = 2 * 2 * (stored or 32) * 64
+    assert sum(counted) == 8 * (shape.flops - (first if stored else 0))
+
+
+def test_rows_that_hogbatch_skips_make_its_loss_no_number():
+    problem = Problem.build(SMALL["6-16-3"], "relu", 32)
+    problem.examples.inputs.dense[problem.order[3]] = np.nan
+    device = ours.device_of("host", "float32")
+    rows = ours.resident(device, problem, 8)
+    steps = ours.OurSteps(device, rows, problem, 8, "sgd", ours.VARIANTS["hogbatch"])
+    steps.step(0)
+    assert math.isnan(steps.loss())
+    steps.step(8)
+    assert steps.loss() > 0
+
+
+def test_sparse_rows_have_as_many_features_and_share_some():
+    problem = Problem.build(SMALL["40:4-16-2"], "relu", 500)
+    inputs = problem.examples.inputs
+    assert np.diff(inputs.indptr).tolist() == [4] * 500
+    picked = inputs.indices.reshape(500, 4)
+    assert (np.diff(picked, axis=1) > 0).all()
+    assert (picked >= 0).all() and (picked < 40).all()
+    often = np.bincount(inputs.indices, minlength=40)
+    assert often.max() > 3 * np.median(often) > 0
+    assert set(problem.examples.labels.values) == {0.0, 1.0}
+    assert sorted(problem.order) == list(range(500))
+
+
+class Noted:
+    """Work that notes what it was asked for."""
+
+    def __init__(self, name, log):
+        self.name, self.log, self.starts = name, log, []
+
+    def step(self, start):
+        self.starts.append(start)
+        self.log.append(self.name)
+
+    def synchronize(self):
+        pass
+
+
+def test_all_are_timed_in_turn_each_step_on_other_rows():
+    log = []
+    works = {name: Noted(name, log) for name in "abc"}
+    times = gpu_step.timed(works, range(0, 64, 16), 1e-9, repetitions=3)
+    assert {name: len(each) for name, each in times.items()} == dict.fromkeys("abc", 3)
+    turns = log[:: gpu_step.LEAST_STEPS][3:]
+    for n in range(3):
+        assert set(turns[3 * n : 3 * n + 3]) == set("abc")
+    for work in works.values():
+        assert work.starts == [0, 16, 32, 48] * 4
+
+
+def test_what_compiles_is_measured_at_three_sizes():
+    assert gpu_step.compiled_at([1 << n for n in range(6, 16)]) == {64, 2048, 32768}
+    assert gpu_step.compiled_at([128]) == {128}
+
+
+def result(**step_seconds):
+    named = {"network": "6-16-3", "precision": "tf32", "optimizer": "sgd", "batch": 100}
+    return summed_up(
+        named | {"flops_per_row": 10**9, "step_seconds": step_seconds}, {"a": 2.0, "b": 4.0}
+    )
+
+
+def test_the_table_shows_medians_and_the_faster_of_ours():
+    shown = result(
+        hogbatch=[0.1, 0.4, 0.1], **{"written out": [0.05]}, products=[0.02], graph=[0.1]
+    )
+    assert line(shown, ["eager", "graph"]) == (
+        "| 6-16-3 | tf32 | sgd | 100 | 2 | 0.40 | 0.50 | 2.00 "
+        "| 1e+03 | - | 2e+03 | 5e+03 | - | 1e+03 |"
+    )
+    titles, rule = head(["eager", "graph"]).splitlines()
+    assert titles.count("|") == rule.count("|") == line(shown, ["eager", "graph"]).count("|")
+
+
+def test_steps_that_are_not_recorded_are_no_worker_s():
+    shown = result(hogbatch=[0.1], **{"not recorded": [0.05]}, products=[0.02])
+    assert shown["of_products"] == pytest.approx(0.2)
+    assert shown["over_best_peer"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--networks", "1-2"], "expected names out of 300-512x8-2, "),
+        (["--peers", "graph,jax"], "autotuned, none; got 'jax'"),
+        (["--batches", "64,0"], "expected a whole number above 0; got '0'"),
+        (["--repetitions", "x"], "expected a whole number above 0; got 'x'"),
+        (["--seconds", "nan"], "expected a number above 0; got 'nan'"),
+        (["--device", "cpu"], "expected the number of a GPU, or host; got 'cpu'"),
+        (["--precision", "none"], "expected names out of float32, tf32, bfloat16; got 'none'"),
+    ],
+)
+def test_wrong_flags_are_refused(flags, told, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        gpu_step.main(flags)
+    assert stopped.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_without_a_gpu_one_sentence_says_what_to_do(monkeypatch, capsys):
+    def refuses(name, precision):
+        raise DeviceError(f"gpu:{name} needs CuPy")
+
+    monkeypatch.setattr(ours, "device_of", refuses)
+    assert gpu_step.main(["--device", "3"]) == 2
+    told = capsys.readouterr().err
+    assert told == "gpu_step: gpu:3 needs CuPy; --device host rehearses without a GPU\n"
+
+
+def test_results_that_could_not_be_written_are_not_made(small, tmp_path, capsys):
+    path = tmp_path / "no" / "out.json"
+    assert run("--json", str(path)) == 2
+    assert f"there is no folder {path.parent}" in capsys.readouterr().err
+
+
+def test_pytorch_without_the_gpu_is_left_out(torch):
+    from steps import pytorch
+
+    assert pytorch.objection("host") is None
+    assert "sees" in pytorch.objection(str(torch.cuda.device_count()))
+    assert {*gpu_step.PEERS} == {*pytorch.FORMS}
