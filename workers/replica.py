@@ -11,8 +11,8 @@ Nothing is lost on either side: `params - base` is always what has not been take
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,23 +132,35 @@ class Flat:
         return seconds.index(min(seconds))
 
 
+class _Table(NamedTuple):
+    """What a row of a feature is cut from, all [F, H]."""
+
+    params: Any  # on the device
+    shared: HostFloats
+    mapped: Any  # `shared` as the device sees it
+    base: Any
+    change: Any
+
+
 class TouchedRows:
     """The weights of a wide sparse layer: only the rows that an interval touches travel.
 
-    They go straight between the device and `mapped`[F, H], which is `shared`[F, H], memory of the
-    host, as the device sees it. The other rows of the replica are old; nobody reads them.
+    They go straight between the device and the host's memory. `tables` are (params, shared, mapped)
+    of the weights, and of slots that travel with them; the other rows of the replica are old, and
+    nobody reads them.
     """
 
     def __init__(
-        self, device: Device, inputs: Inputs, params: Any, shared: HostFloats, mapped: Any
+        self, device: Device, inputs: Inputs, tables: Sequence[tuple[Any, HostFloats, Any]]
     ) -> None:
         self._device = device
         self._inputs = inputs
-        self._params, self._shared, self._mapped = params, shared, mapped
-        features = len(params)
-        self._base = device.empty(params.shape, np.float32)
-        device.xp.copyto(self._base, params)
-        self._change = device.empty(params.shape, np.float32)
+        self._tables = []
+        for params, shared, mapped in tables:
+            base, change = (device.empty(params.shape, np.float32) for _ in range(2))
+            device.xp.copyto(base, params)
+            self._tables.append(_Table(params, shared, mapped, base, change))
+        features = len(self._tables[0].params)
         self._head = device.xp.full(features, -1, np.int32)
         # Two lists of touched rows and their lengths: of the interval under way, and of the one
         # that is being exchanged or about to begin.
@@ -161,27 +173,31 @@ class TouchedRows:
         self._lists.reverse()
 
     def refresh(self) -> None:
-        self._device.copy_into(self._params, self._shared)
-        self._device.xp.copyto(self._base, self._params)
+        for table in self._tables:
+            self._device.copy_into(table.params, table.shared)
+            self._device.xp.copyto(table.base, table.params)
 
     def rejoin(self, rows: Any) -> None:
         if rows is not None:
             self._find(rows)
 
     def take(self, finite: Any) -> None:
-        touched = self._lists[0]
-        self._device.kernels.take_rows(*touched, self._params, self._base, self._change, finite)
+        for params, _, _, base, change in self._tables:
+            self._device.kernels.take_rows(*self._lists[0], params, base, change, finite)
         self._lists.reverse()
 
     def drop(self) -> None:
-        self._device.xp.copyto(self._params, self._base)
+        for table in self._tables:
+            self._device.xp.copyto(table.params, table.base)
 
     def forget(self) -> None:
-        self._params.fill(0)
-        self._base.fill(0)
+        for table in self._tables:
+            table.params.fill(0)
+            table.base.fill(0)
 
     def merge(self, share: float) -> None:
-        self._device.kernels.add_rows(share, *self._lists[1], self._change, self._mapped)
+        for table in self._tables:
+            self._device.kernels.add_rows(share, *self._lists[1], table.change, table.mapped)
         self._device.synchronize()
 
     def fetch(self) -> None:
@@ -191,35 +207,39 @@ class TouchedRows:
         """List the rows that an interval to come touches, and pull them."""
         kernels, touched = self._device.kernels, self._lists[1]
         kernels.find_rows(self._inputs, rows, self._head, *touched)
-        kernels.rejoin_rows(*touched, self._mapped, self._params, self._base)
+        for params, _, mapped, base, _ in self._tables:
+            kernels.rejoin_rows(*touched, mapped, params, base)
 
 
 class Replica:
     """The parameters [P] on the device with the optimizer's slots, in parts that travel.
 
     The slots begin as those in shared memory are (those of the CPU workers' first thread), or the
-    first steps of a worker that joins late would be as long as those of an untrained model.
+    first steps of a worker that joins late would be as long as those of an untrained model. Then
+    they stay, but for `sums` of them: Adagrad's of a sparse input layer travel with its weights,
+    because every occurrence of a rare feature counts, whoever met it.
     """
 
-    def __init__(self, device: Device, model: SharedModel, rule: str) -> None:
-        shared = model.params
+    def __init__(self, device: Device, model: SharedModel, rule: str, sums: int = 0) -> None:
         self.device = device
-        self.params = device.to_device(shared)
+        self.params = device.to_device(model.params)
         self.slots = [device.to_device(slot) for slot in (model.first, model.second)]
         self.steps = int(model.steps[0])  # batches that the slots have seen
-        self._model = model
+        self._model, self._rule, self._sums = model, rule, sums
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
-        self._shared, self._rule = shared, rule
-        self._pinned = device.pin(shared)
+        self._pinned = device.pin(model.memory)  # at once: two arrays may share a page
         if not self._pinned:
             logging.warning("shared memory cannot be pinned: pulls and merges are slower")
         self._parts: list[Part] = []
 
     def travel_whole(self) -> None:
         """Exchange all parameters at every merge."""
-        self._parts = [self._flat(0)]
+        self._parts = [self._flat(self.params, self._model.params)]
+        if self._sums and self._rule == "delta":
+            slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
+            self._parts.append(self._flat(slot, shared))
 
     def travel_by_rows(self, first: LayerPlan, inputs: Inputs) -> bool:
         """Exchange only the touched rows of the first layer, over CSR `inputs` on the device.
@@ -229,15 +249,20 @@ class Replica:
         shape, end = (first.fan_in, first.fan_out), first.fan_in * first.fan_out
         if self._rule != "delta" or not self._pinned:
             return False
-        mapped = self.device.mapped(self._shared)
-        if mapped is None:
-            return False
-        weights = [flat[:end].reshape(shape) for flat in (self.params, self._shared, mapped)]
-        self._parts = [TouchedRows(self.device, inputs, *weights), self._flat(first.bias)]
+        pairs = [(self.params, self._model.params)]
+        pairs += [(self.slots[0], self._model.first)] if self._sums else []
+        tables = []
+        for params, shared in pairs:
+            mapped = self.device.mapped(shared)
+            if mapped is None:
+                return False
+            cut = [flat[:end].reshape(shape) for flat in (params, shared, mapped)]
+            tables.append((cut[0], cut[1], cut[2]))
+        tail = self._flat(self.params[first.bias :], self._model.params[first.bias :])
+        self._parts = [TouchedRows(self.device, inputs, tables), tail]
         return True
 
-    def _flat(self, start: int) -> Flat:
-        params, shared = self.params[start:], self._shared[start:]
+    def _flat(self, params: Any, shared: HostFloats) -> Flat:
         return Flat(self.device, params, shared, self._rule, self._pinned)
 
     # The training thread's ------------------------------------------------------------------
@@ -274,10 +299,10 @@ class Replica:
 
     def forget(self) -> None:
         """Let go of all, the optimizer's slots too; `begin` follows."""
-        for part in self._parts:
-            part.forget()
         for slot, shared in zip(self.slots, (self._model.first, self._model.second), strict=True):
             self.device.copy_into(slot, shared)
+        for part in self._parts:
+            part.forget()
         self.totals.fill(0)
         self.steps = int(self._model.steps[0])
 

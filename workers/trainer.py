@@ -30,7 +30,11 @@ class Trainer:
         self._assignment = assignment
         self._loss = LOSSES[assignment.network.loss]
         self._optimizer = OPTIMIZERS[welcome.optimizer.name]
-        self.replica = Replica(device, assignment.model, welcome.merge)
+        first = assignment.network.plan()[0]
+        sums = assignment.train.sparse and self._optimizer == ADAGRAD
+        self.replica = Replica(
+            device, assignment.model, welcome.merge, first.fan_in * first.fan_out if sums else 0
+        )
         copies = COPIES * self.replica.params.nbytes  # that are not there yet
         self._train_set = feed_for(device, assignment.train, copies)
         self._test_set: Feed | None = None

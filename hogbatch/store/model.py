@@ -1,5 +1,6 @@
 """One model in shared memory, as flat arrays; which layer lies where is the models' business."""
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -42,6 +43,17 @@ class SharedModel:
             segment.array("model/steps"),
             segment.array("model/merges"),
         )
+
+    @property
+    def memory(self) -> NDArray[np.uint8]:
+        """Parameters and slots as the one run of bytes that they are in a segment."""
+        arrays = [array for array in (self.params, self.first, self.second) if array.size]
+        start = min(array.ctypes.data for array in arrays)
+        size = max(array.ctypes.data + array.nbytes for array in arrays) - start
+        memory: NDArray[np.uint8] = np.ctypeslib.as_array(
+            (ctypes.c_uint8 * size).from_address(start)
+        )
+        return memory
 
     @property
     def updates(self) -> int:

@@ -36,3 +36,20 @@ def test_updates_are_those_of_cpu_and_gpu_workers_together(segment):
     model.steps[0] += 2**40
     SharedModel.of(segment).merges[0] += 3
     assert model.updates == 2**40 + 3
+
+
+def test_its_memory_is_one_run_of_bytes(segment):
+    model = SharedModel.of(segment)
+    model.params[0], model.second[-1] = 1, 2
+    floats = model.memory.view("f4")
+    assert floats[0] == 1 and floats[-1] == 2
+    model.memory[:] = 0
+    assert not model.params.any() and not model.second.any()
+
+
+def test_the_memory_of_a_model_without_slots_is_its_parameters():
+    segment = Segment.create("shared", arrange(SharedModel.fields(20, 0)))
+    model = SharedModel.of(segment)
+    assert model.memory.nbytes == model.params.nbytes
+    del model
+    segment.close()

@@ -80,7 +80,8 @@ def test_touched_rows_travel_as_well_as_all(optimizer):
     device = HostDevice()
     add_rows, device.kernels = device.kernels.add_rows, Kernels(add_rows=count)
     by_rows = train(assignment(rows, optimizer=optimizer), epochs(2), device)
-    assert len(travelled) == 2 * 20  # merges
+    tables = 2 if optimizer == "adagrad" else 1  # whose sums of squares travel too
+    assert len(travelled) == 2 * 20 * tables  # merges
     whole = train(assignment(rows, optimizer=optimizer), epochs(2), Unmapped())
     assert_allclose(by_rows, whole, atol=1e-6)
 

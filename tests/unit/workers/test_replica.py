@@ -321,3 +321,41 @@ def test_the_faster_way_is_found_on_memory_of_its_own(model, monkeypatch, way):
     one_interval(made, 1)
     made.merge(1.0)
     assert len(added_to) == 1 + way
+
+
+@pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "touched rows"])
+def test_sums_of_a_sparse_layer_travel_and_other_slots_stay(model, by_rows):
+    model.first[:] = np.arange(PARAMETERS)
+    made = [Replica(HostDevice(), model, "delta", sums=FEATURES * WIDTH) for _ in range(2)]
+    for one in made:
+        assert not by_rows or one.travel_by_rows(FIRST, INPUTS)
+        _ = by_rows or one.travel_whole()
+        one.forget()
+    start, rows = model.first.copy(), np.array([0, 3])
+    for _ in range(2):  # the second time from what both have merged
+        for one in made:
+            one.begin(rows)
+            one.slots[0][:] += 1
+            one.take()
+        for one in made:
+            one.merge(1.0)
+            one.fetch()
+    cells = reach(rows)
+    weights = cells[cells < FEATURES * WIDTH]
+    expected = start.copy()
+    expected[weights if by_rows else slice(FEATURES * WIDTH)] += 4
+    assert_array_equal(model.first, expected)
+    for one in made:
+        one.forget()
+        one.begin(rows)
+        assert_array_equal(one.slots[0][weights], expected[weights])
+
+
+def test_sums_do_not_travel_where_replicas_overwrite_each_other(model):
+    replica = Replica(HostDevice(), model, "overwrite", sums=FEATURES * WIDTH)
+    replica.travel_whole()
+    replica.begin(None)
+    replica.slots[0][:] = 9
+    replica.take()
+    replica.merge(1.0)
+    assert not model.first.any()
