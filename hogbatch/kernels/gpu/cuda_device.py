@@ -41,7 +41,10 @@ class CudaDevice:
         self.kernels = cast(DeviceKernels, operations.GpuKernels(precision))
         self.xp: Any = cupy
         self.out_of_memory: tuple[type[BaseException], ...] = (cupy.cuda.memory.OutOfMemoryError,)
-        self.failures: tuple[type[BaseException], ...] = (cupy.cuda.runtime.CUDARuntimeError,)
+        self.failures: tuple[type[BaseException], ...] = (
+            cupy.cuda.runtime.CUDARuntimeError,  # of copies and waits
+            cupy.cuda.driver.CUDADriverError,  # of launches
+        )
         self._ordinal = ordinal
         self._copies = cupy.cuda.Stream(non_blocking=True)
         self._streams: list[Any] = []  # of threads: CuPy forgets a stream that nobody holds

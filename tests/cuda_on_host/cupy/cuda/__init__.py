@@ -18,7 +18,7 @@ from cupy._streams import (
     get_elapsed_time,
     synchronize_device,
 )
-from cupy.cuda import memory, runtime
+from cupy.cuda import driver, memory, runtime
 
 __all__ = [
     "CompileException",
@@ -31,6 +31,7 @@ __all__ = [
     "Stream",
     "UnownedMemory",
     "alloc_pinned_memory",
+    "driver",
     "get_current_stream",
     "get_elapsed_time",
     "memory",
