@@ -97,7 +97,7 @@ def _parse_worker(text: str) -> WorkerRequest:
     raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
 
 
-Damping = float | Literal["off", "auto"]
+Damping = float | Literal["root", "auto", "off"]
 
 
 def _limits(value: Any) -> BatchLimits:
@@ -111,7 +111,7 @@ def _workers(value: Any) -> Workers:
 
 
 def _damping(value: Any) -> object:
-    if value in ("off", "auto"):
+    if value in ("root", "auto", "off"):
         return value
     beta = float(value) if isinstance(value, str) else number(value)
     if POSITIVE.holds(beta):
@@ -121,7 +121,7 @@ def _damping(value: Any) -> object:
 
 LIMITS: Final = Kind('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = Kind('workers as in "cpu:2,gpu:0"', _workers, _workers)
-DAMPING: Final = Kind("off, auto or a number above 0", _damping, _damping)
+DAMPING: Final = Kind("root, auto, off or a number above 0", _damping, _damping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +217,10 @@ class TrainConfig:
         POSITIVE,
     )
     staleness_damping: Damping = _flag(  # noqa: RUF009
-        "off",
+        "root",
         DAMPING,
-        "weaken a GPU's stale change by e^(-BETA updates): off, auto or BETA",
-        "off|auto|BETA",
+        "weaken a GPU's change by the updates since its pull: 1/sqrt(1 + N), e^(-BETA N)",
+        "root|auto|BETA|off",
     )
     precision: str = _choice("float32", "of a GPU's matrix products", "float32", "tf32", "bfloat16")
     lease_ms: float = _flag(50.0, NUMBER, "how long a lease should take", "MS", POSITIVE)
@@ -267,7 +267,7 @@ class TrainConfig:
             raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
         for name, described in FLAGS.items():
             _check(name, described.check, getattr(self, name))
-        if self.staleness_damping != "off" and self.merge != "delta":
+        if self.staleness_damping not in ("root", "off") and self.merge != "delta":
             raise UsageError(f"staleness-damping needs merge delta; got merge {self.merge}")
         return self._determined() if self.deterministic else self
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import Model, save_model
 from hogbatch.config import (
     BatchLimits,
-    Damping,
     TrainConfig,
     WorkerRequest,
     merge_sources,
@@ -261,7 +260,7 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
             optimizer,
             merge=config.merge,
             merge_every=config.merge_every or 0,
-            staleness_damping=_beta(config.staleness_damping),
+            staleness_damping=config.staleness_damping,
             precision=config.precision,
         ),
         limits=Limits(
@@ -289,13 +288,6 @@ def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Pl
         train_rows=loaded.train.rows,
         test_rows=loaded.test.rows if loaded.test is not None else 0,
     )
-
-
-def _beta(damping: Damping) -> float | None:
-    """`damping` as workers are told."""
-    if isinstance(damping, float):
-        return damping
-    return None if damping == "auto" else 0.0
 
 
 def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:

@@ -43,7 +43,7 @@ class Training:
     optimizer: Optimizer
     merge: str
     merge_every: int
-    staleness_damping: float | None
+    staleness_damping: float | str
     precision: str
 
     def welcome(self, run: str, worker: int, name: str) -> Welcome:

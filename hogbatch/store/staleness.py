@@ -1,8 +1,8 @@
-"""How much a change counts that others have overtaken: AdaSGD (Damaskinos et al. 2020, FLeet).
+"""How much a change counts that others have overtaken.
 
 The staleness tau of a merge is the number of updates that others made to the shared parameters
-between the pull that the change started from and the merge. A change of staleness tau is weighted
-by e^(-beta tau).
+between the pull that the change started from and the merge. At full weight such a change repeats
+what the others have done meanwhile, and the model overshoots.
 """
 
 import math
@@ -16,21 +16,34 @@ NEEDED = 20  # merges, before their staleness says what is usual
 
 
 class Damping:
-    """Weights of merges. `beta`: 0 gives all the same weight; None learns it from the staleness.
+    """Weights of merges, by `rule`:
 
-    A learned beta is the one for which half of the usual staleness t weighs 1 / (t/2 + 1):
-    beta = 2/t ln(t/2 + 1), with t the 99.7th percentile of what was seen.
+    root   1 / sqrt(1 + tau)
+    BETA   e^(-BETA tau), AdaSGD (Damaskinos et al. 2020, FLeet)
+    auto   the same with the BETA for which half of the usual staleness t weighs 1 / (t/2 + 1):
+           2/t ln(t/2 + 1), with t the 99.7th percentile of what was seen
+    off    1
     """
 
-    def __init__(self, beta: float | None) -> None:
-        self._beta = beta
+    def __init__(self, rule: float | str) -> None:
+        self._rule = rule
         self._seen: deque[int] = deque(maxlen=REMEMBERED)
 
     def share(self, staleness: int) -> float:
-        """The weight of a change, 0 to 1; it is remembered for those that come."""
-        beta = self._learned() if self._beta is None else self._beta
+        """The weight of a change, 0 to 1; its staleness is remembered for those that come."""
+        share = self._weight(staleness)
         self._seen.append(staleness)
-        return math.exp(-beta * staleness)
+        return share
+
+    def _weight(self, staleness: int) -> float:
+        match self._rule:
+            case "root":
+                return 1 / math.sqrt(1 + staleness)
+            case "auto":
+                return math.exp(-self._learned() * staleness)
+            case float(beta):
+                return math.exp(-beta * staleness)
+        return 1.0
 
     def _learned(self) -> float:
         if len(self._seen) < NEEDED:

@@ -99,7 +99,7 @@ class Welcome(Message, frozen=True):
     optimizer: Optimizer
     merge: str
     merge_every: int  # batches between two merges; 0: so that merging takes a tenth of the time
-    staleness_damping: float | None  # beta of e^(-beta tau); 0: none; None: from what is seen
+    staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
     precision: str  # of a GPU's products: float32, tf32, bfloat16
 
 

@@ -85,7 +85,8 @@ def test_one_number_of_rows_is_both_limits():
 
 
 @pytest.mark.parametrize(
-    ("given", "damping"), [("off", "off"), ("auto", "auto"), ("1e-2", 0.01), (0.01, 0.01), (2, 2.0)]
+    ("given", "damping"),
+    [("root", "root"), ("off", "off"), ("auto", "auto"), ("1e-2", 0.01), (0.01, 0.01), (2, 2.0)],
 )
 def test_damping_is_a_word_or_a_number(given, damping):
     assert merge_sources({"data": "x", "staleness_damping": given}).staleness_damping == damping
@@ -151,10 +152,10 @@ def test_the_command_takes_only_the_flags_named():
         ("workers", (), 'workers: expected workers as in "cpu:2,gpu:0"; got ()'),
         ("merge-every", "0", "merge-every must be above 0; got 0"),
         ("precision", "fp8", "precision must be one of float32, tf32, bfloat16; got 'fp8'"),
-        ("staleness-damping", "on", "expected off, auto or a number above 0; got 'on'"),
-        ("staleness-damping", "0", "expected off, auto or a number above 0; got '0'"),
-        ("staleness-damping", "inf", "expected off, auto or a number above 0; got 'inf'"),
-        ("staleness-damping", True, "expected off, auto or a number above 0; got True"),
+        ("staleness-damping", "on", "expected root, auto, off or a number above 0; got 'on'"),
+        ("staleness-damping", "0", "expected root, auto, off or a number above 0; got '0'"),
+        ("staleness-damping", "inf", "expected root, auto, off or a number above 0; got 'inf'"),
+        ("staleness-damping", True, "expected root, auto, off or a number above 0; got True"),
         ("data", "", "DATA is missing"),
         ("data", "\udcff", "data: expected text in UTF-8; got '\\udcff'"),
     ],
@@ -252,7 +253,7 @@ configs = st.builds(
     workers=st.just("auto") | st.lists(workers, min_size=1).map(tuple),
     gpu_batch=st.none() | limits,
     merge_every=st.none() | st.integers(1, 99),
-    staleness_damping=st.sampled_from(["off", "auto"]) | positive,
+    staleness_damping=st.sampled_from(["root", "off", "auto"]) | positive,
 )
 
 

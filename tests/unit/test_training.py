@@ -50,8 +50,8 @@ def test_workers_are_started_on_the_cores_claimed_for_them(launched, pin, cores)
 @pytest.mark.parametrize(
     ("flags", "every", "damping", "precision"),
     [
-        ({}, 0, 0.0, "float32"),
-        ({"merge_every": "4", "staleness_damping": "auto"}, 4, None, "float32"),
+        ({}, 0, "root", "float32"),
+        ({"merge_every": "4", "staleness_damping": "auto"}, 4, "auto", "float32"),
         ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
     ],
 )

@@ -59,7 +59,7 @@ def make_plan(
     return Plan(
         identity=Identity("a-run", PACKAGE, FINGERPRINT),
         training=Training(
-            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, None, "bfloat16"
+            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, "auto", "bfloat16"
         ),
         limits=Limits(cpu, gpu),
         ending=Ending(**ending),

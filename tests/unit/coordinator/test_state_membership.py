@@ -22,7 +22,7 @@ def test_a_worker_is_welcomed_with_the_network(stage):
             optimizer=play.state.plan.training.optimizer,
             merge="delta",
             merge_every=1,
-            staleness_damping=None,
+            staleness_damping="auto",
             precision="bfloat16",
         ),
     )

@@ -26,12 +26,12 @@ def test_no_damping_gives_every_change_the_same_weight():
 
 def test_half_of_the_usual_staleness_weighs_what_the_paper_says():
     # Damaskinos et al. 2020: e^(-beta t / 2) = 1 / (t / 2 + 1)
-    assert see(Damping(None), *[8] * NEEDED, 4) == pytest.approx(1 / 5)
-    assert see(Damping(None), *[100] * NEEDED, 50) == pytest.approx(1 / 51)
+    assert see(Damping("auto"), *[8] * NEEDED, 4) == pytest.approx(1 / 5)
+    assert see(Damping("auto"), *[100] * NEEDED, 50) == pytest.approx(1 / 51)
 
 
 def test_the_weight_of_a_change_comes_from_those_before_it():
-    damping = Damping(None)
+    damping = Damping("auto")
     shares = [damping.share(8) for _ in range(NEEDED + 1)]
     assert shares[:NEEDED] == [1.0] * NEEDED  # too few to tell what is usual
     assert shares[NEEDED] == pytest.approx(1 / 25)
@@ -39,15 +39,15 @@ def test_the_weight_of_a_change_comes_from_those_before_it():
 
 def test_a_straggler_in_a_thousand_does_not_make_its_staleness_usual():
     many, straggler = [8] * (REMEMBERED - 1), 10_000
-    assert see(Damping(None), *many, straggler, 4) == pytest.approx(1 / 5)
+    assert see(Damping("auto"), *many, straggler, 4) == pytest.approx(1 / 5)
 
 
 def test_what_is_usual_is_forgotten_with_time():
-    assert see(Damping(None), *[1000] * NEEDED, *[8] * REMEMBERED, 4) == pytest.approx(1 / 5)
+    assert see(Damping("auto"), *[1000] * NEEDED, *[8] * REMEMBERED, 4) == pytest.approx(1 / 5)
 
 
 def test_where_nothing_was_ever_overtaken_a_change_counts_in_full():
-    assert see(Damping(None), *[0] * (2 * NEEDED), 5) == 1
+    assert see(Damping("auto"), *[0] * (2 * NEEDED), 5) == 1
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.03, None])
@@ -57,3 +57,12 @@ def test_staler_changes_never_weigh_more(beta):
     shares = [damping.share(staleness) for staleness in (0, 1, 10, 100, 10_000)]
     assert shares == sorted(shares, reverse=True)
     assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize(("staleness", "share"), [(0, 1), (3, 0.5), (99, 0.1)])
+def test_the_root_rule_weighs_by_one_over_the_root(staleness, share):
+    assert see(Damping("root"), 7, 1000, staleness) == pytest.approx(share)
+
+
+def test_off_weighs_nothing():
+    assert see(Damping("off"), *[50] * NEEDED, 10**6) == 1
