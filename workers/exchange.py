@@ -110,8 +110,8 @@ class Exchange:
             raise outcome
         return outcome
 
-    def pulled(self) -> None:
-        """The replica has just been pulled by the training thread."""
+    def pulling(self) -> None:
+        """The training thread is about to pull the replica."""
         self._fetched = self._based_on = self._others()
 
     # The exchange thread's ------------------------------------------------------------------
@@ -126,29 +126,35 @@ class Exchange:
 
     def _exchange(self, taken: _Taken) -> bool:
         interval, tally = taken.interval, taken.interval.tally
-        good = True
-        if self._fence[0] == tally.work.fence:  # else the rows are with another by now
-            good = taken.given_up or self._merge(taken)
-            if taken.given_up or not good:
+        good = taken.given_up or self._is_finite(taken.mark)
+        # Looked at last: the device may have taken long, and the rows be with another by now.
+        if self._fence[0] == tally.work.fence:
+            if good and not taken.given_up:
+                self._merge(taken)
+            else:
                 tally.refused += not good
                 tally.totals[[ROWS, SKIPPED]] += interval.rows
         if not taken.given_up:
+            others = self._others()  # at least those are in what is fetched
             self._replica.fetch()
-            self._fetched = self._others()
+            self._fetched = others
         if interval.last:
             self._report(tally)
         return good
 
-    def _merge(self, taken: _Taken) -> bool:
-        """Let the change join the shared parameters; False if it is not finite."""
-        device, tally = self._replica.device, taken.interval.tally
-        device.follow(taken.mark)
-        finite, totals = np.zeros(1, np.float32), np.zeros(TOTALS)
-        device.to_host(self._replica.finite, finite)
+    def _is_finite(self, mark: Any) -> bool:
+        """Wait until the change is complete; whether it may join the shared parameters."""
+        finite = np.zeros(1, np.float32)
+        self._replica.device.follow(mark)
+        self._replica.device.to_host(self._replica.finite, finite)
         if not finite[0]:
             self._refuse()
-            return False
-        device.to_host(self._replica.taken_totals, totals)
+        return bool(finite[0])
+
+    def _merge(self, taken: _Taken) -> None:
+        """Let the change join the shared parameters."""
+        tally, totals = taken.interval.tally, np.zeros(TOTALS)
+        self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._others() - taken.based_on)
         self._replica.merge(self._damping.share(staleness))
         self._model.merges[0] += 1  # racy like the weights; staleness is counted by it
@@ -157,7 +163,6 @@ class Exchange:
         totals[[ROWS, UPDATES]] = taken.interval.rows, 1
         tally.totals += totals
         tally.stale += staleness
-        return True
 
     def _refuse(self) -> None:
         self._refused += 1

@@ -153,8 +153,8 @@ class GpuEngine:
         work, trainer = interval.tally.work, self._trainer
         trainer.follow(work.epoch)
         if afresh:
+            self._exchange.pulling()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
-            self._exchange.pulled()
         try:
             trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
         except trainer.device.out_of_memory as error:

@@ -49,7 +49,7 @@ class Rig:
 
     def begin(self):
         self.replica.begin(None)
-        self.exchange.pulled()
+        self.exchange.pulling()
 
     def train(self, change, loss=0.0):
         self.replica.params += np.float32(change)
@@ -197,6 +197,47 @@ def test_too_many_refusals_in_a_row_are_an_error(rig):
         assert rig.exchange.wait()
     with pytest.raises(HogbatchError, match=f"{MOST_REFUSED} merges in a row were not finite"):
         refused(intervals[-1])
+
+
+class Slow(HostDevice):
+    """Calls `meanwhile` while someone waits for what was asked of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.meanwhile = lambda: None
+
+    def follow(self, mark):
+        self.meanwhile()
+
+
+def test_a_fence_raised_while_the_device_is_waited_for_keeps_its_change_out():
+    rig = Rig(device=Slow())
+    (interval,), start = rig.lease(), rig.model.params.copy()
+    rig.begin()
+    rig.train(1)
+
+    def revoke():
+        rig.fence[0] += 1
+
+    rig.replica.device.meanwhile = revoke
+    rig.hand_over(interval)
+    assert_array_equal(rig.model.params, start)
+    assert rig.heard() == Failed("fence of lease 1 was revoked after 0 rows")
+
+
+def test_updates_during_a_fetch_count_as_not_seen(rig):
+    one, two, three = rig.lease(3)
+    fetch = rig.replica.fetch
+
+    def overtaken():
+        fetch()
+        rig.others_update(5)
+
+    rig.begin()
+    rig.replica.fetch = overtaken
+    for interval in (one, two, three):  # the last was trained on what `one` fetched
+        rig.hand_over(interval)
+    assert rig.heard().staleness == pytest.approx((0 + 5 + 10) / 3)
 
 
 def test_behind_a_raised_fence_nothing_is_merged(rig):
