@@ -303,8 +303,7 @@ class Coordinator:
     def _assign(self, worker: Worker, ledger: Ledger) -> Send:
         training = ledger is self.epoch_rows
         size = worker.batch_size if training else worker.evaluation_batch
-        seconds, remaining = self.plan.lease_seconds, ledger.remaining
-        rows = self.roster.lease_rows(worker, size, seconds, remaining)
+        rows = self.roster.lease_rows(worker, size, self.plan.lease_seconds, ledger.remaining)
         self._lease += 1
         start, stop = ledger.take(self._lease, rows)
         lease = Lease(self._lease, "train" if training else "evaluate", start, stop, size)
