@@ -35,6 +35,7 @@ LOSSES: Final = {
         _loss("hinge", ("accuracy",), ("binary",)),
         _loss("softmax", ("accuracy",), ("classes",)),
         _loss("multilabel", ("P@1", "P@3", "P@5"), ("multilabel",)),
+        _loss("multilabel-softmax", ("P@1", "P@3", "P@5"), ("multilabel",)),
         _loss("squared", ("rmse",), ("real",)),
     )
 }
@@ -47,13 +48,18 @@ AUTO: Final = {
     "real": "squared",
 }
 
+# What a name means that another kind of label shares.
+SHARED: Final = {("softmax", "multilabel"): "multilabel-softmax"}
+
 
 def choose_loss(name: str, encoding: str) -> Loss:
     """The loss called `name`, or for "auto" the one for labels of kind `encoding`.
 
-    UsageError when the loss cannot learn such labels.
+    "softmax" is the right softmax for classes and for lists of labels. UsageError when the loss
+    cannot learn such labels.
     """
-    loss = LOSSES[AUTO[encoding] if name == "auto" else name]
+    exact = AUTO[encoding] if name == "auto" else SHARED.get((name, encoding), name)
+    loss = LOSSES[exact]
     if encoding not in loss.encodings:
         fitting = ", ".join(other.name for other in LOSSES.values() if encoding in other.encodings)
         raise UsageError(
@@ -91,12 +97,13 @@ def in_units(loss: Loss, mean_loss: float, metrics: dict[str, float], unit: floa
 def probabilities(loss: Loss, scores: Floats) -> Floats:
     """float32 probabilities of scores[B, C], in the shape scikit-learn's predict_proba has.
 
-    logistic [B, 2], softmax [B, C] with rows that sum to 1, multilabel [B, C] with a probability
-    for each label by itself. UsageError for hinge and squared, whose scores are no likelihoods.
+    logistic [B, 2], softmax and multilabel-softmax [B, C] with rows that sum to 1, multilabel
+    [B, C] with a probability for each label by itself. UsageError for hinge and squared, whose
+    scores are no likelihoods.
     """
     if loss.name == "logistic":
         return _sigmoid(scores[:, :1] * np.array([-1, 1], np.float32))
-    if loss.name == "softmax":
+    if loss.name in ("softmax", "multilabel-softmax"):
         shares: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         return shares

@@ -16,14 +16,23 @@ from hogbatch.store.layout import Shape, stored_width, tensor_offsets
 
 Floats = NDArray[np.float32]
 
+# Of networks with their outputs by neuron; measured (docs/slide.md).
+FIRST_SIGNAL = 0.1
+FIRST_OUTPUT = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class DenseLayer:
-    """f(x @ weight[fan_in, width] + bias[width]), in real widths."""
+    """f(x @ weight[fan_in, width] + bias[width]), in real widths.
+
+    With `by_neuron` the weight lies transposed, [width, fan_in]: one row a neuron. Only the last
+    layer above hidden ones can.
+    """
 
     fan_in: int
     width: int
     activation: str
+    by_neuron: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,9 @@ class Tensor:
 class Network:
     """A stack of dense layers over `features` inputs; no hidden layer makes a linear model.
 
-    Parameters are params[P], float32: weights [in, out] and biases, each 64-byte aligned, widths
-    padded for SIMD. Padding cells are zero, and training keeps them so.
+    Parameters are params[P], float32: weights [in, out] ([out, in] of a layer by neuron) and
+    biases, each 64-byte aligned, widths padded for SIMD. Padding cells are zero, and training keeps
+    them so.
     """
 
     features: int
@@ -55,11 +65,18 @@ class Network:
 
     @classmethod
     def build(
-        cls, features: int, hidden: tuple[int, ...], outputs: int, activation: str, loss: str
+        cls,
+        features: int,
+        hidden: tuple[int, ...],
+        outputs: int,
+        activation: str,
+        loss: str,
+        by_neuron: bool = False,
     ) -> "Network":
         """Hidden layers of these widths with `activation`, then `outputs` linear scores.
 
-        UsageError for a name that does not exist or a width below 1.
+        `by_neuron` says how the weights of the scores lie. UsageError for a name that does not
+        exist, a width below 1, or scores by neuron without a hidden layer.
         """
         widths = (features, *hidden, outputs)
         if min(widths) < 1:
@@ -67,11 +84,12 @@ class Network:
         for name, known in ((activation, ACTIVATIONS), (loss, LOSSES)):
             if name not in known:
                 raise UsageError(f"expected one of {', '.join(known)}; got {name!r}")
-        kinds = [activation] * len(hidden) + ["linear"]
-        layers = [
-            DenseLayer(fan_in, width, kind)
-            for (fan_in, width), kind in zip(pairwise(widths), kinds, strict=True)
-        ]
+        if by_neuron and not hidden:
+            raise UsageError(
+                "weights by neuron need a hidden layer below them; got no hidden layers"
+            )
+        layers = [DenseLayer(fan_in, width, activation) for fan_in, width in pairwise(widths[:-1])]
+        layers.append(DenseLayer(widths[-2], outputs, "linear", by_neuron))
         return cls(features, tuple(layers), loss)
 
     @property
@@ -95,23 +113,41 @@ class Network:
         tensors = self.tensors()
         plans = []
         for layer, weight, bias in zip(self.layers, tensors[::2], tensors[1::2], strict=True):
-            fan_in, fan_out = weight.stored
-            kind = ACTIVATIONS[layer.activation]
-            plans.append(LayerPlan(weight.offset, bias.offset, fan_in, fan_out, layer.width, kind))
+            fan_in, fan_out = weight.stored[::-1] if layer.by_neuron else weight.stored
+            kind = ACTIVATIONS[layer.activation], int(layer.by_neuron)
+            plans.append(LayerPlan(weight.offset, bias.offset, fan_in, fan_out, layer.width, *kind))
         return tuple(plans)
 
-    def initialise(self, params: Floats, seed: int) -> None:
+    def initialise(self, params: Floats, seed: int, mean_square: float | None = None) -> None:
         """Fill params[P] with a start for training; the same seed gives the same numbers.
 
-        Biases are zero, and so is a linear model: its loss is convex.
+        Biases are zero, and so is a linear model: its loss is convex. `mean_square` is the mean
+        over rows of the squared norm of the inputs, if known; see `_deviations`.
         """
         params[:] = 0
         if len(self.layers) == 1:
             return
         random = np.random.default_rng(seed)
-        for layer, weight in zip(self.layers, self.tensors()[::2], strict=True):
+        deviations = self._deviations(mean_square)
+        for deviation, weight in zip(deviations, self.tensors()[::2], strict=True):
             cells = random.standard_normal(weight.shape, np.float32)
-            weight.view(params)[:] = cells * np.float32(_deviation(layer))
+            cells *= np.float32(deviation)
+            weight.view(params)[:] = cells
+
+    def _deviations(self, mean_square: float | None) -> list[float]:
+        """Standard deviation of each layer's first weights.
+
+        Those of `_deviation`, but for a network with its outputs by neuron: these are found by the
+        angle between their weights and the row, which a weak signal would leave to noise. So a
+        row's first pre-activations are FIRST_SIGNAL or more (rows of many features and norm 1 would
+        have less), and an output's weights do not shrink with the number of outputs.
+        """
+        deviations = [_deviation(layer) for layer in self.layers]
+        if self.layers[-1].by_neuron:
+            if mean_square:
+                deviations[0] = max(deviations[0], FIRST_SIGNAL / math.sqrt(mean_square))
+            deviations[-1] = FIRST_OUTPUT / math.sqrt(self.layers[-1].fan_in)
+        return deviations
 
     def to_stored(self, tensors: Mapping[str, Floats], params: Floats) -> None:
         """Copy real tensors by name into params[P]; padding becomes zero."""
@@ -127,11 +163,10 @@ class Network:
         """Name, real shape and stored shape of each tensor."""
         shapes: list[tuple[str, Shape, Shape]] = []
         for index, layer in enumerate(self.layers):
-            fan_in, width = stored_width(layer.fan_in), stored_width(layer.width)
-            shapes += [
-                (f"layers.{index}.weight", (layer.fan_in, layer.width), (fan_in, width)),
-                (f"layers.{index}.bias", (layer.width,), (width,)),
-            ]
+            fan_in, width = layer.fan_in, layer.width
+            weight = (width, fan_in) if layer.by_neuron else (fan_in, width)
+            for name, shape in (("weight", weight), ("bias", (width,))):
+                shapes.append((f"layers.{index}.{name}", shape, tuple(map(stored_width, shape))))
         return shapes
 
 

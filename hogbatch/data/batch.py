@@ -46,6 +46,12 @@ class Examples:
         return len(self.inputs.indptr) - 1 if self.sparse else len(self.inputs.dense)
 
     @property
+    def mean_square(self) -> float:
+        """Mean over the rows of the squared norm of their features."""
+        stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)
+        return float(np.dot(stored, stored)) / self.rows
+
+    @property
     def sparse(self) -> bool:
         """Whether the inputs are in CSR form."""
         return len(self.inputs.indptr) > 0

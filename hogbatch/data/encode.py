@@ -60,6 +60,10 @@ def _binary(raw: RawSet, loss: str) -> Encoding:
     return Encoding("binary", tuple(distinct.tolist()), 1)
 
 
+def _classes_or_lists(raw: RawSet, loss: str) -> Encoding:
+    return (_multilabel if raw.labels is None else _classes)(raw, loss)
+
+
 def _classes(raw: RawSet, loss: str) -> Encoding:
     labels = _single(raw, f"loss {loss} needs")
     broken = np.flatnonzero(labels != np.floor(labels))
@@ -91,8 +95,9 @@ ENCODINGS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {
     "auto": _auto,
     "logistic": _binary,
     "hinge": _binary,
-    "softmax": _classes,
+    "softmax": _classes_or_lists,
     "multilabel": _multilabel,
+    "multilabel-softmax": _multilabel,
     "squared": _real,
 }
 

@@ -34,11 +34,13 @@ HINGE: Final = 1
 SOFTMAX: Final = 2
 MULTILABEL: Final = 3
 SQUARED: Final = 4
+SOFTMAX_MANY: Final = 5
 LOSSES: Final = {
     "logistic": LOGISTIC,
     "hinge": HINGE,
     "softmax": SOFTMAX,
     "multilabel": MULTILABEL,
+    "multilabel-softmax": SOFTMAX_MANY,
     "squared": SQUARED,
 }
 
@@ -57,8 +59,9 @@ LOSS: Final = 0  # summed over rows
 SKIPPED: Final = 1  # rows whose loss or gradient was not finite
 ROWS: Final = 2
 UPDATES: Final = 3
-HITS: Final = 4  # and the next two: sums of the metrics (see hogbatch.losses)
-TOTALS: Final = 7
+ACTIVE: Final = 4  # neurons of a hashed output layer that were computed, summed over updates
+HITS: Final = 5  # and the next two: sums of the metrics (see hogbatch.losses)
+TOTALS: Final = 8
 
 
 class Hyper(NamedTuple):
@@ -129,6 +132,9 @@ class Kernels(Protocol):
     ) -> None:
         """`dense_forward` with x the CSR inputs of `rows`."""
 
+    def add_bias(self, bias: Floats, width: int, out: Floats) -> None:
+        """out[B, H] += bias[H]; columns from `width` on are zero."""
+
     def activate_backward(self, kind: int, activated: Floats, grad: Floats) -> None:
         """grad[B, H] *= f'(z), from activated[B, H] = f(z)."""
 
@@ -145,7 +151,8 @@ class Kernels(Protocol):
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
 
         `width` = C real columns. A row whose loss or gradient is not finite counts in
-        totals[SKIPPED] instead, and its gradient is zero.
+        totals[SKIPPED] instead, and its gradient is zero. A row without labels has loss and
+        gradient 0 under multilabel-softmax.
         """
 
     def forget_not_finite(self, totals: NDArray[np.float64], values: Floats) -> None:
@@ -165,32 +172,43 @@ class Kernels(Protocol):
     ) -> None:
         """totals[LOSS] += sum of losses, totals[HITS...] += sums of the loss's metrics.
 
-        logistic, hinge: right signs. softmax: right classes. multilabel: precision at 1, 3, 5.
-        squared: squared errors. A row with a score that is not finite counts in totals[SKIPPED].
+        logistic, hinge: right signs. softmax: right classes. multilabel, multilabel-softmax:
+        precision at 1, 3, 5. squared: squared errors. A row with a score that is not finite counts
+        in totals[SKIPPED].
         """
 
     def dense_backward(self, grad: Floats, weights: Floats, out: Floats) -> None:
         """out[B, K] = grad[B, H] @ weights[K, H].T."""
 
-    def bound_rows(self, kind: int, hyper: Hyper, x: Floats, grad: Floats) -> None:
-        """grad[B, H] *= min(1, FURTHEST B / (rate |x[b]|²)) for each row b of x[B, K].
+    def scale(self, share: float, grad: Floats) -> None:
+        """grad[B, H] *= share."""
 
-        Under SGD and momentum (whose rate counts 1 / (1 - momentum) times), a row of norm |x|
-        moves its own pre-activations by rate |x|² / B times its gradient; one far outlier can so
-        blow up a model that has trained for hours. The same bound as in normalised LMS (Nagumo &
-        Noda 1967), which is FURTHEST = 1 at B = 1. Adagrad and Adam scale their steps themselves.
+    def bound_rows(self, kind: int, hyper: Hyper, batch: int, x: Floats, grad: Floats) -> None:
+        """grad[B, H] *= min(1, FURTHEST batch / (rate |x[b]|²)) for each row b of x[B, K].
+
+        `batch` counts the rows that step together; these may be only some of them. Under SGD and
+        momentum (whose rate counts 1 / (1 - momentum) times), a row of norm |x| moves its own
+        pre-activations by rate |x|² / batch times its gradient; one far outlier can so blow up a
+        model that has trained for hours. The same bound as in normalised LMS (Nagumo & Noda 1967),
+        which is FURTHEST = 1 at a batch of 1. Adagrad and Adam scale their steps themselves.
         """
 
     def csr_bound_rows(
         self, kind: int, hyper: Hyper, inputs: Inputs, rows: Rows, grad: Floats
     ) -> None:
-        """`bound_rows` with x the CSR inputs of `rows`."""
+        """`bound_rows` with x the CSR inputs of `rows`, which are the whole batch."""
 
     def weight_gradient(self, x: Floats, grad: Floats, out: Floats) -> None:
         """out[K, H] = x[B, K].T @ grad[B, H]."""
 
     def bias_gradient(self, grad: Floats, out: Floats) -> None:
         """out[H] = sum over B of grad[B, H]."""
+
+    def add_weight_gradient(self, share: float, x: Floats, grad: Floats, out: Floats) -> None:
+        """out[K, H] += share * x[B, K].T @ grad[B, H]: what some rows of a batch add."""
+
+    def add_bias_gradient(self, share: float, grad: Floats, out: Floats) -> None:
+        """out[H] += share * sum over B of grad[B, H]."""
 
     def step(
         self, kind: int, hyper: Hyper, gradient: Floats, slots: Slots, weights: Floats
@@ -305,15 +323,19 @@ OPERATIONS: Final = (
     "gather",
     "dense_forward",
     "csr_forward",
+    "add_bias",
     "activate_backward",
     "loss_gradient",
     "forget_not_finite",
     "loss_and_hits",
     "dense_backward",
+    "scale",
     "bound_rows",
     "csr_bound_rows",
     "weight_gradient",
     "bias_gradient",
+    "add_weight_gradient",
+    "add_bias_gradient",
     "step",
     "csr_scratch",
     "csr_step",

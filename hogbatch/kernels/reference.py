@@ -7,7 +7,7 @@ float64 for checks by finite differences.
 Losses of one row, z its scores and y its label:
     logistic    log(1 + exp(-m))     m = (2y - 1) z, y in {0, 1}, z the score in column 0
     hinge       max(0, 1 - m)        with slope 0 at the kink
-    softmax     -log(exp(z_y) / sum_c exp(z_c))
+    softmax     -log(exp(z_y) / sum_c exp(z_c)); multilabel-softmax: its mean over the labels y
     multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
     squared     (z - y)² / 2         z the score in column 0
 """
@@ -20,6 +20,7 @@ from hogbatch.kernels.contract import (
     FURTHEST,
     HINGE,
     HITS,
+    LINEAR,
     LOGISTIC,
     LOSS,
     MOMENTUM,
@@ -29,6 +30,7 @@ from hogbatch.kernels.contract import (
     SIGMOID,
     SKIPPED,
     SOFTMAX,
+    SOFTMAX_MANY,
     SQUARED,
     TANH,
     Slots,
@@ -84,6 +86,11 @@ def _activate(kind, width, bias, out):
     elif kind == TANH:
         np.tanh(real, out=real)
     out[:, width:] = 0
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def add_bias(bias, width, out):
+    _activate(LINEAR, width, bias, out)
 
 
 def _sigmoid(z):
@@ -148,13 +155,27 @@ def _hinge(labels, rows, z):
 
 
 def _softmax(labels, rows, z):
-    true = (np.arange(len(rows)), labels.values[rows].astype(np.intp))
+    return _cross_entropy(z, np.arange(len(rows) + 1), labels.values[rows].astype(np.intp))
+
+
+def _softmax_many(labels, rows, z):
+    indptr, positions = _select(labels.indptr, rows)
+    return _cross_entropy(z, indptr, labels.indices[positions])
+
+
+def _cross_entropy(z, indptr, true):
+    """The even distribution over the columns true[indptr[b]:indptr[b + 1]] is row b's target."""
+    counts = np.diff(indptr)
+    cells = np.repeat(np.arange(len(z)), counts), true
+    target = (1 / np.repeat(counts, counts)).astype(z.dtype)
     shifted = z - z.max(axis=1, keepdims=True)
     chances = np.exp(shifted)
     total = chances.sum(axis=1, keepdims=True)
-    loss = np.log(total[:, 0]) - shifted[true]
-    chances /= total
-    chances[true] -= 1
+    any_true = (counts > 0).astype(z.dtype)  # a factor: 0 times what is not finite is seen
+    loss = any_true * np.log(total[:, 0])
+    np.subtract.at(loss, cells[0], target * shifted[cells])
+    chances *= any_true[:, None] / total
+    chances[cells] -= target
     return loss, chances
 
 
@@ -183,6 +204,7 @@ _LOSSES = {
     HINGE: _hinge,
     SOFTMAX: _softmax,
     MULTILABEL: _multilabel,
+    SOFTMAX_MANY: _softmax_many,
     SQUARED: _squared,
 }
 
@@ -218,6 +240,7 @@ _HITS = {
     HINGE: _right_signs,
     SOFTMAX: _right_classes,
     MULTILABEL: _precisions,
+    SOFTMAX_MANY: _precisions,
     SQUARED: _squared_errors,
 }
 
@@ -227,9 +250,13 @@ def dense_backward(grad, weights, out):
     np.matmul(grad, weights.T, out=out)
 
 
+def scale(share, grad):
+    grad *= share
+
+
 @np.errstate(over="ignore", invalid="ignore")
-def bound_rows(kind, hyper, x, grad):
-    _bound(kind, hyper, np.square(x).sum(axis=1), grad)
+def bound_rows(kind, hyper, batch, x, grad):
+    _bound(kind, hyper, batch, np.square(x).sum(axis=1), grad)
 
 
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
@@ -237,15 +264,15 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
     squares = np.zeros(len(rows), grad.dtype)
     members = np.repeat(np.arange(len(rows)), np.diff(indptr))
     np.add.at(squares, members, np.square(inputs.values[positions]))
-    _bound(kind, hyper, squares, grad)
+    _bound(kind, hyper, len(rows), squares, grad)
 
 
-def _bound(kind, hyper, squares, grad):
+def _bound(kind, hyper, batch, squares, grad):
     """Shrink the rows of grad[B, H] whose inputs have the squared norms squares[B]."""
     if kind not in (SGD, MOMENTUM):
         return
     rate = _rate(hyper) / (1 - hyper.momentum) if kind == MOMENTUM else _rate(hyper)
-    moved = rate / len(grad) * squares
+    moved = rate / batch * squares
     far = moved > FURTHEST
     grad[far] *= (FURTHEST / moved[far])[:, None].astype(grad.dtype)
 
@@ -261,6 +288,14 @@ def weight_gradient(x, grad, out):
 
 def bias_gradient(grad, out):
     grad.sum(axis=0, out=out)
+
+
+def add_weight_gradient(share, x, grad, out):
+    out += (share * x).T @ grad
+
+
+def add_bias_gradient(share, grad, out):
+    out += share * grad.sum(axis=0)
 
 
 @np.errstate(over="ignore", invalid="ignore")

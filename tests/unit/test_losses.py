@@ -36,6 +36,13 @@ def test_a_named_loss_wins_over_the_automatic_one():
     assert choose_loss("hinge", "binary").name == "hinge"
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("classes", "softmax"), ("multilabel", "multilabel-softmax")]
+)
+def test_softmax_is_a_word_for_classes_and_for_lists(encoding, name):
+    assert choose_loss("softmax", encoding).name == name
+
+
 def test_a_loss_that_cannot_learn_the_labels_names_those_that_can():
     with pytest.raises(UsageError, match=r"hinge expects binary labels; got classes .* softmax"):
         choose_loss("hinge", "classes")
@@ -46,8 +53,9 @@ def test_accuracy_is_the_share_of_right_rows(name):
     assert metric_values(LOSSES[name], (3.0, 0.0, 0.0), 4) == {"accuracy": 0.75}
 
 
-def test_precisions_are_means_over_rows():
-    values = metric_values(LOSSES["multilabel"], (4.0, 2.0, 1.0), 4)
+@pytest.mark.parametrize("name", ["multilabel", "multilabel-softmax"])
+def test_precisions_are_means_over_rows(name):
+    values = metric_values(LOSSES[name], (4.0, 2.0, 1.0), 4)
     assert values == {"P@1": 1.0, "P@3": 0.5, "P@5": 0.25}
 
 
@@ -69,9 +77,9 @@ def test_logistic_probabilities_have_the_second_class_last():
 
 
 @settings(deadline=None)
-@given(finite_scores)
-def test_softmax_probabilities_sum_to_one_and_keep_the_order(scores):
-    got = probabilities(LOSSES["softmax"], scores)
+@given(finite_scores, st.sampled_from(["softmax", "multilabel-softmax"]))
+def test_softmax_probabilities_sum_to_one_and_keep_the_order(scores, name):
+    got = probabilities(LOSSES[name], scores)
     assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
     best = np.take_along_axis(got, scores.argmax(axis=1)[:, None], axis=1)
     assert (best[:, 0] == got.max(axis=1)).all()
@@ -88,7 +96,7 @@ def test_multilabel_probabilities_are_sigmoids_of_each_score(scores):
 
 def test_far_scores_neither_overflow_nor_give_nan():
     scores = np.array([[-3e38, 3e38]], np.float32)
-    for name in ("logistic", "softmax", "multilabel"):
+    for name in ("logistic", "softmax", "multilabel", "multilabel-softmax"):
         assert np.isfinite(probabilities(LOSSES[name], scores / 2)).all()
 
 

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,13 +13,17 @@ from hogbatch.kernels import load, network as loop
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.models import DenseLayer, Network
 
-networks = st.builds(
+widths = st.integers(1, 40)
+build = partial(
+    st.builds,
     Network.build,
-    features=st.integers(1, 40),
-    hidden=st.lists(st.integers(1, 40), max_size=3).map(tuple),
+    features=widths,
     outputs=st.integers(1, 20),
     activation=st.sampled_from(["relu", "sigmoid", "tanh"]),
     loss=st.just("softmax"),
+)
+networks = build(hidden=st.lists(widths, max_size=3).map(tuple)) | build(
+    hidden=st.lists(widths, min_size=1, max_size=3).map(tuple), by_neuron=st.just(True)
 )
 
 
@@ -49,6 +54,7 @@ def test_no_hidden_layer_is_a_linear_model():
         ({"hidden": (0,)}, "at least 1 unit"),
         ({"activation": "swish"}, "expected one of linear, relu, sigmoid, tanh; got 'swish'"),
         ({"loss": "auto"}, "expected one of logistic, .*; got 'auto'"),
+        ({"hidden": (), "by_neuron": True}, "need a hidden layer below them; got no hidden"),
     ],
 )
 def test_what_cannot_be_built_is_refused(change, message):
@@ -65,6 +71,14 @@ def test_tensors_have_stable_names_and_padded_shapes():
         ("layers.1.weight", (20, 3), (32, 4)),
         ("layers.1.bias", (3,), (4,)),
     ]
+
+
+def test_weights_by_neuron_have_a_row_for_each():
+    network = Network.build(300, (20,), 3, "relu", "softmax", by_neuron=True)
+    assert [layer.by_neuron for layer in network.layers] == [False, True]
+    weight, bias = network.tensors()[2:]
+    assert (weight.name, weight.shape, weight.stored) == ("layers.1.weight", (3, 20), (4, 32))
+    assert (bias.shape, bias.stored) == ((3,), (4,))
 
 
 @settings(deadline=None)
@@ -85,7 +99,8 @@ def test_the_plan_says_where_the_tensors_lie(network):
         tensors[::2], tensors[1::2], plan, network.layers, strict=True
     ):
         assert (step.weights, step.bias) == (weight.offset, bias.offset)
-        assert (step.fan_in, step.fan_out) == weight.stored
+        stored = (step.fan_out, step.fan_in) if layer.by_neuron else (step.fan_in, step.fan_out)
+        assert (stored, step.by_neuron) == (weight.stored, int(layer.by_neuron))
         assert (step.width, step.activation) == (layer.width, ACTIVATIONS[layer.activation])
     assert all(below.fan_out == above.fan_in for below, above in pairwise(plan))
 
@@ -127,8 +142,9 @@ def test_a_linear_model_starts_at_zero():
     assert not initialised(Network.build(300, (), 5, "relu", "softmax")).any()
 
 
-def test_the_seed_decides_the_start():
-    network = Network.build(30, (20,), 3, "relu", "softmax")
+@pytest.mark.parametrize("by_neuron", [False, True])
+def test_the_seed_decides_the_start(by_neuron):
+    network = Network.build(30, (20,), 3, "relu", "softmax", by_neuron)
     assert_array_equal(initialised(network, 1), initialised(network, 1))
     assert (initialised(network, 1) != initialised(network, 2)).any()
 
@@ -160,6 +176,25 @@ def test_scores_start_near_zero():
     network = Network.build(256, (256,), 2, "relu", "softmax")
     tensors = network.from_stored(initialised(network))
     assert 0 < tensors["layers.1.weight"].std() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("square", "first"), [(None, 0.0447), (1.0, 0.1), (4.0, 0.05), (1e4, 0.0447)]
+)
+def test_outputs_by_neuron_start_as_wide_as_their_inputs_ask(square, first):
+    network = Network.build(1000, (64,), 500, "relu", "softmax", by_neuron=True)
+    params = np.full(network.parameters, np.nan, np.float32)
+    network.initialise(params, 0, square)
+    spread = [tensor.view(params).std() for tensor in network.tensors()[::2]]
+    assert spread == pytest.approx([first, 0.2 / 8], rel=0.02)
+
+
+def test_what_rows_are_like_does_not_matter_to_other_networks():
+    network, starts = Network.build(1000, (64,), 500, "relu", "softmax"), []
+    for square in (None, 1e-3):
+        starts.append(np.empty(network.parameters, np.float32))
+        network.initialise(starts[-1], 0, square)
+    assert_array_equal(*starts)
 
 
 def test_the_loop_runs_the_plan_as_the_layers_say():

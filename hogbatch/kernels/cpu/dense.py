@@ -91,6 +91,15 @@ def dense_forward(x, weights, bias, activation, width, out):
     dense_layer(x, x.shape[1], weights, bias, activation, width, out)
 
 
+@kernel
+def add_bias(bias, width, out):
+    for b in range(out.shape[0]):
+        for h in range(width):
+            out[b, h] += bias[h]
+        for h in range(width, out.shape[1]):
+            out[b, h] = 0.0
+
+
 # Rows of weights that go through backward and update together: few enough to stay in cache.
 BLOCK_ROWS = 48
 
@@ -156,10 +165,20 @@ def pass_all_down(grad, weights, space, out):
 
 @kernel
 def weight_gradient(x, grad, out):
-    store = Finish(STORE, 1.0, 0, 0.0)
+    put_weight_gradient(Finish(STORE, 1.0, 0, 0.0), x, grad, out)
+
+
+@kernel
+def add_weight_gradient(share, x, grad, out):
+    scaled = x * np.float32(share)
+    put_weight_gradient(Finish(ADD, 1.0, 0, 0.0), scaled, grad, out)
+
+
+@kernel
+def put_weight_gradient(finish, x, grad, out):
     batch, fan_in = x.shape
     left = transposed(matrix(x))
-    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), whole(), store)
+    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), whole(), finish)
 
 
 @kernel
@@ -234,11 +253,18 @@ def squared_norm(x):
 
 
 @kernel
-def bound_rows(kind, hyper, x, grad):
+def scale(share, grad):
+    for b in range(grad.shape[0]):
+        for h in range(grad.shape[1]):
+            grad[b, h] *= np.float32(share)
+
+
+@kernel
+def bound_rows(kind, hyper, batch, x, grad):
     if kind != SGD and kind != MOMENTUM:
         return
     for b in range(grad.shape[0]):
-        shrink_far(kind, hyper, squared_norm(x[b]), grad.shape[0], grad[b])
+        shrink_far(kind, hyper, squared_norm(x[b]), batch, grad[b])
 
 
 @kernel
@@ -261,6 +287,13 @@ def bias_gradient(grad, out):
     for b in range(grad.shape[0]):
         for h in range(out.shape[0]):
             out[h] += grad[b, h]
+
+
+@kernel
+def add_bias_gradient(share, grad, out):
+    for b in range(grad.shape[0]):
+        for h in range(out.shape[0]):
+            out[h] += np.float32(share) * grad[b, h]
 
 
 @kernel

@@ -11,78 +11,133 @@ from hogbatch.kernels.contract import (
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
+    SOFTMAX_MANY,
     SQUARED,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
 TOP = 5  # the longest list that a metric looks at
+BLOCK = 128  # columns that are passed over at once if none of them belongs to the list
+# Bits of a float32: all but its sign, those of inf, and those of -inf as `in_order` has it.
+MAGNITUDE, INFINITE, LOWEST = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x7F800001)
 
 
 @kernel
-def softmax_gradient(label, width, scores, grad):
-    """grad = softmax(scores) - one-hot(label); return -log p(label)."""
-    top = scores[0]
-    for c in range(1, width):
-        top = max(top, scores[c])
+def bits_of(x):
+    return np.float32(x).view(np.int32)
+
+
+@kernel
+def finite(x):
+    """np.isfinite, which Numba computes by x - x: fast arithmetic may make 0 of that."""
+    return bits_of(x) & MAGNITUDE < INFINITE
+
+
+@kernel
+def all_finite(values):
+    worst = np.int32(0)
+    for c in range(values.shape[0]):
+        worst = max(worst, np.int32(bits_of(values[c]) & MAGNITUDE))
+    return worst < INFINITE
+
+
+@kernel
+def in_order(bits):
+    """Whole numbers in the order of the floats that have these bits, and back again."""
+    return np.int32(bits ^ MAGNITUDE) if bits < 0 else np.int32(bits)
+
+
+@kernel
+def greatest(scores):
+    """The maximum of scores[...], -inf if there are none; where one is NaN, anything.
+
+    Compared as whole numbers: LLVM does not vectorise a maximum of floats that may be NaN.
+    """
+    best = LOWEST
+    for c in range(scores.shape[0]):
+        best = max(best, in_order(bits_of(scores[c])))
+    return np.int32(in_order(best)).view(np.float32)
+
+
+@kernel
+def softmax_gradient(positives, width, share, scores, grad):
+    """grad = share * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
+
+    Without positives both are 0, unless a score is not finite.
+    """
+    count = positives.shape[0]
+    target = np.float32(1.0) / np.float32(max(count, 1))
+    any_true = np.float32(min(count, 1))
+    top = greatest(scores[:width])
     total = np.float32(0.0)
     for c in range(width):
         grad[c] = exp_negative(scores[c] - top)
         total += grad[c]
+    factor = any_true * share / total
     for c in range(width):
-        grad[c] /= total
-    grad[label] -= np.float32(1.0)
-    return np.log(total) + top - scores[label]
-
-
-@kernel
-def multilabel_gradient(positives, width, scores, grad):
-    """grad = sigmoid(scores) - y; return the sum of the binary cross entropies."""
-    loss = np.float32(0.0)
-    for c in range(width):
-        loss += softplus(scores[c])
-        grad[c] = sigmoid(scores[c])
-    for k in range(positives.shape[0]):
-        loss -= scores[positives[k]]
-        grad[positives[k]] -= np.float32(1.0)
+        grad[c] *= factor
+    loss = any_true * np.log(total)
+    for k in range(count):
+        true = int(positives[k])
+        loss += target * (top - scores[true])
+        grad[true] -= target * share
     return loss
 
 
 @kernel
-def row_gradient(kind, labels, row, width, scores, grad):
-    """Gradient of one row's loss by its scores[H], not yet divided by B; return the loss."""
-    if kind == MULTILABEL:
+def multilabel_gradient(positives, width, share, scores, grad):
+    """grad = share * (sigmoid(scores) - y); return the sum of the binary cross entropies."""
+    loss = np.float32(0.0)
+    for c in range(width):
+        loss += softplus(scores[c])
+        grad[c] = share * sigmoid(scores[c])
+    for k in range(positives.shape[0]):
+        loss -= scores[positives[k]]
+        grad[positives[k]] -= share
+    return loss
+
+
+@kernel
+def scaled_gradient(kind, labels, row, width, share, scores, grad):
+    """grad[H] = share * gradient of one row's loss by its scores[H]; return the loss.
+
+    Where the loss is finite, so is the gradient. Padding of `grad` is left alone.
+    """
+    if kind in (MULTILABEL, SOFTMAX_MANY):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-        return multilabel_gradient(positives, width, scores, grad)
-    label = labels.values[row]
+        if kind == MULTILABEL:
+            return multilabel_gradient(positives, width, share, scores, grad)
+        return softmax_gradient(positives, width, share, scores, grad)
     if kind == SOFTMAX:
-        return softmax_gradient(int(label), width, scores, grad)
-    z = scores[0]
+        return softmax_gradient(labels.values[row : row + 1], width, share, scores, grad)
+    label, z = labels.values[row], scores[0]
     sign = np.float32(2.0) * label - np.float32(1.0)
     if kind == LOGISTIC:
-        grad[0] = sigmoid(z) - label
+        grad[0] = share * (sigmoid(z) - label)
         return softplus(-sign * z)
     if kind == HINGE:
         margin = np.float32(1.0) - sign * z
-        grad[0] = -sign if margin > 0.0 else np.float32(0.0)
+        grad[0] = -share * sign if margin > 0.0 else np.float32(0.0)
         # not max(): a NaN score must stay visible to the guard
         return np.float32(0.0) if margin <= 0.0 else margin
     difference = z - label  # SQUARED
-    grad[0] = difference
+    grad[0] = share * difference
     return np.float32(0.5) * difference * difference
+
+
+@kernel
+def row_gradient(kind, labels, row, width, scores, grad):
+    """`scaled_gradient`, not divided by B."""
+    return scaled_gradient(kind, labels, row, width, np.float32(1.0), scores, grad)
 
 
 @kernel
 def loss_gradient(kind, labels, rows, width, scores, grad, totals):
     share = np.float32(1.0) / np.float32(rows.shape[0])
     for b in range(rows.shape[0]):
-        loss = row_gradient(kind, labels, rows[b], width, scores[b], grad[b])
-        check = np.float32(0.0)
-        for c in range(width):
-            check += grad[b, c] * np.float32(0.0)  # NaN once a gradient is not finite
-            grad[b, c] *= share
-        for c in range(width, grad.shape[1]):
-            grad[b, c] = 0.0
-        if np.isfinite(loss) and np.isfinite(check):
+        loss = scaled_gradient(kind, labels, rows[b], width, share, scores[b], grad[b])
+        grad[b, width:] = 0.0
+        if finite(loss):
             totals[LOSS] += loss
         else:
             totals[SKIPPED] += 1.0
@@ -90,19 +145,30 @@ def loss_gradient(kind, labels, rows, width, scores, grad, totals):
 
 
 @kernel
+def best_columns(width, scores, best):
+    """best[:found] = the columns of the highest scores, of equal ones the lower; return found."""
+    found = 0
+    for start in range(0, width, BLOCK):
+        stop = min(start + BLOCK, width)
+        if found == TOP and greatest(scores[start:stop]) <= scores[best[TOP - 1]]:
+            continue
+        for c in range(start, stop):
+            place = found
+            while place > 0 and scores[c] > scores[best[place - 1]]:
+                place -= 1
+            if place < TOP:
+                found = min(found + 1, TOP)
+                for k in range(found - 1, place, -1):
+                    best[k] = best[k - 1]
+                best[place] = c
+    return found
+
+
+@kernel
 def count_hits(positives, width, scores, totals):
     """Add precision at 1, 3 and 5; among equal scores the lower label counts as the better."""
     best = np.empty(TOP, np.int64)
-    found = 0
-    for c in range(width):
-        place = found
-        while place > 0 and scores[c] > scores[best[place - 1]]:
-            place -= 1
-        if place < TOP:
-            found = min(found + 1, TOP)
-            for k in range(found - 1, place, -1):
-                best[k] = best[k - 1]
-            best[place] = c
+    found = best_columns(width, scores, best)
     right = np.float64(0.0)
     for k in range(found):
         for p in range(positives.shape[0]):
@@ -118,17 +184,15 @@ def count_hits(positives, width, scores, totals):
 @kernel
 def row_hits(kind, labels, row, width, scores, totals):
     """Add one row to the metrics of its loss."""
-    if kind == MULTILABEL:
+    if kind in (MULTILABEL, SOFTMAX_MANY):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         count_hits(positives, width, scores, totals)
         return
     label = labels.values[row]
     if kind == SOFTMAX:
-        best = 0
-        for c in range(1, width):
-            if scores[c] > scores[best]:
-                best = c
-        totals[HITS] += 1.0 if best == int(label) else 0.0
+        true = int(label)
+        before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
+        totals[HITS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
     elif kind == SQUARED:
         difference = np.float64(scores[0]) - np.float64(label)
         totals[HITS] += difference * difference
@@ -141,10 +205,7 @@ def loss_and_hits(kind, labels, rows, width, scores, totals):
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
         loss = row_gradient(kind, labels, rows[b], width, scores[b], grad)
-        finite = np.isfinite(loss)
-        for c in range(width):
-            finite = finite and np.isfinite(scores[b, c])
-        if finite:
+        if finite(loss) and all_finite(scores[b, :width]):
             totals[LOSS] += loss
             row_hits(kind, labels, rows[b], width, scores[b], totals)
         else:

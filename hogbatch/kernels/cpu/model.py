@@ -9,13 +9,13 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
 
 # Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
-WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION = range(6)
+WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION, BY_NEURON = range(7)
 
 
 class Model(NamedTuple):
     """The shared model as kernels see it."""
 
-    table: NDArray[np.int64]  # [layers, 6]
+    table: NDArray[np.int64]  # [layers, 7]
     params: Floats  # [P]
     first: Floats  # [P], or [0]
     second: Floats  # [P], or [0]

@@ -104,14 +104,14 @@ def slots_at(first, second, offset, rows, columns):
 
 
 @kernel
-def forward(model, inputs, rows, space):
-    """Scores[B, H] of `rows`; every layer's output stays in `space`."""
+def forward(model, layers, inputs, rows, space):
+    """Outputs[B, H] of the first `layers` layers; every layer's output stays in `space`."""
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
     x = matrix(space.activations, 0, size, 1 if sparse else model.table[0, FAN_IN])
     if not sparse:
         gather(inputs, rows, x)
-    for layer in range(model.table.shape[0]):
+    for layer in range(layers):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
         bias = vector(model.params, model.table[layer, BIAS], fan_out)
@@ -144,14 +144,17 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, space):
 
 
 @kernel
-def backward(model, inputs, rows, lease, hyper, links, space):
-    """Step every layer, last to first; `space.grad` holds d loss / d scores."""
+def backward(model, layers, inputs, rows, lease, hyper, links, space):
+    """Step the first `layers` layers, last to first.
+
+    `space.grad` holds d loss / d outputs of the last of them, before its activation.
+    """
     optimizer = lease.optimizer
     own = with_own_slots(optimizer, hyper, lease.threads)
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
     above, below = space.grad, space.grad_below
-    for layer in range(model.table.shape[0] - 1, -1, -1):
+    for layer in range(layers - 1, -1, -1):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         offset = model.table[layer, WEIGHTS]
         weights = matrix(model.params, offset, fan_in, fan_out)
@@ -205,19 +208,19 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     links = Links(
         head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     )
-    last = model.table.shape[0] - 1
-    width, fan_out = model.table[last, WIDTH], model.table[last, FAN_OUT]
+    layers = model.table.shape[0]
+    width, fan_out = model.table[layers - 1, WIDTH], model.table[layers - 1, FAN_OUT]
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, inputs, part, space)
+        scores = forward(model, layers, inputs, part, space)
         grad = matrix(space.grad, 0, part.shape[0], fan_out)
         loss_gradient(lease.loss, labels, part, width, scores, grad, totals)
         forget_not_finite(totals, space.activations)
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(lease.optimizer, hyper, model.steps[0])
-        backward(model, inputs, part, lease, exact, links, space)
+        backward(model, layers, inputs, part, lease, exact, links, space)
         totals[ROWS] += part.shape[0]
         totals[UPDATES] += 1.0
 
@@ -227,11 +230,12 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
     """Add the losses and metrics of `rows` to `totals`; the model is only read."""
     size = min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, inputs.indptr.shape[0] > 0, size)
-    width = model.table[model.table.shape[0] - 1, WIDTH]
+    layers = model.table.shape[0]
+    width = model.table[layers - 1, WIDTH]
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, inputs, part, space)
+        scores = forward(model, layers, inputs, part, space)
         loss_and_hits(lease.loss, labels, part, width, scores, totals)
         totals[ROWS] += part.shape[0]

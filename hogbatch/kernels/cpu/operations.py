@@ -2,12 +2,16 @@
 
 from hogbatch.kernels.cpu.dense import (
     activate_backward as activate_backward,
+    add_bias as add_bias,
+    add_bias_gradient as add_bias_gradient,
+    add_weight_gradient as add_weight_gradient,
     bias_gradient as bias_gradient,
     bound_rows as bound_rows,
     dense_backward as dense_backward,
     dense_forward as dense_forward,
     forget_not_finite as forget_not_finite,
     gather as gather,
+    scale as scale,
     step as step,
     weight_gradient as weight_gradient,
 )

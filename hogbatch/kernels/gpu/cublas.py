@@ -20,7 +20,6 @@ WORKSPACE = 32 << 20  # bytes, as NVIDIA advises for Hopper; more than any produ
 _FLOAT32 = 0  # CUDA_R_32F
 _AS_IT_IS, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
-_ONE, _ZERO = ctypes.c_float(1.0), ctypes.c_float(0.0)
 
 
 class Cublas:
@@ -38,8 +37,12 @@ class Cublas:
         self._workspace = cupy.empty(WORKSPACE, np.uint8)
         self._stream: int | None = None
 
-    def multiply(self, a, b, out, transpose_a=False, transpose_b=False):
-        """out[M, N] = op(a) @ op(b), all C-contiguous float32; op transposes where asked to."""
+    def multiply(self, a, b, out, transpose_a=False, transpose_b=False, share=1.0, add=False):
+        """out[M, N] = share * op(a) @ op(b), or what is added to it; op transposes where asked to.
+
+        All are C-contiguous float32.
+        """
+        alpha, beta = ctypes.c_float(share), ctypes.c_float(add)
         rows, columns = out.shape
         inner = a.shape[0] if transpose_a else a.shape[1]
         self._follow_stream()
@@ -47,9 +50,9 @@ class Cublas:
         self._call(
             "cublasGemmEx",
             *(self._handle, _operation(transpose_b), _operation(transpose_a)),
-            *(columns, rows, inner, ctypes.byref(_ONE)),
+            *(columns, rows, inner, ctypes.byref(alpha)),
             *(_pointer(b), _FLOAT32, b.shape[1], _pointer(a), _FLOAT32, a.shape[1]),
-            *(ctypes.byref(_ZERO), _pointer(out), _FLOAT32, columns),
+            *(ctypes.byref(beta), _pointer(out), _FLOAT32, columns),
             *(self._compute, _DEFAULT_ALGORITHM),
         )
 

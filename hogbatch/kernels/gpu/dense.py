@@ -11,11 +11,14 @@ from hogbatch.kernels.gpu.launch import (
 )
 
 COLUMNS, LANES = 8, 128  # as in dense.cu
+MOST_ROWS = 64  # of blocks, where there are as many blocks as columns can fill in each
 
 _gather_dense = kernel("dense", "gather_dense")
 _gather_sparse = kernel("sparse", "gather_sparse")
 _add_bias_and_activate = kernel("dense", "add_bias_and_activate")
+_add_bias = kernel("dense", "add_bias")
 _activate_backward = kernel("dense", "activate_backward")
+_scale = kernel("dense", "scale")
 _bound_rows = kernel("dense", "bound_rows")
 _sum_columns = kernel("dense", "sum_columns")
 _forget_not_finite = kernel("dense", "forget_not_finite")
@@ -37,21 +40,41 @@ def add_bias_and_activate(bias, activation, width, out):
     over_rows(_add_bias_and_activate, batch, stored, bias, activation, width, stored, out)
 
 
+def add_bias(bias, width, out):
+    batch, stored = out.shape
+    grid = -(-stored // THREADS), min(batch, MOST_ROWS)
+    if batch > 0:
+        _add_bias(grid, (THREADS,), (bias, batch, width, stored, out))
+
+
 def activate_backward(kind, activated, grad):
     if kind != LINEAR:
         over_cells(_activate_backward, grad.size, kind, grad.size, activated, grad)
 
 
-def bound_rows(kind, hyper, x, grad):
+def scale(share, grad):
+    over_cells(_scale, grad.size, float(share), grad.size, grad)
+
+
+def bound_rows(kind, hyper, batch, x, grad):
     if kind in (SGD, MOMENTUM):
-        (batch, width), fan_in = grad.shape, x.shape[1]
+        (rows, width), fan_in = grad.shape, x.shape[1]
         bound = rate_of(hyper), repeats(kind, hyper)
-        over_rows(_bound_rows, batch, THREADS, *bound, batch, fan_in, width, x, grad)
+        over_rows(_bound_rows, rows, THREADS, *bound, batch, fan_in, width, x, grad)
 
 
 def bias_gradient(grad, out):
+    _sum(1.0, 0, grad, out)
+
+
+def add_bias_gradient(share, grad, out):
+    _sum(float(share), 1, grad, out)
+
+
+def _sum(share, add, grad, out):
     batch, width = grad.shape
-    _sum_columns((-(-width // COLUMNS),), (COLUMNS * LANES,), (batch, width, grad, out))
+    blocks = -(-width // COLUMNS)
+    _sum_columns((blocks,), (COLUMNS * LANES,), (share, add, batch, width, grad, out))
 
 
 def forget_not_finite(totals, values):

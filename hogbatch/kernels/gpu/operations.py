@@ -9,13 +9,16 @@ class GpuKernels:
 
     gather = staticmethod(dense.gather)
     csr_forward = staticmethod(sparse.csr_forward)
+    add_bias = staticmethod(dense.add_bias)
     activate_backward = staticmethod(dense.activate_backward)
     loss_gradient = staticmethod(losses.loss_gradient)
     forget_not_finite = staticmethod(dense.forget_not_finite)
     loss_and_hits = staticmethod(losses.loss_and_hits)
+    scale = staticmethod(dense.scale)
     bound_rows = staticmethod(dense.bound_rows)
     csr_bound_rows = staticmethod(sparse.csr_bound_rows)
     bias_gradient = staticmethod(dense.bias_gradient)
+    add_bias_gradient = staticmethod(dense.add_bias_gradient)
     step = staticmethod(dense.step)
     csr_scratch = staticmethod(sparse.csr_scratch)
     csr_step = staticmethod(sparse.csr_step)
@@ -39,3 +42,6 @@ class GpuKernels:
 
     def weight_gradient(self, x, grad, out):
         self._cublas.multiply(x, grad, out, transpose_a=True)
+
+    def add_weight_gradient(self, share, x, grad, out):
+        self._cublas.multiply(x, grad, out, transpose_a=True, share=share, add=True)

@@ -9,7 +9,7 @@ from typing import Final
 from hogbatch.kernels import contract
 
 _NAMES = """
-    RELU SIGMOID TANH  LOGISTIC HINGE SOFTMAX MULTILABEL SQUARED
+    RELU SIGMOID TANH  LOGISTIC HINGE SOFTMAX MULTILABEL SQUARED SOFTMAX_MANY
     SGD MOMENTUM ADAGRAD ADAM  FURTHEST  LOSS SKIPPED HITS
 """
 _DEFINES = "".join(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split())
@@ -21,8 +21,8 @@ def _text(name: str) -> str:
 
 KERNELS: Final = {  # the extern "C" names of each source
     "dense": (
-        *("gather_dense", "add_bias_and_activate", "activate_backward", "bound_rows"),
-        *("sum_columns", "forget_not_finite", "step"),
+        *("gather_dense", "add_bias_and_activate", "add_bias", "activate_backward", "scale"),
+        *("bound_rows", "sum_columns", "forget_not_finite", "step"),
     ),
     "sparse": (
         *("gather_sparse", "csr_forward", "csr_bound_rows"),

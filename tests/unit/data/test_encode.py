@@ -43,6 +43,11 @@ def test_auto_takes_lists_as_multilabel():
     assert infer_encoding(a_set(lists=[[1], []], classes_hint=9), "auto").outputs == 9
 
 
+def test_softmax_takes_lists_as_it_takes_classes():
+    assert infer_encoding(a_set(lists=[[1], [0, 4]]), "softmax") == Encoding("multilabel", (), 5)
+    assert infer_encoding(a_set([3, 1, 2]), "softmax").kind == "classes"
+
+
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_of_two_labels_the_larger_becomes_one(loss):
     raw = a_set([4, -2.5, 4])
@@ -99,7 +104,7 @@ def test_whole_labels_are_lists_of_one_for_multilabel():
             "multilabel",
             "a.svm:11: multi-label needs whole labels from 0 on; got -1",
         ),
-        (a_set(lists=[[1], [2, 3]]), "softmax", "a.svm:11: loss softmax needs one label a row"),
+        (a_set(lists=[[1], [2, 3]]), "hinge", "a.svm:11: loss hinge needs one label a row"),
         (a_set(lists=[[1], []]), "squared", "a.svm:11: .* one label a row; got a list of 0"),
         (a_set(lists=[[], []]), "auto", "a.svm: not one row has a label"),
         (a_set(), "auto", "a.svm has no labels"),

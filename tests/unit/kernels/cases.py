@@ -15,6 +15,7 @@ from hogbatch.kernels.contract import (
     LOSSES,
     MULTILABEL,
     SOFTMAX,
+    SOFTMAX_MANY,
     SQUARED,
     TOTALS,
     Hyper,
@@ -101,12 +102,12 @@ def toarray(inputs, features):
 
 def score_width(loss, width):
     """Real columns of the scores of a loss, given that of a layer."""
-    return width if loss in (SOFTMAX, MULTILABEL) else 1
+    return width if loss in (SOFTMAX, MULTILABEL, SOFTMAX_MANY) else 1
 
 
 def labels_for(random, loss, width, rows=SET):
     """Labels of every row; of the multi-label rows the first has none and the last has all."""
-    if loss == MULTILABEL:
+    if loss in (MULTILABEL, SOFTMAX_MANY):
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)
     if loss == SQUARED:

@@ -93,6 +93,48 @@ def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
     assert_array_equal(out, grad.sum(axis=0))
 
 
+@examples
+@given(shape=shapes)
+def test_the_bias_is_added_to_real_columns_and_the_padding_is_cleared(kernels, shape):
+    random = shape.random
+    out, bias = padded(random, shape.batch, shape.width), padded(random, 1, shape.width)[0]
+    expected = out + bias
+    out[:, shape.width :] = np.nan
+    kernels.add_bias(bias, shape.width, out)
+    assert_array_equal(out, expected)
+
+
+def test_the_bias_reaches_every_cell_of_a_large_batch(kernels):
+    random = np.random.default_rng(1)
+    out, bias = padded(random, 70, 600), padded(random, 1, 600)[0]
+    expected = out + bias
+    kernels.add_bias(bias, 600, out)
+    assert_array_equal(out, expected)
+
+
+@examples
+@given(shape=shapes)
+def test_gradients_of_parts_add_up(kernels, shape):
+    random, share = shape.random, 0.25
+    x, grad = (padded(random, shape.batch, width) for width in (shape.fan_in, shape.width))
+    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    expected = weights + share * (x.astype(float).T @ grad), bias + share * grad.sum(axis=0)
+    kernels.add_weight_gradient(share, x, grad, weights)
+    kernels.add_bias_gradient(share, grad, bias)
+    assert_allclose(weights, expected[0], rtol=1e-5, atol=1e-5)
+    assert_allclose(bias, expected[1], rtol=1e-5, atol=1e-5)
+    assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()
+
+
+@examples
+@given(shape=shapes)
+def test_scale_is_a_product_with_a_number(kernels, shape):
+    grad = padded(shape.random, shape.batch, shape.width)
+    expected = grad * np.float32(0.3)
+    kernels.scale(0.3, grad)
+    assert_allclose(grad, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 @examples
 @given(shape=shapes)

@@ -16,6 +16,7 @@ from hogbatch.kernels.contract import (
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
+    SOFTMAX_MANY,
     SQUARED,
 )
 from tests.unit.kernels.cases import (
@@ -33,6 +34,8 @@ from tests.unit.kernels.cases import (
 
 ONE = np.array([0], np.int64)
 NO, YES = single_labels(np.array([0], np.float32)), single_labels(np.array([1], np.float32))
+SECOND = multi_labels(np.array([0, 1], np.int64), np.array([1], np.int32))
+WIDE = 1000  # columns; more than any kernel takes at once
 
 # One row each: loss, label, scores, and what they give by hand.
 BY_HAND = {
@@ -46,10 +49,31 @@ BY_HAND = {
     "softmax, far out": (SOFTMAX, YES, [900, 0], 900, [1, -1]),
     "multilabel": (
         MULTILABEL,
-        multi_labels(np.array([0, 1], np.int64), np.array([1], np.int32)),
+        SECOND,
         [0, 0, -200, 80],
         2 * math.log(2) + 80,
         [0.5, -0.5, 0, 1],
+    ),
+    "multilabel-softmax, even": (
+        SOFTMAX_MANY,
+        multi_labels(np.array([0, 2], np.int64), np.array([1, 3], np.int32)),
+        [2, 2, 2, 2],
+        math.log(4),
+        [0.25, -0.25, 0.25, -0.25],
+    ),
+    "multilabel-softmax, far out": (
+        SOFTMAX_MANY,
+        multi_labels(np.array([0, 2], np.int64), np.array([0, 1], np.int32)),
+        [900, 0, -math.inf],
+        450,
+        [0.5, -0.5, 0],
+    ),
+    "multilabel-softmax, no label": (
+        SOFTMAX_MANY,
+        multi_labels(np.array([0, 0], np.int64), np.empty(0, np.int32)),
+        [3, -1, 2],
+        0,
+        [0, 0, 0],
     ),
     "squared": (SQUARED, YES, [4], 4.5, [3]),
 }
@@ -63,6 +87,7 @@ def test_losses_and_gradients_worked_out_by_hand(kernels, case):
     kernels.loss_gradient(kind, labels, ONE, len(scores), z, grad, sums)
     assert sums[LOSS] == pytest.approx(loss, rel=1e-5, abs=1e-6)
     assert grad[0] == pytest.approx(gradient, rel=1e-5, abs=1e-6)
+    assert not sums[SKIPPED]
 
 
 def draw_scores(shape, loss):
@@ -111,7 +136,7 @@ def test_both_operations_report_the_same_loss(kernels, shape, loss):
 
 @overflowing
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     random, width = np.random.default_rng(7), score_width(loss, 6)
     labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
@@ -131,9 +156,39 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
 
 
 @overflowing
-def test_evaluation_refuses_an_infinite_score_even_where_its_loss_is_finite(kernels):
+@pytest.mark.parametrize("loss", [SOFTMAX, MULTILABEL, SOFTMAX_MANY])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 7, 100, WIDE - 1])
+def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
+    random, rows, sums, hits = np.random.default_rng(7), np.array([0, 6]), totals(), totals()
+    labels, scores = labels_for(random, loss, WIDE), padded(random, 2, WIDE)
+    scores[0, place] = bad  # where several labels are possible, row 0 has none
+    grad = junk(*scores.shape)
+    kernels.loss_gradient(loss, labels, rows, WIDE, scores, grad, sums)
+    kernels.loss_and_hits(loss, labels, rows, WIDE, scores, hits)
+    assert sums[SKIPPED] == hits[SKIPPED] == 1 and sums[LOSS] > 0
+    assert not grad[0].any() and grad[1].any()
+
+
+@pytest.mark.parametrize("loss", [SOFTMAX, MULTILABEL, SOFTMAX_MANY])
+@pytest.mark.parametrize("order", [None, 1, -1], ids=["any", "ascending", "descending"])
+def test_metrics_of_wide_rows_are_the_reference(kernels, loss, order):
+    random, rows = np.random.default_rng(8), np.arange(7)
+    labels, scores = labels_for(random, loss, WIDE), padded(random, 7, WIDE)  # many are equal
+    if order:
+        scores[:, :WIDE] = np.sort(scores[:, :WIDE])[:, ::order]
+    sums, exact_sums = totals(), totals()
+    for row in (rows[:1], rows[1:]):
+        kernels.loss_and_hits(loss, labels, row, WIDE, scores[row], sums)
+        reference.loss_and_hits(loss, labels, row, WIDE, scores[row].astype(float), exact_sums)
+        assert_allclose(sums, exact_sums, rtol=1e-5)
+
+
+@overflowing
+@pytest.mark.parametrize(("loss", "label"), [(SOFTMAX, YES), (SOFTMAX_MANY, SECOND)])
+def test_evaluation_refuses_an_infinite_score_even_where_its_loss_is_finite(kernels, loss, label):
     scores, sums = np.array([[-np.inf, 0]], np.float32), totals()
-    kernels.loss_and_hits(SOFTMAX, YES, ONE, 2, scores, sums)
+    kernels.loss_and_hits(loss, label, ONE, 2, scores, sums)
     assert sums[SKIPPED] == 1 and sums[LOSS] == sums[HITS] == 0
 
 
@@ -146,6 +201,8 @@ def test_evaluation_refuses_an_infinite_score_even_where_its_loss_is_finite(kern
         (HINGE, NO, [-0.5], 1),
         (SOFTMAX, YES, [1, 2, 0], 1),
         (SOFTMAX, YES, [2, 2, 0], 0),  # of equal scores the lower class wins
+        (SOFTMAX, YES, [1, 2, 2], 1),
+        (SOFTMAX, YES, [1, 2, 3], 0),
         (SQUARED, YES, [4], 9),
     ],
 )
@@ -155,6 +212,7 @@ def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
     assert_array_equal(sums[HITS:], [hit, 0, 0])
 
 
+@pytest.mark.parametrize("loss", [MULTILABEL, SOFTMAX_MANY])
 @pytest.mark.parametrize(
     ("present", "scores", "precisions"),
     [
@@ -166,10 +224,8 @@ def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
         ([2], [2, -1, 3, 1, 0], [1, 1 / 3, 1 / 5]),
     ],
 )
-def test_precision_at_1_3_and_5(kernels, present, scores, precisions):
+def test_precision_at_1_3_and_5(kernels, loss, present, scores, precisions):
     labels = multi_labels(np.array([0, len(present)], np.int64), np.array(present, np.int32))
     sums = totals()
-    kernels.loss_and_hits(
-        MULTILABEL, labels, ONE, len(scores), np.array([scores], np.float32), sums
-    )
+    kernels.loss_and_hits(loss, labels, ONE, len(scores), np.array([scores], np.float32), sums)
     assert_allclose(sums[HITS:], precisions, rtol=1e-6)

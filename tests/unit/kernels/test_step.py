@@ -73,8 +73,21 @@ def test_a_row_never_moves_its_own_outputs_further_than_the_bound(kernels, optim
     if optimizer.name in ("sgd", "momentum"):
         squares = np.square(x.astype(float)).sum(axis=1)
         expected = bounded(hyper, optimizer.name == "momentum", squares, grad.astype(float))
-    kernels.bound_rows(optimizer.kind, hyper, x, grad)
+    kernels.bound_rows(optimizer.kind, hyper, len(grad), x, grad)
     assert_allclose(grad, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@examples
+@given(shape=shapes)
+def test_some_rows_of_a_batch_are_bounded_as_among_all(kernels, optimizer, shape):
+    random, hyper = shape.random, HYPER._replace(rate=30.0)
+    x, grad = padded(random, shape.batch, shape.fan_in), padded(random, shape.batch, shape.width)
+    alone, some = grad.copy(), slice(shape.batch // 2, None)
+    kernels.bound_rows(optimizer.kind, hyper, shape.batch, x, grad)
+    part = np.ascontiguousarray(alone[some])
+    kernels.bound_rows(optimizer.kind, hyper, shape.batch, np.ascontiguousarray(x[some]), part)
+    assert_allclose(part, grad[some], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -85,8 +98,7 @@ def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
     inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
     grad = padded(random, shape.batch, shape.width)
     expected = grad.copy()
-    reference.bound_rows(
-        OPTIMIZERS[name].kind, hyper, toarray(inputs, shape.fan_in)[rows], expected
-    )
+    written = toarray(inputs, shape.fan_in)[rows]
+    reference.bound_rows(OPTIMIZERS[name].kind, hyper, len(rows), written, expected)
     kernels.csr_bound_rows(OPTIMIZERS[name].kind, hyper, inputs, rows, grad)
     assert_allclose(grad, expected, rtol=1e-5)

@@ -14,6 +14,17 @@ extern "C" __global__ void add_bias_and_activate(const float* bias, long long ki
     EACH_COLUMN(h, H) row[h] = h < width ? activated(kind, row[h] + bias[h]) : 0.0f;
 }
 
+// Columns by blockIdx.x, rows by blockIdx.y: a wide layer has more columns than a batch has rows.
+extern "C" __global__ void add_bias(const float* bias, long long B, long long width, long long H,
+                                    float* out)
+{
+    long long h = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (h >= H) return;
+    float mine = bias[h];
+    for (long long b = blockIdx.y; b < B; b += gridDim.y)
+        out[b * H + h] = h < width ? out[b * H + h] + mine : 0.0f;
+}
+
 extern "C" __global__ void activate_backward(long long kind, long long count,
                                              const float* activated, float* grad)
 {
@@ -25,6 +36,11 @@ extern "C" __global__ void activate_backward(long long kind, long long count,
     }
 }
 
+extern "C" __global__ void scale(double share, long long count, float* grad)
+{
+    EACH(i, count) grad[i] *= (float)share;
+}
+
 // `repeats`: how often a gradient comes again, 1 / (1 - momentum).
 extern "C" __global__ void bound_rows(const double* rate, double repeats, long long B, long long K,
                                       long long H, const float* x, float* grad)
@@ -34,11 +50,12 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// out[H] = sum over B of grad[B, H]: COLUMNS neighbours fill a sector of 32 bytes, and LANES threads
-// share the rows of each column.
+// out[H] = share * sum over B of grad[B, H], or that is added to it: COLUMNS neighbours fill a sector
+// of 32 bytes, and LANES threads share the rows of each column.
 #define COLUMNS 8
 #define LANES 128
-extern "C" __global__ void sum_columns(long long B, long long H, const float* grad, float* out)
+extern "C" __global__ void sum_columns(double share, long long add, long long B, long long H,
+                                       const float* grad, float* out)
 {
     __shared__ float sums[LANES][COLUMNS];
     int column = threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS;
@@ -51,7 +68,8 @@ extern "C" __global__ void sum_columns(long long B, long long H, const float* gr
         __syncthreads();
         if (lane < half) sums[lane][column] += sums[lane + half][column];
     }
-    if (lane == 0 && h < H) out[h] = sums[0][column];
+    if (lane == 0 && h < H)
+        out[h] = (add ? out[h] : 0.0f) + (float)share * sums[0][column];
 }
 
 extern "C" __global__ void forget_not_finite(const double* totals, long long count, float* values)

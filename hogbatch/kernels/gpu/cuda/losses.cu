@@ -52,16 +52,26 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 }
 
 // Losses of a row, by one block. `slopes`, if given, gets the row's slope times `scale`.
-__device__ float softmax_loss(int y, int width, const float* z, float scale, float* slopes)
+// softmax_loss is for the even distribution over the `count` columns `present`; 0 if there are
+// none, and NaN still where a score is not finite.
+__device__ float softmax_loss(const int* present, long long count, int width, const float* z,
+                              float scale, float* slopes)
 {
+    float any = count > 0, target = any / max(count, 1LL);
     float top = z[block_next_best(z, width, INF, -1) % width];
     float mine = 0;
     for (int c = threadIdx.x; c < width; c += blockDim.x) mine += expf(z[c] - top);
     float sum = block_sum(mine);
     if (slopes)
         for (int c = threadIdx.x; c < width; c += blockDim.x)
-            slopes[c] = (expf(z[c] - top) / sum - (c == y ? 1.0f : 0.0f)) * scale;
-    return logf(sum) - (z[y] - top);
+            slopes[c] = any * expf(z[c] - top) / sum * scale;
+    __syncthreads();
+    mine = 0;
+    for (long long n = threadIdx.x; n < count; n += blockDim.x) {
+        mine += target * (top - z[present[n]]);
+        if (slopes) slopes[present[n]] -= target * scale;
+    }
+    return any * logf(sum) + block_sum(mine);
 }
 
 __device__ float multilabel_loss(const int* present, long long count, int width, const float* z,
@@ -81,6 +91,9 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
     return block_sum(mine);
 }
 
+// Whether a row has a list of labels, or the one label in `targets`.
+__device__ bool many(long long kind) { return kind == MULTILABEL || kind == SOFTMAX_MANY; }
+
 extern "C" __global__ void loss_gradient(
     long long kind, const float* targets, const long long* indptr, const int* indices,
     const long long* rows, long long B, long long width, long long H, const float* scores,
@@ -89,14 +102,16 @@ extern "C" __global__ void loss_gradient(
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
     float* slopes = grad + blockIdx.x * H;
+    const int y = many(kind) ? 0 : (int)targets[row];
+    const int* present = many(kind) ? indices + indptr[row] : &y;
+    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
     float scale = 1.0f / B, loss;
     for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     __syncthreads();
-    if (kind == SOFTMAX) {
-        loss = softmax_loss((int)targets[row], width, z, scale, slopes);
+    if (kind == SOFTMAX || kind == SOFTMAX_MANY) {
+        loss = softmax_loss(present, count, width, z, scale, slopes);
     } else if (kind == MULTILABEL) {
-        const int* present = indices + indptr[row];
-        loss = multilabel_loss(present, indptr[row + 1] - indptr[row], width, z, scale, slopes);
+        loss = multilabel_loss(present, count, width, z, scale, slopes);
     } else {
         float slope;
         loss = scalar_loss(kind, targets[row], z[0], &slope);
@@ -134,11 +149,12 @@ extern "C" __global__ void loss_and_hits(
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
-    const int* present = kind == MULTILABEL ? indices + indptr[row] : indices;
-    long long count = kind == MULTILABEL ? indptr[row + 1] - indptr[row] : 0;
-    float y = kind == MULTILABEL ? 0.0f : targets[row];
+    float y = many(kind) ? 0.0f : targets[row];
+    const int own = (int)y;
+    const int* present = many(kind) ? indices + indptr[row] : &own;
+    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
     float loss, slope, hits = 0;
-    if (kind == SOFTMAX) loss = softmax_loss((int)y, width, z, 0, 0);
+    if (kind == SOFTMAX || kind == SOFTMAX_MANY) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
     int bad = !isfinite(loss);
@@ -147,12 +163,12 @@ extern "C" __global__ void loss_and_hits(
         if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
         return;
     }
-    if (kind == MULTILABEL) add_precisions(present, count, width, z, totals);
+    if (many(kind)) add_precisions(present, count, width, z, totals);
     else if (kind == SOFTMAX) hits = block_next_best(z, width, INF, -1) == (int)y;
     else if (kind == SQUARED) hits = (z[0] - y) * (z[0] - y);
     else hits = (z[0] > 0) == (y > 0);
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], (double)loss);
-        if (kind != MULTILABEL) atomicAdd(&totals[HITS], (double)hits);
+        if (!many(kind)) atomicAdd(&totals[HITS], (double)hits);
     }
 }
