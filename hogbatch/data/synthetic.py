@@ -1,0 +1,328 @@
+"""Synthetic extreme classification data: sparse rows with many labels, of any size, seeded.
+
+Each label has a prototype, a few features of which the first are drawn most often. Labels belong to
+topics, and each topic ranks the features its own way: prototypes are drawn from that ranking by
+Zipf's law, so labels of a topic share its common features and differ in its rare ones. A row draws
+its labels from one topic, features from the prototypes of its labels, and beside them noise that
+tells nothing. Topics, labels and noise follow Zipf's law. Values are TF-IDF, rows of length 1.
+
+Without topics the labels of a large set have nothing in common, and a network learns none of them
+for a long time; equally frequent topics are learned all at once. Of topics by Zipf's law it learns
+one after the other, and then to tell their labels.
+
+    python -m hogbatch.data.synthetic OUT_DIR --labels 100000 --rows 100000
+
+writes OUT_DIR/synthetic-train.xmc and OUT_DIR/synthetic-test.xmc.
+"""
+
+import argparse
+import gzip
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Examples, Inputs, Labels, csr_inputs, multi_labels
+from hogbatch.data.raw import MAX_INDEX
+from hogbatch.errors import UsageError
+from hogbatch.values import INT64, NOT_NEGATIVE, NUMBER, SHARE, WHOLE, Check, Kind
+
+Number = TypeVar("Number", int, float)
+
+BLOCK_ROWS: Final = 1 << 14  # drawn or written at a time, so that memory stays with the result
+COUNT: Final = Check("from 1 to 2^31 - 2", lambda value: 1 <= value <= MAX_INDEX)
+UP_TO_A_MILLION: Final = Check("from 1 to 10^6", lambda value: 1 <= value <= 1e6)
+
+
+def _setting(default: Number, check: Check, about: str) -> Number:
+    """A dataclass field with its check and its help."""
+    return field(default=default, metadata={"check": check, "about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is to be generated; UsageError for a value that is out of its range."""
+
+    features: int = _setting(135_909, COUNT, "features, F")
+    labels: int = _setting(100_000, COUNT, "labels, C")
+    rows: int = _setting(100_000, COUNT, "training rows")
+    test_rows: int = _setting(10_000, COUNT, "test rows, of the same prototypes")
+    seed: int = _setting(0, INT64, "the same seed gives the same data")
+    labels_per_row: float = _setting(5.0, UP_TO_A_MILLION, "mean of labels drawn for a row")
+    features_per_row: float = _setting(75.0, UP_TO_A_MILLION, "mean of features drawn for a row")
+    topics: int = _setting(
+        100, COUNT, "groups of labels that share features; a row is of one topic"
+    )
+    prototype: int = _setting(30, UP_TO_A_MILLION, "features of a label")
+    noise: float = _setting(0.25, SHARE, "share of noise among the features drawn for a row")
+    topic_skew: float = _setting(1.0, NOT_NEGATIVE, "exponent of Zipf's law for topics")
+    label_skew: float = _setting(0.5, NOT_NEGATIVE, "exponent of Zipf's law for labels")
+    feature_skew: float = _setting(
+        1.0, NOT_NEGATIVE, "exponent of Zipf's law for features, of noise and of prototypes"
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            kind, check = _kind(each), each.metadata["check"]
+            value = getattr(self, each.name)
+            try:
+                held = check.holds(kind.from_value(value))
+            except ValueError:
+                held = False
+            if not held:
+                raise UsageError(
+                    f"{each.name}: expected {kind.expected} {check.expected}; got {value!r}"
+                )
+
+
+def _kind(setting: Field[object]) -> Kind:
+    return WHOLE if isinstance(setting.default, int) else NUMBER
+
+
+class Planted(NamedTuple):
+    """What training and test rows have in common. Shares are cumulative, and end at 1."""
+
+    labels: NDArray[np.int32]  # [C], by topic
+    label_shares: NDArray[np.float64]  # [C]
+    topic_shares: NDArray[np.float64]  # [topics + 1], of which the first is 0
+    prototypes: NDArray[np.int32]  # [C, features of a label], most drawn first
+    prototype_shares: NDArray[np.float64]  # [features of a label]
+    features: NDArray[np.int32]  # [F], most frequent noise first
+    feature_shares: NDArray[np.float64]  # [F]
+
+
+class Lists(NamedTuple):
+    """Distinct columns of N rows in CSR form, and how often each was drawn."""
+
+    indptr: NDArray[np.int64]  # [N + 1]
+    indices: NDArray[np.int32]  # [n], ascending within a row
+    times: NDArray[np.float32]  # [n]
+
+
+def generate(settings: Settings) -> tuple[Examples, Examples]:
+    """Training and test rows: CSR inputs with lists of labels, at least one of each in a row.
+
+    Each set has a stream of random numbers of its own: the number of rows of one changes nothing
+    about the other, except that document frequencies are those of the training rows.
+    """
+    streams = map(np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(3))
+    planted = _plant(settings, next(streams))
+    train, train_labels = _draw(settings, settings.rows, planted, next(streams))
+    test, test_labels = _draw(settings, settings.test_rows, planted, next(streams))
+    found = np.bincount(train.indices, minlength=settings.features)
+    rarity = (1 + np.log((1 + settings.rows) / (1 + found))).astype(np.float32)
+    return (
+        Examples(_tf_idf(train, rarity), train_labels, settings.features),
+        Examples(_tf_idf(test, rarity), test_labels, settings.features),
+    )
+
+
+def _plant(settings: Settings, random: np.random.Generator) -> Planted:
+    topics = _ranks(_zipf(settings.topics, settings.topic_skew), settings.labels, random)
+    by_topic = np.argsort(topics, kind="stable")
+    shares = random.permutation(np.diff(_zipf(settings.labels, settings.label_skew), prepend=0.0))
+    label_shares = np.cumsum(shares[by_topic])
+    label_shares /= label_shares[-1]
+    first_of_topic = np.searchsorted(topics[by_topic], np.arange(settings.topics + 1))
+    features = random.permutation(np.arange(settings.features, dtype=np.int32))
+    feature_shares = _zipf(settings.features, settings.feature_skew)
+    return Planted(
+        labels=by_topic.astype(np.int32),
+        label_shares=label_shares,
+        topic_shares=np.concatenate([[0.0], label_shares])[first_of_topic],
+        prototypes=_prototypes(settings, topics, features, feature_shares, random),
+        prototype_shares=_zipf(settings.prototype, settings.feature_skew),
+        features=features,
+        feature_shares=feature_shares,
+    )
+
+
+def _prototypes(
+    settings: Settings,
+    topics: NDArray[np.int64],
+    features: NDArray[np.int32],
+    feature_shares: NDArray[np.float64],
+    random: np.random.Generator,
+) -> NDArray[np.int32]:
+    """Draw the features of every label, whose topic is topics[C], by the topic's ranking.
+
+    All topics rank the features in the order of one circle, each from a place of its own.
+    """
+    starts = random.integers(settings.features, size=settings.topics)
+    prototypes = np.empty((settings.labels, settings.prototype), np.int32)
+    for first in range(0, settings.labels, BLOCK_ROWS):
+        block = prototypes[first : first + BLOCK_ROWS]
+        ranks = _ranks(feature_shares, block.size, random).reshape(block.shape)
+        ranks += starts[topics[first : first + BLOCK_ROWS], None]
+        block[:] = features[ranks % settings.features]
+    return prototypes
+
+
+def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
+    """Cumulative shares of `count` things, the nth of which has a share of 1 / n^exponent."""
+    shares: NDArray[np.float64] = np.cumsum(np.arange(1.0, count + 1) ** -exponent)
+    shares /= shares[-1]
+    return shares
+
+
+def _ranks(
+    shares: NDArray[np.float64], count: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw `count` numbers, each as often as the cumulative shares[M] tell."""
+    return np.searchsorted(shares, random.random(count), side="right")
+
+
+def _draw(
+    settings: Settings, rows: int, planted: Planted, random: np.random.Generator
+) -> tuple[Lists, Labels]:
+    """Draw the labels of `rows` rows, and features for them."""
+    drawn = [
+        _draw_block(settings, min(BLOCK_ROWS, rows - start), planted, random)
+        for start in range(0, rows, BLOCK_ROWS)
+    ]
+    labels = _joined([block.labels for block in drawn])
+    return _joined([block.features for block in drawn]), multi_labels(labels.indptr, labels.indices)
+
+
+class Block(NamedTuple):
+    """Some rows as they were drawn."""
+
+    features: Lists
+    labels: Lists
+
+
+def _draw_block(
+    settings: Settings, rows: int, planted: Planted, random: np.random.Generator
+) -> Block:
+    row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.labels_per_row - 1, rows))
+    topic = np.searchsorted(planted.topic_shares, random.random(rows), side="right")[row_of]
+    first, last = planted.topic_shares[topic - 1], planted.topic_shares[topic]
+    place = first + random.random(len(row_of)) * (last - first)
+    place = np.minimum(place, np.nextafter(last, 0))  # where rounding led into the next topic
+    names = planted.labels[np.searchsorted(planted.label_shares, place, side="right")]
+    labels = _distinct(rows, row_of, names, settings.labels)
+
+    row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.features_per_row - 1, rows))
+    count = len(row_of)
+    of_row = random.random(count) * np.diff(labels.indptr)[row_of]
+    label = labels.indices[labels.indptr[row_of] + of_row.astype(np.int64)]
+    columns = planted.prototypes[label, _ranks(planted.prototype_shares, count, random)]
+    noisy = np.flatnonzero(random.random(count) < settings.noise)
+    columns[noisy] = planted.features[_ranks(planted.feature_shares, len(noisy), random)]
+    return Block(_distinct(rows, row_of, columns, settings.features), labels)
+
+
+def _distinct(
+    rows: int, row_of: NDArray[np.int64], columns: NDArray[np.int32], width: int
+) -> Lists:
+    """Gather columns[n] below `width` by row, counting those drawn several times for a row."""
+    cells, times = np.unique(row_of * width + columns, return_counts=True)
+    starts = np.arange(rows + 1) * width
+    indptr = np.searchsorted(cells, starts)
+    indices = cells - np.repeat(starts[:-1], np.diff(indptr))
+    return Lists(indptr, indices.astype(np.int32), times.astype(np.float32))
+
+
+def _joined(lists: list[Lists]) -> Lists:
+    """The rows of all `lists`, one below the other."""
+    counts = np.concatenate([[0], *(np.diff(each.indptr) for each in lists)])
+    return Lists(
+        np.cumsum(counts, dtype=np.int64),
+        np.concatenate([each.indices for each in lists]),
+        np.concatenate([each.times for each in lists]),
+    )
+
+
+def _tf_idf(drawn: Lists, rarity: NDArray[np.float32]) -> Inputs:
+    """(1 + log times) * rarity[F], and every row of length 1; `drawn.times` is overwritten."""
+    values = np.log(drawn.times, out=drawn.times)
+    values += 1
+    values *= rarity[drawn.indices]
+    length = np.sqrt(np.add.reduceat(values * values, drawn.indptr[:-1]))
+    values /= np.repeat(length, np.diff(drawn.indptr))
+    return csr_inputs(drawn.indptr, drawn.indices, values)
+
+
+def write_xmc(examples: Examples, labels: int, path: Path) -> None:
+    """Write rows as XMC text, compressed if the name ends in .gz; read back, they are the same.
+
+    `labels` is C, which the lists do not tell. UsageError for dense rows, for rows with one label
+    each instead of a list, and for a file that cannot be written.
+    """
+    if not examples.sparse or not len(examples.labels.indptr):
+        raise UsageError(f"{path}: XMC text holds sparse rows with lists of labels; got others")
+    try:
+        with gzip.open(path, "wb", 6) if path.suffix == ".gz" else path.open("wb") as file:
+            file.write(f"{examples.rows} {examples.features} {labels}\n".encode())
+            for start in range(0, examples.rows, BLOCK_ROWS):
+                lines = _lines(examples, start, min(start + BLOCK_ROWS, examples.rows))
+                file.write("".join(lines).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _lines(examples: Examples, start: int, stop: int) -> Iterator[str]:
+    """Rows [start, stop) as text. Nine digits tell every float32 from its neighbours."""
+    inputs, labels = examples.inputs, examples.labels
+    for row in range(start, stop):
+        first, last = labels.indptr[row], labels.indptr[row + 1]
+        names = ",".join(map(str, labels.indices[first:last].tolist()))
+        first, last = inputs.indptr[row], inputs.indptr[row + 1]
+        cells = zip(
+            inputs.indices[first:last].tolist(), inputs.values[first:last].tolist(), strict=True
+        )
+        yield f"{names} {' '.join(f'{index}:{value:.9g}' for index, value in cells)}\n"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hogbatch.data.synthetic",
+        description="Write synthetic extreme classification data as XMC text.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="made if it is not there")
+    parser.add_argument("--name", default="synthetic", help="files are NAME-train.xmc and -test")
+    parser.add_argument("--gzip", action="store_true", help="compress the files, NAME-train.xmc.gz")
+    for each in fields(Settings):
+        parser.add_argument(
+            f"--{each.name.replace('_', '-')}",
+            type=type(each.default),
+            default=each.default,
+            metavar="N" if _kind(each) is WHOLE else "X",
+            help=each.metadata["about"],
+        )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Generate and write both files; return the exit code. Errors are one sentence on stderr."""
+    parser = _parser()
+    given = vars(parser.parse_args(arguments))
+    try:
+        settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
+        _make_folder(given["out_dir"])
+        suffix = ".xmc.gz" if given["gzip"] else ".xmc"
+        for part, examples in zip(("train", "test"), generate(settings), strict=True):
+            path = given["out_dir"] / f"{given['name']}-{part}{suffix}"
+            write_xmc(examples, settings.labels, path)
+            print(path)
+    except UsageError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
