@@ -1,8 +1,9 @@
 """The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
 
 A safetensors file that holds the real tensors under their names (and `standardizer.mean`,
-`standardizer.scale`). Its metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32,
-then the JSON they are of, with network, encoding, index base, about, and the CRC-32 of each tensor.
+`standardizer.scale`, `labels.rows`). Its metadata has one entry, "hogbatch-model-1": eight hex
+digits of CRC-32, then the JSON they are of, with network, encoding, index base, training rows,
+about, and the CRC-32 of each tensor.
 
 safetensors itself notices a truncated file but no flipped byte, hence the checksums. It writes
 several entries of metadata in random order; with one, equal models make equal files.
@@ -16,27 +17,35 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from hogbatch import kernels
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.kernels import network as loop
+from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
+from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
 from hogbatch.losses import LOSSES, probabilities
 from hogbatch.models import DenseLayer, Network
 
 Floats = NDArray[np.float32]
+Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT: Final = "hogbatch-model-1"
-CHUNK: Final = 1 << 22  # floats of the widest intermediate result, 16 MiB
+CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
+
+
+class Frequencies(NamedTuple):
+    """How often the labels occurred in training."""
+
+    rows: int  # N
+    of_label: NDArray[np.int64]  # [C]: rows that have the label
 
 
 @dataclass(frozen=True, eq=False)  # no slots: they leave no room for the cached property
@@ -53,14 +62,15 @@ class Model:
     encoding: Encoding
     standardizer: Standardizer | None = field(repr=False)
     index_base: int | None  # what libsvm files count their features from
-    about: dict[str, str]  # "hogbatch" version, "data" and its "label" column
+    about: dict[str, str]  # "hogbatch" version, "data" and its "label" column, "lsh" settings
+    frequencies: Frequencies | None = field(default=None, repr=False)  # of multilabel, if known
 
     def scores(self, inputs: Any) -> Floats:
         """Decision values [N, C]; of real labels, standardised as the targets were."""
         rows = _as_inputs(inputs, self.network.features)
-        out = np.empty((_count(rows), self.network.outputs), np.float32)
-        for start, part in self._parts(rows):
-            out[start : start + len(part)] = part
+        out = np.empty((count(rows), self.network.outputs), np.float32)
+        for where, scores in self._blocks(rows):
+            out[where] = scores
         return out
 
     def predict_proba(self, inputs: Any) -> Floats:
@@ -70,71 +80,101 @@ class Model:
     def predict(self, inputs: Any) -> NDArray[Any]:
         """The likeliest labels as the training file had them.
 
-        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not.
-        real: float32[N].
+        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not;
+        UsageError under multilabel-softmax, which only ranks labels. real: float32[N].
         """
-        scores = self.scores(inputs)
-        if self.encoding.kind == "real":
-            unit: Floats = scores[:, 0] * np.float32(self.encoding.scale)
-            return unit + np.float32(self.encoding.offset)
+        if self.network.loss == "multilabel-softmax":
+            raise UsageError(
+                "loss multilabel-softmax ranks labels and does not say how many are right: ask for "
+                "the best K (top, --top K) or for all probabilities (predict_proba, --proba)"
+            )
         if self.encoding.kind == "multilabel":
-            return (scores > 0).astype(np.uint8)
-        places = scores.argmax(axis=1) if self.network.outputs > 1 else scores[:, 0] > 0
-        return np.array(self.encoding.classes)[places.astype(np.intp)]
+            rows = _as_inputs(inputs, self.network.features)
+            likely = np.empty((count(rows), self.network.outputs), np.uint8)
+            for where, scores in self._blocks(rows):
+                likely[where] = scores > 0
+            return likely
+        if self.network.outputs > 1:
+            return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
+        single = self.scores(inputs)[:, 0]
+        if self.encoding.kind == "real":
+            unit: Floats = single * np.float32(self.encoding.scale)
+            return unit + np.float32(self.encoding.offset)
+        return np.array(self.encoding.classes)[(single > 0).astype(np.intp)]
 
     def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
-        """The columns with the `k` highest scores of each row, best first: int64[N, k]."""
+        """The columns with the `k` highest scores of each row, best first: int64[N, k].
+
+        Of equal scores the one of the lower column counts as the higher.
+        """
+        found = [seen.columns for _, seen in self.look(inputs, k)]
+        return np.concatenate([*found, np.empty((0, k), np.int64)])
+
+    def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
+        """The same with their probabilities, float32[N, k], as in `predict_proba`."""
+        loss = LOSSES[self.network.loss]
+        if loss.name in ("hinge", "squared"):
+            raise UsageError(
+                f"loss {loss.name} gives no probabilities; use decision values instead"
+            )
+        kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
+        found = [(seen.columns, seen.chances()) for _, seen in self.look(inputs, k, kind)]
+        columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
+        return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
+
+    def look(
+        self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
+    ) -> Iterator[tuple[int, Seen]]:
+        """See the scores of part after part of the rows, each with its first row.
+
+        For `k`, `kind` and the `true` columns of all rows see :class:`Seen`.
+        """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
-        rows = _as_inputs(inputs, self.network.features)
-        out = np.empty((_count(rows), k), np.int64)
-        for start, part in self._parts(rows):
-            out[start : start + len(part)] = _highest(part, k)
-        return out
+        for start, part in self.parts(inputs):
+            rows = count(part)
+            seen = Seen(rows, k, kind, _cut(true, start, start + rows) if true else None)
+            for first, scores in blocks(self.layers[-1], part):
+                seen.see(first, scores)
+            yield start, seen
 
-    @cached_property
-    def _params(self) -> Floats:
-        """The flat, padded parameters, made when first needed."""
-        params = np.empty(self.network.parameters, np.float32)
-        self.network.to_stored(self.tensors, params)
-        return params
-
-    def _parts(self, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
-        """Scores [<= B, C] with the row each part starts at; a part is good until the next."""
-        none = np.empty(0, np.float32)
-        plan = self.network.plan()
-        network = loop.Network(kernels.load("reference"), np, plan, self._params, none, none)
-        widest = max(inputs.dense.shape[1], *(max(layer.fan_out for layer in plan),) * 2)
-        size = max(1, CHUNK // widest)
-        for start in range(0, _count(inputs), size):
-            part = _slice(inputs, start, start + size)
+    def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
+        """What the last layer is given for part after part of the rows, each with its first row."""
+        rows, widths = _as_inputs(inputs, self.network.features), self._widths()
+        size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
+        for start in range(0, count(rows), size):
+            part = between(rows, start, start + size)
             if self.standardizer is not None:
                 part = self.standardizer.apply(part)
-            scores = network.scores(part, np.arange(_count(part)))
-            yield start, scores[:, : self.network.outputs]
+            yield start, hidden(self.layers, part)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The network as it is computed; the tensors where they lie."""
+        found = []
+        for index, layer in enumerate(self.network.layers):
+            weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
+            found.append(Layer(weight, bias, ACTIVATIONS[layer.activation], layer.by_neuron))
+        return tuple(found)
+
+    def _widths(self) -> list[int]:
+        """Those of the intermediate results."""
+        *below, last = (layer.width for layer in self.network.layers)
+        return [*below, min(last, OUTPUTS)]
+
+    def _blocks(self, inputs: Inputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+        """All scores, block by block, each with its place in [N, C]; scratch."""
+        for start, part in self.parts(inputs):
+            for first, scores in blocks(self.layers[-1], part):
+                rows, columns = scores.shape
+                yield (slice(start, start + rows), slice(first, first + columns)), scores
 
 
-def _highest(scores: Floats, k: int) -> NDArray[np.int64]:
-    """Columns of the k highest scores, best first, equal ones by column.
-
-    Where equal scores compete for the last place, which of them gets it is left open.
-    """
-    columns = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
-    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(columns, order, axis=1).astype(np.int64)
-
-
-def _count(inputs: Inputs) -> int:
-    return max(len(inputs.indptr) - 1, len(inputs.dense))
-
-
-def _slice(inputs: Inputs, start: int, stop: int) -> Inputs:
-    """Views of rows [start, stop)."""
-    if not len(inputs.indptr):
-        return dense_inputs(inputs.dense[start:stop])
-    indptr = inputs.indptr[start : stop + 1]
-    stored = slice(indptr[0], indptr[-1])
-    return csr_inputs(indptr - indptr[0], inputs.indices[stored], inputs.values[stored])
+def _cut(lists: Lists, start: int, stop: int) -> Lists:
+    """Those of rows [start, stop)."""
+    indptr, indices = lists
+    own = indptr[start : stop + 1]
+    return own - own[0], indices[own[0] : own[-1]]
 
 
 def _as_inputs(given: Any, features: int) -> Inputs:
@@ -222,10 +262,13 @@ def _to_bytes(model: Model) -> bytes:
     if model.standardizer is not None:
         arrays["standardizer.mean"] = np.ascontiguousarray(model.standardizer.mean)
         arrays["standardizer.scale"] = np.ascontiguousarray(model.standardizer.scale)
+    if model.frequencies is not None:
+        arrays["labels.rows"] = np.ascontiguousarray(model.frequencies.of_label)
     description = {
         "network": asdict(model.network),
         "encoding": asdict(model.encoding),
         "index_base": model.index_base,
+        "train_rows": model.frequencies.rows if model.frequencies is not None else None,
         "about": model.about,
         "crc32": {name: zlib.crc32(array.data) for name, array in arrays.items()},
     }
@@ -284,6 +327,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
         _standardizer(arrays, network.features),
         description["index_base"],
         description["about"],
+        _frequencies(arrays, description.get("train_rows"), network.outputs),
     )
 
 
@@ -295,6 +339,12 @@ def _standardizer(arrays: Arrays, features: int) -> Standardizer | None:
         for name in ("mean", "scale")
     )
     return Standardizer(mean, scale)
+
+
+def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:
+    if rows is None:  # not multilabel, or from before they were kept
+        return None
+    return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
 
 
 def _expect(arrays: Arrays, name: str, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:

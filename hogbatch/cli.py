@@ -67,12 +67,13 @@ def worker(arguments: Sequence[str]) -> int:
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    given = _model_parser("evaluate").read(arguments)
+    given = _read_model_flags(_model_parser("evaluate"), arguments)
     from hogbatch.data.cache import DataCache
     from hogbatch.predict import evaluate_file, write_lines
 
     cache = DataCache.of(given.data_cache)
-    results = evaluate_file(given.model, given.data, given.label, cache)
+    what = (given.model, given.data, given.label)
+    results = evaluate_file(*what, cache, approximate=given.approximate, lsh=given.lsh)
     write_lines((f"{name} {value:.6g}" for name, value in results.items()), None)
     return 0
 
@@ -82,14 +83,16 @@ def predict(arguments: Sequence[str]) -> int:
     parser = _model_parser("predict")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
-    form.add_argument("--top", type=int, metavar="K", help="the K likeliest labels of each row")
+    about_top = "the K likeliest labels of each row; of a multi-label model as XMC text"
+    form.add_argument("--top", type=int, metavar="K", help=about_top)
     parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
-    given = parser.read(arguments)
+    given = _read_model_flags(parser, arguments)
     from hogbatch.data.cache import DataCache
     from hogbatch.predict import predict_file, write_lines
 
     what, cache = (given.model, given.data, given.label), DataCache.of(given.data_cache)
-    lines = predict_file(*what, cache, proba=given.proba, top=given.top)
+    wanted = {"proba": given.proba, "top": given.top}
+    lines = predict_file(*what, cache, **wanted, approximate=given.approximate, lsh=given.lsh)
     write_lines(lines, given.output)
     return 0
 
@@ -99,9 +102,20 @@ def _model_parser(command: str) -> Parser:
     parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
     parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
     parser.add_argument("--label", metavar="NAME", help="label column of a CSV file")
+    about_tables = "score what hash tables find, as in training, instead of all outputs"
+    parser.add_argument("--approximate", action="store_true", help=about_tables)
+    about_lsh = "other settings of hashing than those of training, for --approximate"
+    parser.add_argument("--lsh", metavar="FAMILY:KEY=VALUE,...", help=about_lsh)
     add_flags(parser, ["data_cache"])
     parser.set_defaults(data_cache="auto")
     return parser
+
+
+def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    given = parser.read(arguments)
+    if given.lsh is not None and not given.approximate:
+        parser.error("--lsh is for --approximate; add that, or leave --lsh out")
+    return given
 
 
 COMMANDS: Final[dict[str, tuple[Callable[[Sequence[str]], int], str]]] = {

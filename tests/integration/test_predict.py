@@ -99,6 +99,9 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
         (["predict", "MODEL", "a9a", "--top", "many"], "--top"),
+        (["evaluate", "MODEL", "a9a", "--approximate"], "needs a model trained with --output lsh"),
+        (["evaluate", "MODEL", "a9a", "--lsh", "dwta"], "--lsh is for --approximate"),
+        (["predict", "MODEL", "a9a", "--approximate"], "say how many with --top K"),
     ],
 )
 def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, tmp_path):
@@ -113,3 +116,78 @@ def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, tmp
 def test_the_saved_model_says_where_it_is_from(run_dir):
     model = load_model(run_dir / "model.safetensors")
     assert model.about["data"] == "a9a" and model.index_base == 1
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    """The folder of a run with a hashed output layer: 40 of the 90 labels are one feature each."""
+    folder = tmp_path_factory.mktemp("tagged")
+    random = np.random.default_rng(0)
+    lines = ["600 40 90"]
+    for _ in range(600):
+        features = np.sort(random.permutation(40)[:2])
+        lines.append(",".join(map(str, features)) + "".join(f" {n}:1" for n in features))
+    (folder / "data.xmc").write_text("\n".join(lines) + "\n")
+    flags = ("--output", "lsh", "--lsh", "simhash:K=3,L=30", "--hidden", 32, "--epochs", 8)
+    whole = ("--test", folder / "data.xmc", "--workers", "cpu:1", "-q", "--run-dir", folder / "run")
+    done = cli("train", folder / "data.xmc", *flags, *whole)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def read_results(done):
+    assert (done.returncode, done.stderr) == (0, "")
+    return {
+        name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())
+    }
+
+
+def test_label_lists_are_measured_as_in_training_and_by_propensity(tagged):
+    found = read_results(cli("evaluate", tagged / "run" / "model.safetensors", tagged / "data.xmc"))
+    test = json.loads((tagged / "run" / "summary.json").read_text())["test"]
+    assert found["loss"] == pytest.approx(test["loss"], rel=1e-4)
+    assert {name: found[name] for name in test["values"]} == pytest.approx(test["values"], abs=1e-4)
+    assert found["P@1"] > 0.5 and 0 < found["PSP@1"] <= 1
+    model = load_model(tagged / "run" / "model.safetensors")
+    assert model.frequencies.rows == 600 and model.frequencies.of_label.sum() == 1200
+    assert not model.frequencies.of_label[40:].any()
+
+
+def test_tables_of_training_approximate_the_ranking(tagged):
+    model, data = tagged / "run" / "model.safetensors", tagged / "data.xmc"
+    assert load_model(model).about["lsh"] == "simhash:K=3,L=30"
+    exact = read_results(cli("evaluate", model, data))
+    found = read_results(cli("evaluate", model, data, "--approximate"))
+    assert found["loss"] == exact["loss"]
+    assert 0.5 < found["recall@1"] <= 1 and 0 < found["scored"] <= 1
+    less = read_results(cli("evaluate", model, data, "--approximate", "--lsh", "simhash:K=3,L=2"))
+    assert less["scored"] < found["scored"] and less["recall@5"] < found["recall@5"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--approximate",)])
+def test_the_top_of_label_lists_is_xmc_text(tagged, tmp_path, flags):
+    output = tmp_path / "scores.txt"
+    model = tagged / "run" / "model.safetensors"
+    done = cli("predict", model, tagged / "data.xmc", "--top", 3, "--output", output, *flags)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    header, *lines = output.read_text().splitlines()
+    assert header == "600 90" and len(lines) == 600
+    for line in lines:
+        cells = [cell.split(":") for cell in line.split()]
+        labels = [int(label) for label, _ in cells]
+        assert labels == sorted(set(labels)) and len(labels) <= 3
+        assert 0 <= sum(float(value) for _, value in cells) <= 1.00001
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((), "ranks labels and does not say how many are right"),
+        (("--top", 91), "expected k from 1 to 90; got 91"),
+        (("--top", 5, "--approximate", "--lsh", "dwta:K=x"), "lsh: 'dwta:K=x'"),
+    ],
+)
+def test_what_does_not_suit_label_lists_is_refused(tagged, flags, sentence):
+    done = cli("predict", tagged / "run" / "model.safetensors", tagged / "data.xmc", *flags)
+    assert done.returncode == 2 and sentence in done.stderr
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
