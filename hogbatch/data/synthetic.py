@@ -52,7 +52,7 @@ class Settings:
     rows: int = _setting(100_000, COUNT, "training rows")
     test_rows: int = _setting(10_000, COUNT, "test rows, of the same prototypes")
     seed: int = _setting(0, INT64, "the same seed gives the same data")
-    labels_per_row: float = _setting(5.0, UP_TO_A_MILLION, "mean of labels drawn for a row")
+    labels_per_row: float = _setting(6.0, UP_TO_A_MILLION, "mean of labels drawn for a row")
     features_per_row: float = _setting(75.0, UP_TO_A_MILLION, "mean of features drawn for a row")
     topics: int = _setting(
         100, COUNT, "groups of labels that share features; a row is of one topic"
