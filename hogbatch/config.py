@@ -14,13 +14,15 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from hogbatch.errors import UsageError
 from hogbatch.values import (
     ABOVE_ONE,
     ANYTHING,
+    DAMPING,
     INT64,
+    LIMITS,
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
@@ -29,11 +31,13 @@ from hogbatch.values import (
     TEXT,
     WHOLE,
     WIDTHS,
+    WORKERS,
+    BatchLimits,
     Check,
+    Damping,
     Kind,
-    number,
-    only,
-    text,
+    WorkerRequest,
+    Workers,
 )
 
 T = TypeVar("T")
@@ -41,87 +45,13 @@ T = TypeVar("T")
 DEFAULT_EPOCHS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """The fewest and the most rows that one batch may have, both included."""
+def _readable(settings: str) -> bool:
+    from hogbatch.lsh import readable  # here: who evaluates a model need not have msgspec
 
-    smallest: int
-    largest: int
-
-    def __post_init__(self) -> None:
-        if self.smallest > self.largest:
-            raise UsageError(
-                f"batch limits are reversed: expected MIN:MAX; got {self}, where MIN is larger"
-            )
-        if self.smallest < 1:
-            raise UsageError(f"batch limits must be at least 1 row; got {self}")
-
-    def __str__(self) -> str:
-        return f"{self.smallest}:{self.largest}"
-
-    @classmethod
-    def parse(cls, text: str) -> "BatchLimits":
-        """Read "MIN:MAX", or "ROWS" for both; ValueError for neither, UsageError if reversed."""
-        smallest, _, largest = text.partition(":")
-        return cls(int(smallest), int(largest or smallest))
+    return readable(settings)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRequest:
-    """One worker to start, written "cpu:2" (threads), "gpu:0" (device) or "gpu:host" (NumPy)."""
-
-    device: Literal["cpu", "gpu"]
-    threads: int = 0  # of a CPU worker
-    ordinal: int | Literal["host"] = 0  # of a GPU worker's device; "host" computes with NumPy
-
-    def __str__(self) -> str:
-        return f"{self.device}:{self.threads if self.device == 'cpu' else self.ordinal}"
-
-
-Workers = tuple[WorkerRequest, ...] | Literal["auto"]
-
-
-def parse_workers(text: str) -> Workers:
-    """Read "cpu:2,gpu:0,gpu:host"; "auto" stays, and means whatever the server has."""
-    return "auto" if text == "auto" else tuple(map(_parse_worker, text.split(",")))
-
-
-def _parse_worker(text: str) -> WorkerRequest:
-    match text.strip().split(":"):
-        case ["cpu", threads] if threads.isdecimal() and int(threads) > 0:
-            return WorkerRequest("cpu", threads=int(threads))
-        case ["gpu", ordinal] if ordinal.isdecimal():
-            return WorkerRequest("gpu", ordinal=int(ordinal))
-        case ["gpu", "host"]:
-            return WorkerRequest("gpu", ordinal="host")
-    raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
-
-
-Damping = float | Literal["root", "auto", "off"]
-
-
-def _limits(value: Any) -> BatchLimits:
-    return value if isinstance(value, BatchLimits) else BatchLimits.parse(text(value))
-
-
-def _workers(value: Any) -> Workers:
-    if isinstance(value, tuple) and value:
-        return tuple(map(only(WorkerRequest), value))
-    return parse_workers(text(value))
-
-
-def _damping(value: Any) -> object:
-    if value in ("root", "auto", "off"):
-        return value
-    beta = float(value) if isinstance(value, str) else number(value)
-    if POSITIVE.holds(beta):
-        return beta
-    raise ValueError
-
-
-LIMITS: Final = Kind('rows as in "1:64"', _limits, _limits)
-WORKERS: Final = Kind('workers as in "cpu:2,gpu:0"', _workers, _workers)
-DAMPING: Final = Kind("root, auto, off or a number above 0", _damping, _damping)
+LSH: Final = Check("settings of hashing", _readable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +102,14 @@ class TrainConfig:
         (512, 512), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE
     )
     activation: str = _choice("relu", "of the hidden layers", "relu", "sigmoid", "tanh")
+    output: str = _choice(
+        "auto", "output layer; auto hashes one of many outputs", "auto", "dense", "lsh"
+    )
+    lsh: str = _flag("auto", TEXT, "how it is hashed (docs/slide.md)", "FAMILY:KEY=VALUE,...", LSH)
     loss: str = _choice(
         "auto",
         "what is minimised; auto goes by the labels",
-        *("auto", "logistic", "hinge", "softmax", "multilabel", "squared"),
+        *("auto", "logistic", "hinge", "softmax", "multilabel", "multilabel-softmax", "squared"),
     )
     optimizer: str = _choice(
         "adagrad", "what is done with a gradient", "sgd", "momentum", "adagrad", "adam"
@@ -236,7 +170,10 @@ class TrainConfig:
     eval_seconds: float | None = _flag(
         None, NUMBER, "time between evaluations (default: so that they take little)", "S", POSITIVE
     )
-    keep: str = _choice("best", "model to save: of the lowest test loss, or last", "best", "last")
+    average: str = _choice(
+        "auto", "evaluate and keep the mean of recent models; auto: with lsh", "auto", "on", "off"
+    )
+    keep: str = _choice("best", "model to save: of the best test results, or last", "best", "last")
     standardize: bool = _flag(False, SWITCH, "give each feature mean 0 and deviation 1")
     seed: int = _flag(0, WHOLE, "of the split, the order and the first weights", "N", INT64)
     deterministic: bool = _flag(

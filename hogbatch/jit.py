@@ -11,7 +11,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-COMPILED = ("kernels/contract.py", "kernels/cpu/*.py", "data/parse/*.py")
+COMPILED = (
+    *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
+    "data/parse/*.py",
+)
 VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
 
 

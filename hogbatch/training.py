@@ -1,6 +1,5 @@
 """The one file that wires everything: data, shared memory, coordinator, workers, model file."""
 
-import math
 import os
 import secrets
 import sys
@@ -16,16 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint import Model, save_model
-from hogbatch.config import (
-    BatchLimits,
-    TrainConfig,
-    WorkerRequest,
-    merge_sources,
-    to_toml,
-)
+from hogbatch.checkpoint import Frequencies, Model, save_model
+from hogbatch.config import TrainConfig, merge_sources, to_toml
 from hogbatch.coordinator.loop import Loop, Surroundings
-from hogbatch.coordinator.plan import Ending, Finish, Identity, Limits, Plan, Training
+from hogbatch.coordinator.plan import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
@@ -35,14 +28,13 @@ from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
-from hogbatch.losses import choose_loss
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
-from hogbatch.planner.recommend import learning_rate, scaling
+from hogbatch.planner.settle import network_for, plan_for
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
-from hogbatch.schedules import LearningRate
 from hogbatch.store import dataset
+from hogbatch.store.average import MovingMean
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Catalog, Handover, records
@@ -52,8 +44,8 @@ from hogbatch.store.segment import Segment
 from hogbatch.telemetry.journal import Journal
 from hogbatch.telemetry.live import Live
 from hogbatch.telemetry.sinks import write_summary
+from hogbatch.values import WorkerRequest
 from hogbatch.wire.address import Address, Tenancy
-from hogbatch.wire.messages import Layer, Optimizer
 from hogbatch.wire.sockets import Router
 
 
@@ -103,18 +95,21 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     policy = choose(config.policy, Settings(config.alpha, config.beta))
     with _tenancy(run_dir) as tenancy, ExitStack() as undo:
         loaded = _load(config, live)
-        network = _network(config, loaded)
+        network = network_for(config, loaded)
         live.say(_describe(config, loaded, network, run_dir))
         undo.callback((store := Store(config, loaded, network)).close)
         loaded = store.in_place_of(loaded)
         _clear(run_dir)
         text = to_toml(replace(config, run_dir=None))  # or a repeat would overwrite this run
         (run_dir / "config.toml").write_text(text, encoding="utf-8")
-        state = Coordinator(_plan(config, loaded, network, run_dir.name), policy)
+        state = Coordinator(plan_for(config, loaded, network, run_dir.name), policy)
         journal = Journal(run_dir, live, store.model.params)
+        mean = MovingMean(store.model)
+        sampled = state.plan.ending.average and not config.deterministic
         with (
             _planes(run_dir, store, tenancy) as (router, handover),
             _launched(requests, run_dir, config.pin) as launcher,
+            mean.sampling() if sampled else nullcontext(),
         ):
             if not launch:
                 live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
@@ -126,6 +121,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 shuffle=store.shuffle,
                 record=journal.record,
                 report=journal.report,
+                show_mean=mean.show,
                 keep=journal.keep,
             )
             finish, standing = Loop(state, around).run()
@@ -169,7 +165,7 @@ class Store:
         self._seed = config.seed
         self.features = train.features
         self.fingerprint = loaded.fingerprint
-        network.initialise(self.model.params, config.seed)
+        network.initialise(self.model.params, config.seed, train.mean_square)
 
     def close(self) -> None:
         """Give the memory back; views of it live on as long as someone holds them."""
@@ -230,12 +226,6 @@ def _workers(config: TrainConfig, live: Live) -> tuple[WorkerRequest, ...]:
     return found.workers
 
 
-def _network(config: TrainConfig, loaded: Loaded) -> Network:
-    loss = choose_loss(config.loss, loaded.encoding.kind)
-    features, outputs = loaded.train.features, loaded.encoding.outputs
-    return Network.build(features, config.hidden, outputs, config.activation, loss.name)
-
-
 def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Path) -> str:
     """One line about data and network."""
     form = "sparse" if loaded.train.sparse else "dense"
@@ -245,66 +235,6 @@ def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Pa
         f"{config.data}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
         f"network {widths}, loss {network.loss}; run directory {run_dir}"
     )
-
-
-def _plan(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
-    spec = OPTIMIZERS[config.optimizer]
-    layers = tuple(Layer(each.fan_in, each.width, each.activation) for each in network.layers)
-    optimizer = Optimizer(spec.name, config.l2, spec.momentum, spec.beta2, spec.epsilon)
-    limit = config.epoch_limit
-    return Plan(
-        identity=Identity(run, version("hogbatch"), loaded.fingerprint),
-        training=Training(
-            layers,
-            network.loss,
-            optimizer,
-            merge=config.merge,
-            merge_every=config.merge_every or 0,
-            staleness_damping=config.staleness_damping,
-            precision=config.precision,
-        ),
-        limits=Limits(
-            (config.cpu_batch.smallest, config.cpu_batch.largest), _pair(config.gpu_batch)
-        ),
-        ending=Ending(
-            epochs=None if math.isinf(limit) else int(limit),
-            max_seconds=config.max_seconds,
-            target_loss=config.target_loss,
-            eval_seconds=config.eval_seconds,
-            keep="best" if config.keep == "best" else "last",
-            wait_for_workers=config.wait_for_workers,
-            by_epoch=config.deterministic,
-        ),
-        learning_rate=LearningRate(
-            config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
-            scaling(config.optimizer) if config.lr_scaling == "auto" else config.lr_scaling,
-            config.lr_batch,
-            config.lr_cap,
-        ),
-        lease_seconds=config.lease_ms / 1000,
-        beta=config.beta,
-        start_with=config.start_with,
-        unit=loaded.encoding.scale,
-        train_rows=loaded.train.rows,
-        test_rows=loaded.test.rows if loaded.test is not None else 0,
-    )
-
-
-def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
-    inputs = loaded.train.inputs
-    stored = inputs.values if loaded.train.sparse else inputs.dense.reshape(-1)
-    squares = float(np.dot(stored, stored))
-    return learning_rate(
-        config.optimizer,
-        network.loss,
-        linear=len(network.layers) == 1,
-        mean_square=squares / loaded.train.rows,
-        value_square=squares / max(stored.size, 1),
-    )
-
-
-def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
-    return None if limits is None else (limits.smallest, limits.largest)
 
 
 @contextmanager
@@ -347,6 +277,12 @@ def _model(
     config: TrainConfig, loaded: Loaded, network: Network, params: NDArray[np.float32]
 ) -> Model:
     about = {"hogbatch": version("hogbatch"), "data": config.data, "label": config.label or ""}
+    if network.layers[-1].by_neuron:
+        about["lsh"] = config.lsh
+    frequencies = None
+    if loaded.encoding.kind == "multilabel":
+        labels, rows = loaded.train.labels.indices, loaded.train.rows
+        frequencies = Frequencies(rows, np.bincount(labels, minlength=network.outputs))
     return Model(
         network=network,
         tensors=network.from_stored(params),
@@ -354,6 +290,7 @@ def _model(
         standardizer=loaded.standardizer,
         index_base=loaded.index_base,
         about=about,
+        frequencies=frequencies,
     )
 
 

@@ -13,6 +13,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "errors",
         "jit",
         "values",
+        "lsh",
         "config",
         "machine",
         "wire",
@@ -20,6 +21,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "store",
         "kernels",
         "losses",
+        "propensity",
         "schedules",
         "optim",
     ),
@@ -30,6 +32,7 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
         "hogbatch.errors",
         "hogbatch.jit",
+        "hogbatch.lsh",
         "hogbatch.config",
         "hogbatch.machine",
         "hogbatch.wire",
@@ -44,7 +47,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.coordinator.progress", "hogbatch.coordinator.worker", "hogbatch.policy"),
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
     *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
-    "hogbatch.machine.topology",
+    *("hogbatch.machine.topology", "hogbatch.lsh"),
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

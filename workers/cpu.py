@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,12 @@ from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.wire.messages import Work
 from workers.report import report
+from workers.seat import Seat, seat_for
 from workers.session import Assignment, Post, Profile
 from workers.start import parser, run
+
+if TYPE_CHECKING:
+    from workers.hashed import HashedLayer
 
 
 def cut(rows: int, batch_size: int, threads: int) -> list[tuple[int, int]]:
@@ -63,13 +67,6 @@ class Part(NamedTuple):
     stop: int
 
 
-class Seat(NamedTuple):
-    """What one thread computes on."""
-
-    model: Any  # kernels.cpu.model.Model: the shared model, with slots of dense layers of its own
-    head: NDArray[np.int32]  # [F], see kernels.contract.Links
-
-
 class CpuEngine:
     """Runs leases on `threads` threads outside the interpreter lock, each on its core if given."""
 
@@ -80,19 +77,25 @@ class CpuEngine:
         self._cores = cores
         self.label = f"cpu:{threads}"
         self._parts: queue.SimpleQueue[Part] = queue.SimpleQueue()
+        self._hashed: HashedLayer | None = None  # where the output layer lies by neuron
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
         from hogbatch.kernels.cpu import network  # compiles; nobody else needs Numba
 
-        self._network = network
+        self._network, self._evaluate = network, network.evaluate
         self._assignment = assignment
         self._post = post
-        self._plan = np.array(assignment.network.plan(), np.int64)
         self._kinds = (
             LOSSES[assignment.network.loss],
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
+        if assignment.network.layers[-1].by_neuron:
+            from hogbatch.kernels.cpu.lsh.exact import evaluate
+            from workers import hashed
+
+            self._evaluate = evaluate
+            self._hashed = hashed.HashedLayer(assignment, self.threads, post)
         self._warm_up()
         for number, core in enumerate(self._cores or [None] * self.threads):
             threading.Thread(target=self._serve, args=(number, core), daemon=True).start()
@@ -108,28 +111,18 @@ class CpuEngine:
         """Compile, or load from the cache, by leases whose fence is already raised: no row is
         touched."""
         raised = int(self._line[0]) - 1
-        seat = self._seat(0)
+        seat = seat_for(self._assignment, 0)
         self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
         if self._assignment.test is not None:
             self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
-
-    def _seat(self, number: int) -> Seat:
-        """What thread `number` is to compute on.
-
-        Thread 0 keeps its slots in shared memory, so that whoever joins later need not start
-        at zero: steps of Adagrad from there would be long enough to spoil what has been learnt.
-        """
-        shared = self._assignment.model
-        slots = shared.first, shared.second
-        own = slots if number == 0 else tuple(slot.copy() for slot in slots)
-        model = self._network.Model(self._plan, shared.params, *slots, shared.steps, *own)
-        return Seat(model, np.full(self._plan[0, self._network.FAN_IN], -1, np.int32))
+        if self._hashed is not None:
+            self._hashed.start()
 
     def _serve(self, number: int, core: int | None) -> None:
         """One thread's life: the next part, whichever lease it is of."""
         if core is not None:
             pin(core)  # before it allocates anything
-        seat = self._seat(number)
+        seat = seat_for(self._assignment, number)
         while True:
             tally, start, stop = self._parts.get()
             began = time.perf_counter()
@@ -149,26 +142,20 @@ class CpuEngine:
             test = self._assignment.test
             assert test is not None, "the coordinator hands out test rows only if there are any"
             rows = np.arange(start, stop)
-            self._network.evaluate(
-                seat.model, test.inputs, test.labels, rows, lease, self._line, totals
-            )
+            self._evaluate(seat.model, test.inputs, test.labels, rows, lease, self._line, totals)
             return totals
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
         )
-        train, order = self._assignment.train, self._assignment.orders.of(work.epoch)
-        self._network.train(
-            seat.model,
-            train.inputs,
-            train.labels,
-            order[start:stop],
-            lease,
-            hyper,
-            seat.head,
-            self._line,
-            totals,
-        )
+        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[start:stop]
+        if self._hashed is not None:
+            self._hashed.train(seat, rows, lease, hyper, totals)
+        else:
+            self._network.train(
+                *(seat.model, train.inputs, train.labels, rows),
+                *(lease, hyper, seat.head, self._line, totals),
+            )
         return totals
 
 

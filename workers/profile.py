@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from msgspec import structs
+
 from hogbatch.jit import cache_root
 from workers.session import Assignment, Profile
 from workers.trainer import Trainer
@@ -85,7 +87,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     about = [
         *(version("hogbatch"), trainer.device.model, welcome.loss, welcome.optimizer.name),
-        *([layer.fan_in, layer.width, layer.activation] for layer in welcome.layers),
+        *(list(structs.astuple(layer)) for layer in welcome.layers),
         *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
     ]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]

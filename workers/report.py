@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ACTIVE, HITS, LOSS, ROWS, SKIPPED, UPDATES
 from hogbatch.wire.messages import Done, Failed, Work
 
 
@@ -31,15 +31,17 @@ def report(
     expected = work.stop - work.start if account.rows is None else account.rows
     if int(totals[ROWS]) != expected:
         return Failed(f"fence of lease {work.lease} was revoked after {int(totals[ROWS])} rows")
+    updates = int(totals[UPDATES])
     return Done(
         lease=work.lease,
         rows=int(totals[ROWS]),
-        updates=int(totals[UPDATES]),
+        updates=updates,
         seconds=seconds,
         loss=max(0.0, float(totals[LOSS])),  # a sum of losses; rounding must not take it below 0
         skipped=int(totals[SKIPPED]),
         hits=tuple(float(hits) for hits in totals[HITS:]) if work.task == "evaluate" else (),
         staleness=account.staleness,
         refused=account.refused,
+        active=float(totals[ACTIVE]) / updates if updates else 0.0,
         too_large=account.too_large,
     )

@@ -23,6 +23,7 @@ from hogbatch.coordinator.plan import (
     Report,
     Revoke,
     Send,
+    ShowMean,
     Shuffle,
 )
 from hogbatch.coordinator.state import Coordinator
@@ -72,6 +73,7 @@ class Surroundings:
     shuffle: Callable[[int], None]  # writes the order of an epoch; called on another thread
     record: Callable[[str, Mapping[str, object]], None]
     report: Callable[[Evaluation, Standing], None]
+    show_mean: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
 
 
@@ -150,6 +152,8 @@ class Loop:
                     self._around.record(event, fields)
                 case Report(evaluation):
                     self._around.report(evaluation, self._standing())
+                case ShowMean(shown):
+                    self._around.show_mean(shown)
                 case Keep(evaluation):
                     self._around.keep(evaluation)
                 case Finish():

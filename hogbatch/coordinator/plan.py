@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hogbatch.lsh import Lsh
 from hogbatch.schedules import LearningRate
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Hello, Layer, Optimizer, ToWorker, Welcome
@@ -45,6 +46,7 @@ class Training:
     merge_every: int
     staleness_damping: float | str
     precision: str
+    lsh: Lsh | None = None
 
     def welcome(self, run: str, worker: int, name: str) -> Welcome:
         """The message that takes a worker in as number `worker`."""
@@ -59,6 +61,7 @@ class Training:
             merge_every=self.merge_every,
             staleness_damping=self.staleness_damping,
             precision=self.precision,
+            lsh=self.lsh,
         )
 
 
@@ -81,6 +84,7 @@ class Ending:
     keep: Literal["best", "last"]
     wait_for_workers: float  # seconds without any worker before the run is given up
     by_epoch: bool = False  # evaluate after each epoch, whatever the clock says
+    average: bool = False  # evaluate and keep the moving mean of the model, not as it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowMean:
+    """Command: put the moving mean in the place of the model, or the model back; nobody writes."""
+
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """Command: copy the parameters as they are now; nobody writes them at this moment."""
 
@@ -160,4 +171,4 @@ class Finish:
     diverged: bool = False  # the status is "failed" because the model is of no use
 
 
-Command = Send | Revoke | Kill | Shuffle | Record | Report | Keep | Finish
+Command = Send | Revoke | Kill | Shuffle | Record | Report | ShowMean | Keep | Finish

@@ -27,6 +27,7 @@ from hogbatch.coordinator.plan import (
     Report,
     Revoke,
     Send,
+    ShowMean,
     Shuffle,
     Status,
 )
@@ -323,7 +324,7 @@ class Coordinator:
         self.phase = "evaluate"
         self.test_rows = Ledger(self.plan.test_rows)
         self.progress.begin_evaluation(now)
-        return []
+        return [ShowMean(True)] * self.plan.ending.average
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while nobody writes the model."""
@@ -342,9 +343,9 @@ class Coordinator:
         if self.progress.target_is_met(evaluation):
             self.ending = "target"
         commands: list[Command] = [Report(evaluation)]
-        better = self.progress.is_best(evaluation)
-        if better or (self.ending and self.progress.wants_current_model):
+        if self.progress.is_best(evaluation) or (self.ending and self.progress.wants_current_model):
             commands.append(Keep(evaluation))
+        commands += [ShowMean(False)] * self.plan.ending.average
         if skipped > MOST_SKIPPED:
             return commands + self._diverged(skipped, now)
         if self.ending:
@@ -387,13 +388,9 @@ class Coordinator:
         """Check what must always hold."""
         for ledger, task in ((self.epoch_rows, "train"), (self.test_rows, "evaluate")):
             ledger.validate()
-            leases = [
-                lease.number
-                for worker in self.workers.values()
-                for lease in worker.leases.values()
-                if lease.task == task
-            ]
-            assert sorted(leases) == sorted(ledger.held), (leases, ledger.held)
+            leases = [lease for worker in self.workers.values() for lease in worker.leases.values()]
+            numbers = [lease.number for lease in leases if lease.task == task]
+            assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(w.leases) <= LEASES_IN_FLIGHT for w in self.workers.values())
 
     def _count(self, fault: str, times: int = 1) -> None:

@@ -58,6 +58,7 @@ class Worker:
     rows: int = 0
     updates: int = 0
     stale: float = 0.0  # staleness, summed over its merges
+    active: float = 0.0  # neurons of a hashed output layer, summed over its updates
     head_start: float = 0.0  # updates it is credited with for having joined late
     busy_seconds: float = 0.0
     joined_at: float = 0.0  # training seconds at its Ready
@@ -107,6 +108,7 @@ class Worker:
         self.rows += done.rows
         self.updates += done.updates
         self.stale += done.staleness * done.updates
+        self.active += done.active * done.updates
         self.busy_seconds += done.seconds
         if done.rows:
             self.speed.add(done.seconds, done.rows)
@@ -148,4 +150,5 @@ class Worker:
             batch_trace=self.batch_trace,
             update_trace=self.update_trace,
             staleness=self.staleness,
+            active=self.active / self.updates if self.active else None,
         )

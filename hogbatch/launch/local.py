@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hogbatch.config import WorkerRequest
 from hogbatch.coordinator.loop import Restart
 from hogbatch.errors import DeviceError
 from hogbatch.machine.topology import Cores, show_cores
+from hogbatch.values import WorkerRequest
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20

@@ -8,11 +8,20 @@ COARSEST = 1.0
 # Losses whose gradients are larger: a sum over all labels, and one without a bound.
 SHARE = {"multilabel": 0.5, "squared": 0.2}
 
+# With a hashed output layer, whose few competitors give it gradients far from zero.
+HASHED = {"adagrad": 0.025, "adam": 0.002}
+
 LINEAR_STEPS = 4.0  # a linear model's first step under Adagrad or Adam, over a deep network's
 
 
 def learning_rate(
-    optimizer: str, loss: str, *, linear: bool, mean_square: float, value_square: float
+    optimizer: str,
+    loss: str,
+    *,
+    linear: bool,
+    mean_square: float,
+    value_square: float,
+    hashed: bool = False,
 ) -> float:
     """Learning rate for a batch of `--lr-batch` rows.
 
@@ -22,11 +31,14 @@ def learning_rate(
     section 4.2), so the rate follows the data: TF-IDF rows of norm 1 take 1.0, forty standardised
     columns 0.025. Adagrad and Adam move each weight by about the rate, whatever the gradient, and a
     weight is as large as its input is small: the rate follows 1 / rms of a value. Deeper networks
-    have one rate for all data, measured on the sets in docs/batch-policy.md.
+    have one rate for all data, measured on the sets in docs/batch-policy.md; those whose outputs
+    are `hashed`, in docs/slide.md.
     """
     spec = OPTIMIZERS[optimizer]
     adaptive = optimizer in ("adagrad", "adam")
     share = 1.0 if adaptive else SHARE.get(loss, 1.0)
+    if hashed and optimizer in HASHED:
+        return HASHED[optimizer]
     if not linear:
         return spec.learning_rate * share
     if adaptive:

@@ -31,6 +31,7 @@ class WorkerRecord:
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
     left_at: float | None = None  # training seconds; None for one who stayed to the end
     staleness: float | None = None  # updates of others between a GPU's pull and merge, mean
+    active: float | None = None  # neurons of a hashed output layer that an update computed, mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hogbatch.lsh import Lsh
+
 # Bounds are part of the protocol: a number outside them is refused by the decoder, so nothing
 # behind it ever meets a negative count or a NaN.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -29,6 +31,7 @@ class Layer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fan_in: int
     width: int
     activation: str
+    by_neuron: bool = False  # how its weights lie; see hogbatch.models.DenseLayer
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,6 +73,7 @@ class Done(Message, frozen=True):
     hits: tuple[Amount, ...]  # sums of the metrics, evaluation only; see hogbatch.losses
     staleness: Amount = 0.0  # updates of others between pull and merge, mean over its merges
     refused: Count = 0  # merges whose change was not finite; their rows count as skipped
+    active: Amount = 0.0  # neurons of a hashed output layer that were computed, mean over updates
     too_large: Count = 0  # rows of a batch that the device had no memory for, 0 if all fitted;
     # then `rows` counts from the start of the lease, and the rest is yours again
 
@@ -101,6 +105,7 @@ class Welcome(Message, frozen=True):
     merge_every: int  # batches between two merges; 0: so that merging takes a tenth of the time
     staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
     precision: str  # of a GPU's products: float32, tf32, bfloat16
+    lsh: Lsh | None = None  # how CPU workers find neurons of an output layer that lies by neuron
 
 
 class Work(Message, frozen=True):

@@ -184,7 +184,10 @@ def test_the_top_of_label_lists_is_xmc_text(tagged, tmp_path, flags):
     [
         ((), "ranks labels and does not say how many are right"),
         (("--top", 91), "expected k from 1 to 90; got 91"),
-        (("--top", 5, "--approximate", "--lsh", "dwta:K=x"), "lsh: 'dwta:K=x'"),
+        (
+            ("--top", 5, "--approximate", "--lsh", "dwta:K=x"),
+            "lsh: K must be a whole number; got 'x'",
+        ),
     ],
 )
 def test_what_does_not_suit_label_lists_is_refused(tagged, flags, sentence):

@@ -8,18 +8,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hogbatch import losses, optim, schedules
-from hogbatch.config import (
-    FLAGS,
-    BatchLimits,
-    TrainConfig,
-    WorkerRequest,
-    add_flags,
-    merge_sources,
-    parse_workers,
-    to_toml,
-)
+from hogbatch.config import FLAGS, TrainConfig, add_flags, merge_sources, to_toml
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
+from hogbatch.values import BatchLimits, WorkerRequest, parse_workers
 
 ONE_THREAD = (WorkerRequest("cpu", threads=1),)
 

@@ -1,10 +1,9 @@
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
 from hogbatch import training
-from hogbatch.config import WorkerRequest, merge_sources
+from hogbatch.values import WorkerRequest
 
 REQUESTS = (WorkerRequest("cpu", threads=2), WorkerRequest("gpu", ordinal=0))
 
@@ -45,22 +44,3 @@ def launched(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("pin", "cores"), [(True, [(0, 3), ()]), (False, [(), ()])])
 def test_workers_are_started_on_the_cores_claimed_for_them(launched, pin, cores):
     assert launched(pin) == list(zip(REQUESTS, cores, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("flags", "every", "damping", "precision"),
-    [
-        ({}, 0, "root", "float32"),
-        ({"merge_every": "4", "staleness_damping": "auto"}, 4, "auto", "float32"),
-        ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
-    ],
-)
-def test_gpu_workers_are_told_how_to_merge(flags, every, damping, precision):
-    config = merge_sources({"data": "x", "lr": 0.1, **flags})
-    sets = SimpleNamespace(rows=100)
-    loaded = SimpleNamespace(
-        fingerprint="abc", train=sets, test=sets, encoding=SimpleNamespace(scale=1.0)
-    )
-    network = SimpleNamespace(layers=(), loss="logistic")
-    told = training._plan(config, loaded, network, "run").training.welcome("run", 0, "gpu-0")
-    assert (told.merge_every, told.staleness_damping, told.precision) == (every, damping, precision)

@@ -43,6 +43,7 @@ def make_plan(
     lease_seconds=0.1,
     beta=1.0,
     start_with=1,
+    lsh=None,
     **ending,
 ):
     """A plan for `train_rows` rows in one epoch, but for what is said."""
@@ -59,7 +60,7 @@ def make_plan(
     return Plan(
         identity=Identity("a-run", PACKAGE, FINGERPRINT),
         training=Training(
-            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, "auto", "bfloat16"
+            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, "auto", "bfloat16", lsh
         ),
         limits=Limits(cpu, gpu),
         ending=Ending(**ending),

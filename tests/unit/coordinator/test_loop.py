@@ -6,7 +6,6 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from hogbatch.config import WorkerRequest
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Finish, Shuffle
 from hogbatch.coordinator.state import Coordinator
@@ -15,6 +14,7 @@ from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
+from hogbatch.values import WorkerRequest
 from hogbatch.wire.loopback import Loopback
 from tests.unit.coordinator.stage import make_plan
 
@@ -67,6 +67,7 @@ def surroundings(door, shuffle, children, record=None):
         shuffle=shuffle,
         record=record,
         report=None,
+        show_mean=None,
         keep=None,
     )
 

@@ -1,6 +1,7 @@
 import pytest
 
 from hogbatch.coordinator.progress import Best, Progress, Sums, TrainingClock
+from hogbatch.lsh import defaults
 from hogbatch.wire.messages import Done
 from tests.unit.coordinator.stage import make_plan
 
@@ -182,6 +183,18 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
     made.tested.add(done(rows=10, loss=3.0))
     assert made.is_best(made.end_evaluation(101.0))
     assert made.wants_current_model is after
+
+
+@pytest.mark.parametrize(
+    ("lsh", "best"), [(None, [True, True]), (defaults("wta", 99, 0), [True, False])]
+)
+def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
+    made, found = progress(test_rows=10, lsh=lsh), []
+    for loss, right in ((3.0, 8.0), (2.0, 7.0)):
+        made.begin_evaluation(101.0)
+        made.tested.add(done(rows=10, loss=loss, hits=(right, 0.0, 0.0)))
+        found.append(made.is_best(made.end_evaluation(102.0)))
+    assert found == best
 
 
 def test_a_clock_never_leaves_out_more_than_it_has_run():

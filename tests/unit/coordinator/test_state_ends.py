@@ -2,17 +2,22 @@
 
 import pytest
 
-from hogbatch.coordinator.plan import Finish, Keep, Kill, Report, Send
+from hogbatch.coordinator.plan import Finish, Keep, Kill, Report, Send, ShowMean
 from hogbatch.wire.messages import Stop
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
-def until_evaluation(play):
-    """Train until the next evaluation has begun; returns its first leases."""
+def begin_evaluation(play):
+    """Train until the next evaluation has begun; returns the commands of that moment."""
     play.later(1.0)
     while play.state.phase != "evaluate":
         commands = play.done(next(key for key, held in play.work.items() if held))
-    return works(commands)
+    return commands
+
+
+def until_evaluation(play):
+    """`begin_evaluation`; returns its first leases."""
+    return works(begin_evaluation(play))
 
 
 def end_evaluation(play, loss=0.5, accuracy=0.5):
@@ -109,6 +114,19 @@ def test_keep_best_keeps_improvements_only(tested):
     play = tested(keep="best")
     kept = [bool(of_kind(evaluate(play, loss), Keep)) for loss in (0.5, 0.6, 0.5, 0.4, 0.45)]
     assert kept == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_the_mean_is_shown_as_long_as_nobody_trains(tested, average):
+    play = tested(average=average, max_seconds=1.5)
+    for _ in range(2):
+        commands = [*begin_evaluation(play), *end_evaluation(play)]
+        order = [type(each) for each in commands]
+        assert [each.shown for each in of_kind(commands, ShowMean)] == [True, False] * average
+        if average and Keep in order:  # what is kept is the mean
+            assert commands.index(ShowMean(True)) < order.index(Keep)
+            assert order.index(Keep) < commands.index(ShowMean(False))
+    assert play.state.phase == "finished"
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("best", 0), ("last", 1)])

@@ -178,3 +178,11 @@ def test_what_can_be_said_of_a_lease(changes, reason):
 
 def test_a_batch_that_was_not_handed_out_cannot_be_too_large():
     assert Lease(5, "train", 100, 200, 10).beyond_memory(done(too_large=10**6)) == 10
+
+
+def test_active_neurons_are_a_mean_over_all_updates(worker):
+    assert worker.record(1.0, 1).active is None
+    worker.add(done(updates=10, active=300.0))
+    worker.add(done(updates=30, active=100.0))
+    worker.add(done(rows=0, updates=0))
+    assert worker.record(1.0, 40).active == 150

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from hogbatch.config import WorkerRequest
 from hogbatch.launch import local
 from hogbatch.launch.local import LocalLauncher, command
+from hogbatch.values import WorkerRequest
 
 CPU = WorkerRequest("cpu", threads=2)
 STUBBORN = """

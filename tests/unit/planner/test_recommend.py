@@ -30,6 +30,16 @@ def test_such_an_optimizer_gives_a_linear_model_weights_as_large_as_values_are_s
 
 
 @pytest.mark.parametrize(
+    ("optimizer", "expected"), [("adagrad", 0.025), ("adam", 0.002), ("sgd", 0.05)]
+)
+def test_a_hashed_output_layer_has_rates_of_its_own(optimizer, expected):
+    found = learning_rate(
+        *(optimizer, "softmax"), linear=False, mean_square=1.0, value_square=1.0, hashed=True
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
     ("loss", "share"), [("logistic", 1), ("softmax", 1), ("multilabel", 0.5), ("squared", 0.2)]
 )
 def test_the_rate_of_a_deep_network_depends_on_its_loss(loss, share):

@@ -1,5 +1,6 @@
 """One message of every kind, for the tests of the wire."""
 
+from hogbatch.lsh import defaults
 from hogbatch.wire.messages import (
     Beat,
     Done,
@@ -26,6 +27,7 @@ DONE = Done(
     hits=(12.0, 0.5),
     staleness=2.5,
     refused=1,
+    active=1500.5,
     too_large=16_384,
 )
 WORK = Work(
@@ -43,13 +45,14 @@ WELCOME = Welcome(
     run="20260101-a9a",
     worker=3,
     name="gpu-0",
-    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear")),
+    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear", by_neuron=True)),
     loss="softmax",
     optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
     merge="delta",
     merge_every=1,
     staleness_damping=0.0,
     precision="float32",
+    lsh=defaults("dwta", 50_000, seed=3),
 )
 TO_COORDINATOR = [
     HELLO,

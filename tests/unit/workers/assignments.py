@@ -1,9 +1,13 @@
 """What a coordinator would give a GPU worker, over arrays of this process."""
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
+from hogbatch.lsh import defaults
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
@@ -12,6 +16,7 @@ from hogbatch.wire.messages import Layer, Optimizer, Welcome
 from workers.session import Assignment
 
 FEATURES, LABELS = 12, 4
+NEURONS, WIDE_ROWS = 40, 60  # of an assignment whose outputs are hashed
 
 
 def to_csr(dense):
@@ -64,6 +69,26 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told
     model = shared_model(network.parameters, spec.slots)
     network.initialise(model.params, seed=0)
     return Assignment(welcome, network, train, test, orders, model, np.zeros(8, np.int64))
+
+
+def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
+    """An assignment whose outputs are hashed by these settings, in the foreground unless told."""
+    train = examples(WIDE_ROWS, sparse=sparse, several=True)
+    given = assignment(train, train, hidden=hidden, optimizer=optimizer)
+    network = Network.build(
+        train.features, hidden, NEURONS, "relu", "multilabel-softmax", by_neuron=True
+    )
+    lsh = msgspec.structs.replace(
+        defaults("dwta", NEURONS, 0),
+        **{"rehash": 4, "growth": 1.0, "rebuild": 1000, "background": False, **settings},
+    )
+    layers = tuple(
+        Layer(each.fan_in, each.width, each.activation, each.by_neuron) for each in network.layers
+    )
+    model = shared_model(network.parameters, OPTIMIZERS[optimizer].slots)
+    network.initialise(model.params, seed=0)
+    welcome = msgspec.structs.replace(given.welcome, layers=layers, loss=network.loss, lsh=lsh)
+    return replace(given, network=network, model=model, welcome=welcome)
 
 
 def shared_model(parameters, slots=0):

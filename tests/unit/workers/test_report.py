@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
+from hogbatch.kernels.contract import ACTIVE, HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Work
 from workers.report import Account, report
@@ -14,6 +14,7 @@ EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
 
 def totals(**cells):
     places = {"loss": LOSS, "skipped": SKIPPED, "rows": ROWS, "updates": UPDATES, "hits": HITS}
+    places["active"] = ACTIVE
     made = np.zeros(TOTALS)
     for name, value in cells.items():
         made[places[name]] = value
@@ -29,6 +30,12 @@ def test_an_evaluation_reports_hits_and_training_does_not():
     sums = totals(rows=60, hits=41)
     assert report(EVALUATE, sums, 0.1).hits == (41.0, 0.0, 0.0)
     assert report(TRAIN, sums, 0.1).hits == ()
+
+
+def test_active_neurons_are_reported_as_a_mean_over_updates():
+    assert report(TRAIN, totals(rows=60, updates=4, active=1002), 0.25).active == 250.5
+    assert report(TRAIN, totals(rows=60, updates=4), 0.25).active == 0
+    assert report(EVALUATE, totals(rows=60), 0.25).active == 0
 
 
 def test_a_worker_with_a_replica_has_more_to_say():

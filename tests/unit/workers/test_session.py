@@ -1,11 +1,24 @@
 import threading
 from importlib.metadata import version
 
+import msgspec
 import pytest
 
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
-from hogbatch.wire.messages import Beat, Done, Failed, Goodbye, Hello, Ready, Refused, Stop, Work
-from tests.unit.workers.conftest import ROWS, WITHIN_S, welcome
+from hogbatch.models import Network
+from hogbatch.wire.messages import (
+    Beat,
+    Done,
+    Failed,
+    Goodbye,
+    Hello,
+    Layer,
+    Ready,
+    Refused,
+    Stop,
+    Work,
+)
+from tests.unit.workers.conftest import FEATURES, ROWS, WITHIN_S, welcome
 from workers import session
 
 WORK = Work(1, "train", 0, 0, ROWS, 2, 0.1, 0)
@@ -39,6 +52,15 @@ def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
     assert assignment.fence.tolist() == [7] * 8
     segments["shared"].array("model/params")[5] = 2
     assert assignment.model.params[5] == 2
+
+
+def test_the_network_is_the_welcomes_down_to_how_weights_lie(started):
+    layers = Layer(FEATURES, 4, "relu"), Layer(4, 2, "linear", by_neuron=True)
+    started.tell(msgspec.structs.replace(welcome(), layers=layers))
+    started.hear()
+    (assignment,) = started.engine.prepared
+    expected = Network.build(FEATURES, (4,), 2, "relu", "squared", by_neuron=True)
+    assert assignment.network == expected
 
 
 def test_work_that_is_waiting_is_passed_on_in_order(working):

@@ -1,0 +1,163 @@
+"""The compiled loop over a network whose output layer is hashed: SLIDE's training step.
+
+The hidden layers are those of `kernels.cpu.network`. Of the output layer, a batch computes the
+neurons that the tables hold for any of its rows, and its true labels; all rows of the batch share
+them. So few rows of weights are copied together that the products of a batch stay in cache, and
+what SLIDE does as scattered dot products are products of matrices here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Labels
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import ACTIVE, ROWS, UPDATES, Links
+from hogbatch.kernels.cpu.dense import activate_backward, forget_not_finite
+from hogbatch.kernels.cpu.losses import loss_gradient
+from hogbatch.kernels.cpu.lsh.hashing import hash_rows
+from hogbatch.kernels.cpu.lsh.neurons import (
+    REFRESHED,
+    Neurons,
+    gather_neurons,
+    mark,
+    neurons_for,
+    pass_down,
+    refresh_sketches,
+    score,
+    step_neurons,
+)
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, Hashed, Scratch, select
+from hogbatch.kernels.cpu.lsh.sketches import WORDS
+from hogbatch.kernels.cpu.model import ACTIVATION, corrected, most_values
+from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
+
+
+class Seat(NamedTuple):
+    """What one thread keeps from lease to lease."""
+
+    head: NDArray[np.int32]  # [F], see `contract.Links`
+    space: Scratch  # of `select`, for batches as large as the lease's
+    place: NDArray[np.int32]  # [H]: the column of an active neuron, -1 between batches
+    changed: NDArray[np.uint8]  # [H], of all threads: 1 where a neuron has changed since its hash
+
+
+@kernel
+def labels_in(labels, row):
+    """How many labels a row has."""
+    return labels.indptr[row + 1] - labels.indptr[row] if labels.indptr.shape[0] > 0 else 1
+
+
+@kernel
+def most_labels(labels, rows, batch_size):
+    """Labels in the batch of a lease that has most of them."""
+    most = 0
+    for start in range(0, rows.shape[0], batch_size):
+        count = 0
+        for b in range(start, min(start + batch_size, rows.shape[0])):
+            count += labels_in(labels, rows[b])
+        most = max(most, count)
+    return most
+
+
+class Room(NamedTuple):
+    """Memory for the batches of one lease."""
+
+    hidden: Workspace
+    neurons: Neurons
+    links: Links
+    hashed: Hashed
+    active: NDArray[np.int32]
+    labels: Labels  # of a batch, by the columns of its active neurons
+    order: NDArray[np.int64]  # [B]: 0, 1, 2, ...
+
+
+@kernel
+def room(model, finder, inputs, labels, rows, size, head):
+    """Allocate for batches of `size` out of `rows`; `head` is `Seat.head`."""
+    hidden = model.table.shape[0] - 1
+    stored, most = most_values(inputs, rows, size), most_labels(labels, rows, size)
+    active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
+    return Room(
+        workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
+        neurons_for(model, size, active.shape[0]),
+        Links(
+            *(head, np.empty(stored, np.int32)),
+            *(np.empty(stored, np.int32), np.empty(stored, np.int32)),
+        ),
+        Hashed(
+            np.empty((size, finder.tables.counts.shape[0]), np.int32),
+            np.empty((size, WORDS), np.int32),
+        ),
+        active,
+        Labels(np.empty(size, np.float32), np.zeros(size + 1, np.int64), np.empty(most, np.int32)),
+        np.arange(size),
+    )
+
+
+@kernel
+def by_column(labels, rows, place, room):
+    """The labels of `rows`[B] as columns of the active neurons, of rows 0, 1, 2, ..."""
+    own, single = room.labels, labels.indptr.shape[0] == 0
+    end = 0
+    for b in range(rows.shape[0]):
+        if single:
+            own.values[b] = place[int(labels.values[rows[b]])]
+            continue
+        for n in range(labels.indptr[rows[b]], labels.indptr[rows[b] + 1]):
+            own.indices[end] = place[labels.indices[n]]
+            end += 1
+        own.indptr[b + 1] = end
+    rows_of_values = rows.shape[0] if single else 0
+    ends = 0 if single else rows.shape[0] + 1
+    return Labels(own.values[:rows_of_values], own.indptr[:ends], own.indices[:end])
+
+
+@kernel
+def find(finder, x, labels, rows, seat, room):
+    """Make the neurons active that `rows`[B] need, x[B, K] their inputs; return how many."""
+    hashed = Hashed(room.hashed.codes[: rows.shape[0]], room.hashed.marks[: rows.shape[0]])
+    hash_rows(finder.functions, x, hashed.codes)
+    if finder.rule.kind == NEAREST:
+        hash_rows(finder.sketches.functions, x, hashed.marks)
+    return select(finder, hashed, labels, rows, seat.space, seat.place, room.active)
+
+
+@kernel
+def train(model, finder, inputs, labels, rows, lease, hyper, seat, fence, totals):
+    """Train on `rows`[B...] in batches of lease.batch_size, as `kernels.cpu.network.train` does.
+
+    totals[ACTIVE] counts the neurons computed, summed over the batches.
+    """
+    size = min(lease.batch_size, rows.shape[0])
+    space = room(model, finder, inputs, labels, rows, size, seat.head)
+    hidden, optimizer = model.table.shape[0] - 1, lease.optimizer
+    for start in range(0, rows.shape[0], size):
+        if fence[0] != lease.fence:
+            break
+        part = rows[start : min(start + size, rows.shape[0])]
+        x = forward(model, hidden, inputs, part, space.hidden)
+        active = space.active[: find(finder, x, labels, part, seat, space)]
+        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+        totals[ROWS] += part.shape[0]
+        totals[UPDATES] += 1.0
+        totals[ACTIVE] += active.shape[0]
+        if active.shape[0] == 0:
+            continue  # rows without labels that found nothing have nothing to learn from
+        gather_neurons(model, active, space.neurons)
+        scores = score(x, active.shape[0], space.neurons)
+        grad = matrix(space.neurons.grad, 0, part.shape[0], scores.shape[1])
+        own, order = by_column(labels, part, seat.place, space), space.order[: part.shape[0]]
+        loss_gradient(lease.loss, own, order, active.shape[0], scores, grad, totals)
+        forget_not_finite(totals, space.hidden.activations)
+        exact = corrected(optimizer, hyper, model.steps[0])
+        below = matrix(space.hidden.grad, 0, part.shape[0], x.shape[1])
+        pass_down(grad, space.neurons, below)
+        activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+        step_neurons(model, optimizer, exact, x, grad, active, seat.place, space.neurons)
+        if finder.rule.kind == NEAREST:
+            phase = model.steps[0] % REFRESHED
+            refresh_sketches(model, finder.sketches, active, phase, space.neurons)
+        mark(active, seat.changed)
+        backward(model, hidden, inputs, part, lease, exact, space.links, space.hidden)

@@ -1,0 +1,109 @@
+"""From what is asked for, and the data that were read, to the network and the plan of a run."""
+
+import math
+from dataclasses import astuple
+from importlib.metadata import version
+
+from msgspec import structs
+
+from hogbatch.config import TrainConfig
+from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.data.load import Loaded
+from hogbatch.errors import UsageError
+from hogbatch.losses import choose_loss
+from hogbatch.lsh import MANY, Lsh, parse
+from hogbatch.models import Network
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.planner.recommend import learning_rate, scaling
+from hogbatch.schedules import LearningRate
+from hogbatch.values import BatchLimits
+from hogbatch.wire.messages import Layer, Optimizer
+
+
+def network_for(config: TrainConfig, loaded: Loaded) -> Network:
+    """The network; its outputs lie by neuron if they are to be hashed."""
+    features, outputs = loaded.train.features, loaded.encoding.outputs
+    hashed = config.output == "lsh"
+    if config.output == "auto":
+        hashed = outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
+    name = "softmax" if config.loss == "auto" and hashed and outputs > 1 else config.loss
+    if hashed and outputs == 1:
+        raise UsageError("output lsh needs several classes or labels; these data have one output")
+    if hashed and not config.hidden:
+        raise UsageError("output lsh needs a hidden layer, whose outputs are hashed; got none")
+    loss = choose_loss(name, loaded.encoding.kind)
+    return Network.build(
+        features, config.hidden, outputs, config.activation, loss.name, by_neuron=hashed
+    )
+
+
+def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
+    """Everything the coordinator decides by; `run` is the name of the run."""
+    spec, hashed = OPTIMIZERS[config.optimizer], network.layers[-1].by_neuron
+    layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
+    optimizer = Optimizer(spec.name, config.l2, spec.momentum, spec.beta2, spec.epsilon)
+    limit = config.epoch_limit
+    return Plan(
+        identity=Identity(run, version("hogbatch"), loaded.fingerprint),
+        training=Training(
+            layers,
+            network.loss,
+            optimizer,
+            merge=config.merge,
+            merge_every=config.merge_every or 0,
+            staleness_damping=config.staleness_damping,
+            precision=config.precision,
+            lsh=_lsh(config, network),
+        ),
+        limits=Limits(
+            (config.cpu_batch.smallest, config.cpu_batch.largest), _pair(config.gpu_batch)
+        ),
+        ending=Ending(
+            epochs=None if math.isinf(limit) else int(limit),
+            max_seconds=config.max_seconds,
+            target_loss=config.target_loss,
+            eval_seconds=config.eval_seconds,
+            keep="best" if config.keep == "best" else "last",
+            wait_for_workers=config.wait_for_workers,
+            by_epoch=config.deterministic,
+            average=config.average == "on" or (config.average == "auto" and hashed),
+        ),
+        learning_rate=LearningRate(
+            config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
+            scaling(config.optimizer) if config.lr_scaling == "auto" else config.lr_scaling,
+            config.lr_batch,
+            config.lr_cap,
+        ),
+        lease_seconds=config.lease_ms / 1000,
+        beta=config.beta,
+        start_with=config.start_with,
+        unit=loaded.encoding.scale,
+        train_rows=loaded.train.rows,
+        test_rows=loaded.test.rows if loaded.test is not None else 0,
+    )
+
+
+def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
+    """How the output layer is hashed; None if it is not."""
+    if not network.layers[-1].by_neuron:
+        return None
+    settings = parse(config.lsh, network.outputs, config.seed)
+    return structs.replace(settings, background=not config.deterministic)
+
+
+def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
+    train = loaded.train
+    stored = (train.inputs.values if train.sparse else train.inputs.dense).size
+    squares = train.mean_square * train.rows
+    return learning_rate(
+        config.optimizer,
+        network.loss,
+        linear=len(network.layers) == 1,
+        mean_square=train.mean_square,
+        value_square=squares / max(stored, 1),
+        hashed=network.layers[-1].by_neuron,
+    )
+
+
+def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
+    return None if limits is None else (limits.smallest, limits.largest)

@@ -1,0 +1,129 @@
+"""Evaluation in blocks of neurons: what the reference makes of all scores at once."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS
+from hogbatch.kernels.cpu.lsh.exact import NEURONS, TOGETHER
+from tests.unit.kernels.lsh.wide import WIDE_LOSSES, Case
+
+losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
+SIZES = {  # classes, rows
+    "fewer than a metric looks at": (2, 5),
+    "one block, one neuron short": (NEURONS - 1, 5),
+    "one block": (NEURONS, 5),
+    "a block and one neuron": (NEURONS + 1, 5),
+    "several blocks": (2 * NEURONS + 7, 5),
+    "several blocks of rows": (33, TOGETHER + 3),
+}
+
+
+def expected(case):
+    """The totals, by the reference."""
+    totals, scores = np.zeros(TOTALS), case.reference().scores(case.inputs, case.order)
+    reference.loss_and_hits(case.loss, case.labels, case.order, case.classes, scores, totals)
+    totals[ROWS] = len(case.order)
+    return totals
+
+
+def whole(case):
+    """Make all scores whole numbers, and give each neuron a twin somewhere."""
+    random = np.random.default_rng(2)
+    for tensor in case.network.tensors():
+        tensor.view(case.params)[...] = random.integers(-1, 2, tensor.shape)
+    case.inputs.dense[:] = random.integers(-1, 2, case.inputs.dense.shape)
+    twins = random.permutation(case.classes) // 2
+    for tensor in case.network.tensors()[-2:]:
+        tensor.view(case.params)[...] = tensor.view(case.params)[twins]
+    return case
+
+
+@losses
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("size", SIZES)
+def test_losses_and_metrics_are_those_of_all_scores(loss, sparse, size):
+    classes, rows = SIZES[size]
+    case = Case(loss, sparse=sparse, hidden=(20, 33), classes=classes)
+    case.order = np.random.default_rng(1).integers(0, 30, rows)
+    before = case.params.copy()
+    assert_allclose(case.evaluate(), expected(case), rtol=1e-5)
+    assert_array_equal(case.params, before)
+
+
+@losses
+@pytest.mark.parametrize("classes", [4, 2 * NEURONS + 7])
+def test_of_equal_scores_the_lower_label_counts_as_the_better(loss, classes):
+    case = whole(Case(loss, hidden=(20, 33), classes=classes))
+    scores = np.sort(case.scores(), axis=1)
+    assert (scores[:, -1] == scores[:, -2]).any()
+    totals, theirs = case.evaluate(), expected(case)
+    assert_allclose(totals[HITS:], theirs[HITS:], rtol=1e-6)
+    assert_allclose(totals[LOSS], theirs[LOSS], rtol=1e-5)
+
+
+@losses
+@pytest.mark.parametrize("classes", [4, 9, NEURONS + 1])
+def test_where_all_scores_are_equal_the_first_labels_are_best(loss, classes):
+    case = Case(loss, classes=classes)
+    case.params[:] = 0
+    totals, theirs = case.evaluate(), expected(case)
+    assert_allclose(totals[HITS:], theirs[HITS:], rtol=1e-6)
+    assert theirs[HITS] > 0 or loss == "softmax"
+
+
+@losses
+def test_scores_far_apart_neither_overflow_nor_vanish(loss):
+    case = Case(loss, classes=NEURONS + 9)
+    weight, bias = case.network.tensors()[-2:]
+    weight.view(case.params)[:] *= 60
+    bias.view(case.params)[NEURONS:] += 500  # the highest is in the last block
+    totals = case.evaluate()
+    assert totals[SKIPPED] == 0
+    assert_allclose(totals, expected(case), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+@losses
+@pytest.mark.parametrize("neuron", [0, NEURONS - 1, NEURONS + 4])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neuron, poison):
+    """Through a relu unit that is 0 but in one row, and which only this neuron looks at."""
+    case = Case(loss, classes=NEURONS + 9, hidden=(20, 33))
+    bad = case.order[6]
+    tensors = [tensor.view(case.params) for tensor in case.network.tensors()]
+    lowest, lowest_bias, below, bias, weight, _ = tensors
+    for cells in (case.inputs.dense[:, 0], lowest[0], lowest[:, 0], below[:, 0], weight[:, 0]):
+        cells[:] = 0
+    lowest_bias[0] = bias[0] = 0
+    case.inputs.dense[bad, 0] = poison if np.isnan(poison) else 1
+    lowest[0, 0], below[0, 0], weight[neuron, 0] = 1, 10, np.copysign(3e38, poison)
+    totals = case.evaluate()
+    assert totals[SKIPPED] == np.count_nonzero(case.order == bad)
+    assert_allclose(totals, expected(case), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+@losses
+@pytest.mark.parametrize("neuron", [0, NEURONS - 1, NEURONS + 4])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_one_neuron_that_is_not_finite_spoils_every_row(loss, neuron, poison):
+    case = Case(loss, classes=NEURONS + 9)
+    case.network.tensors()[-1].view(case.params)[neuron] = poison
+    totals = case.evaluate()
+    assert totals[SKIPPED] == totals[ROWS] == len(case.order)
+    assert_array_equal(np.delete(totals, [SKIPPED, ROWS]), 0)
+
+
+def test_a_raised_fence_stops_an_evaluation_before_its_first_row():
+    case = Case()
+    case.fence[0] += 1
+    assert not case.evaluate().any()
+
+
+def test_rows_without_labels_have_loss_0_and_no_hits():
+    case = Case("multilabel-softmax")
+    case.order = np.zeros(3, np.int64)  # row 0 has none
+    totals = case.evaluate()
+    assert totals[ROWS] == 3 and not np.delete(totals, ROWS).any()

@@ -1,0 +1,213 @@
+"""Families of hash functions: by a slow oracle, and by what theory says of how often they agree."""
+
+import numpy as np
+import pytest
+
+from hogbatch.kernels.cpu.lsh.functions import (
+    DWTA,
+    FAMILIES,
+    MINHASH,
+    RATIO,
+    SIMHASH,
+    WTA,
+    draw,
+)
+from hogbatch.kernels.cpu.lsh.hashing import TRIES, hash_rows
+from tests.unit.kernels.lsh import theory
+
+families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
+WIDE = 256  # so that the sum of a third of the coordinates is about Gaussian, which theory assumes
+
+
+def hashed(functions, x):
+    codes = np.full((len(x), functions.tables), -1, np.int32)
+    hash_rows(functions, np.ascontiguousarray(x, np.float32), codes)
+    return codes
+
+
+def single_hashes(family, x, count, seed):
+    """[rows, count]: the values of single hashes."""
+    return hashed(draw(family, x.shape[1], 1, count, 10, seed), x)
+
+
+def sparse(random, rows, width, share):
+    """Gaussian numbers, all but `share` of them exactly zero."""
+    x = random.standard_normal((rows, width)).astype(np.float32)
+    x[random.random(x.shape) >= share] = 0
+    return x
+
+
+def relatives(random, x, likeness):
+    """Of each row of x, one as like it as `likeness` says; zeros mostly stay zeros."""
+    own = random.standard_normal(x.shape).astype(np.float32)
+    y = likeness * x + np.sqrt(1 - likeness**2) * own
+    return np.where(random.random(x.shape) < 0.9, y * (x != 0), own * (x == 0)).astype(np.float32)
+
+
+# --- by an oracle ---------------------------------------------------------------------------------
+
+
+def signs(functions, x):
+    """[rows, K L]"""
+    wide = x.astype(np.float64) @ functions.projections.astype(np.float64)
+    return (wide[:, : functions.hashes * functions.tables] > 0).astype(int)
+
+
+def winner(functions, x, h):
+    """Of one bin, by the family's definition; None where no coordinate counts."""
+    bin_ = functions.bins[h].tolist()
+    if functions.family == MINHASH:
+        return next((i for i in bin_ if i in theory.top(x)), None)
+    counted = [j for j, i in enumerate(bin_) if functions.family == WTA or x[i] != 0]
+    return max(counted, key=lambda j: x[bin_[j]], default=None)
+
+
+def winners(functions, x):
+    """[rows, K L]; an empty bin asks where the functions say."""
+    out = []
+    for row in x:
+        own = [winner(functions, row, h) for h in range(len(functions.bins))]
+        asked = list(own)
+        for h, mine in enumerate(own):
+            attempts = (functions.probe * (h * TRIES + n) + functions.offset for n in range(TRIES))
+            others = [own[(a % 2**32) * len(own) >> 32] for a in attempts]
+            found = (other for other in others if other is not None)
+            asked[h] = next(found, 0) if mine is None else mine
+        out.append(asked)
+    return np.array(out)
+
+
+@families
+@pytest.mark.parametrize("bits", [5, 32])  # mixed, and side by side
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_bucket_numbers_are_those_of_the_definition(family, bits, share):
+    random = np.random.default_rng(7)
+    x = sparse(random, 50, 40, share)
+    x = (np.rint(x * 8) / 8).astype(np.float32)  # sums are exact
+    functions = draw(family, 40, 3, 4, bits, seed=3)
+    values = (signs if family == SIMHASH else winners)(functions, x).reshape(50, 3, 4)
+    keys = (values * functions.multipliers).sum(axis=1) % 2**32 >> functions.shift
+    assert np.array_equal(hashed(functions, x), keys)
+
+
+@families
+@pytest.mark.parametrize("dimension", [1, 5, 8, 37])
+def test_what_lies_beyond_the_dimension_does_not_count(family, dimension):
+    random = np.random.default_rng(dimension)
+    x = -np.abs(random.standard_normal((6, dimension))).astype(np.float32)  # zero would win
+    functions = draw(family, dimension, 2, 5, 12, seed=0)
+    for beyond in (0.0, 9.0):
+        stored = np.full((6, 48), beyond, np.float32)
+        stored[:, :dimension] = x
+        assert np.array_equal(hashed(functions, stored), hashed(functions, x))
+
+
+@families
+@pytest.mark.parametrize("row", [0.0, np.nan, np.inf, -np.inf])
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_rows_that_say_nothing_have_buckets_too(family, row):
+    codes = hashed(draw(family, 32, 4, 6, 4, seed=1), np.full((3, 32), row, np.float32))
+    assert ((codes >= 0) & (codes < 16)).all()
+    assert (codes == codes[0]).all()
+
+
+@families
+def test_no_rows_are_hashed_to_nothing(family):
+    assert hashed(draw(family, 32, 2, 3, 4, seed=1), np.zeros((0, 32))).shape == (0, 3)
+
+
+# --- as drawn -------------------------------------------------------------------------------------
+
+
+@families
+def test_the_seed_tells_all(family):
+    x = np.random.default_rng(0).standard_normal((20, 48))
+    first, same, other = (hashed(draw(family, 48, 2, 8, 9, seed), x) for seed in (4, 4, 5))
+    assert np.array_equal(first, same)
+    assert (first != other).mean() > 0.3
+
+
+def test_projections_are_ones_on_a_third():
+    functions = draw(SIMHASH, 50, 5, 9, 5, seed=2)
+    used, padding = functions.projections[:, :45], functions.projections[:, 45:]
+    assert set(np.unique(used)) == {-1, 0, 1}
+    assert (np.abs(used).sum(axis=0) == -(-50 // RATIO)).all()
+    assert abs(used.mean()) < 0.05 and not padding.any()
+    assert len(np.unique(used, axis=1).T) == 45
+
+
+@pytest.mark.parametrize(("family", "size"), [(WTA, 8), (DWTA, 8), (MINHASH, 4)])
+def test_bins_are_pieces_of_permutations(family, size):
+    bins = draw(family, 50, 5, 9, 5, seed=2).bins
+    assert bins.shape == (45, size)
+    each = 50 // size
+    for start in range(0, 45 - each, each):
+        piece = bins[start : start + each].ravel()
+        assert len(set(piece.tolist())) == len(piece) and piece.min() >= 0 and piece.max() < 50
+
+
+def test_bins_have_the_size_asked_for():
+    assert draw(WTA, 50, 5, 9, 5, 2, size=3).bins.shape == (45, 3)
+
+
+def test_unlike_rows_meet_as_rarely_as_buckets_are_many():
+    x = np.random.default_rng(1).standard_normal((64, 64))
+    pairs = np.triu_indices(64, 1)
+    met, bits = [], 6
+    for seed in range(12):
+        codes = hashed(draw(WTA, 64, 6, 8, bits, seed), x)  # six hashes of 8 values: none agree
+        assert codes.max() < 1 << bits
+        met.append((codes[pairs[0]] == codes[pairs[1]]).mean())
+    assert np.std(met) < 0.01
+    assert abs(np.mean(met) - 2.0**-bits) <= 3 * np.std(met, ddof=1) / np.sqrt(len(met))
+
+
+# --- by theory ------------------------------------------------------------------------------------
+
+
+def assert_agreement(family, x, y, draws, count):
+    """How often x[n] and y[n] agree is within 3 standard errors of theory, for every n.
+
+    Bins of one permutation depend on each other, draws do not: the error is that between draws.
+    """
+    rows = np.concatenate([x, y])
+    codes = np.array([single_hashes(family, rows, count, seed) for seed in range(draws)])
+    rates = (codes[:, : len(x)] == codes[:, len(x) :]).mean(axis=2)  # [draws, pairs]
+    expected = np.array([theory.AGREEMENT[family](*pair) for pair in zip(x, y, strict=True)])
+    errors = rates.std(axis=0, ddof=1) / np.sqrt(draws)
+    assert errors.max() < 0.02  # else it would prove little
+    assert (np.abs(rates.mean(axis=0) - expected) <= 3 * errors + 1e-12).all()
+    return expected
+
+
+LIKENESS = np.array([1.0, 0.95, 0.8, 0.5, 0.0, -0.7])[:, None]
+
+
+@families
+def test_dense_vectors_agree_as_theory_says(family):
+    random = np.random.default_rng(11)
+    width = WIDE if family == SIMHASH else 64
+    x, own = random.standard_normal((2, len(LIKENESS), width)).astype(np.float32)
+    y = (LIKENESS * x + np.sqrt(1 - LIKENESS**2) * own).astype(np.float32)
+    expected = assert_agreement(family, x, y, draws=16, count=160)
+    assert expected[0] == 1.0 and (np.diff(expected) < 0).all()
+
+
+@pytest.mark.parametrize("family", [DWTA, MINHASH], ids=["dwta", "minhash"])
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.1])
+def test_vectors_with_zeros_agree_as_theory_says(family, share):
+    """At a share of 0.1, most bins of 8 have nothing in at least one of two rows."""
+    random = np.random.default_rng(12)
+    x = sparse(random, 5, 64, share)
+    x[0, :] = 0
+    x[0, 5] = 1  # all bins but one in eight are empty
+    y = np.concatenate([relatives(random, x[:4], 0.8), sparse(random, 1, 64, share)])
+    y[0, 5:7] = 2, 1
+    assert_agreement(family, x, y, draws=16, count=160)
+
+
+def test_sets_without_a_common_member_never_agree():
+    x = np.zeros((2, 64), np.float32)
+    x[0, :20], x[1, 20:40] = 1, 1
+    codes = single_hashes(MINHASH, x, 200, seed=0)
+    assert (codes[0] < 20).all() and ((codes[1] >= 20) & (codes[1] < 40)).all()

@@ -1,0 +1,231 @@
+"""The training step on the active neurons alone: by the reference, whole or cut down to them.
+
+Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
+"""
+
+import numba
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.data.batch import multi_labels
+from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.cpu.lsh import exact, network as hashed
+from hogbatch.kernels.cpu.lsh.functions import FAMILIES
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, Rule
+from hogbatch.optim import OPTIMIZERS
+from tests.unit.kernels.lsh.wide import (
+    BATCH,
+    CLASSES,
+    HIDDEN,
+    RAGGED,
+    SET,
+    WIDE_LOSSES,
+    Case,
+    finder_of,
+)
+
+optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS)
+losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
+forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+depths = pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)))
+EVERY = {
+    "found": (Rule(UNION, 1, 1, CLASSES, 0), None),
+    "at random": (Rule(UNION, 1, 1, 0, CLASSES), ()),
+    "nearest": (Rule(NEAREST, CLASSES, 1, CLASSES, 0), None),
+}
+FOUND = np.array([2, 3, 17, 31, 42])
+
+
+def outputs(tensors):
+    """The names of the last layer's tensors, and of the others."""
+    last = max(name.split(".")[1] for name in tensors)
+    own = {name for name in tensors if name.split(".")[1] == last}
+    return own, tensors.keys() - own
+
+
+def check_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        check_close(name, tensor, theirs[name])
+
+
+def check_close(name, ours, theirs):
+    """Slots are sums of gradients, or of their squares: small."""
+    assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5 if "params" in name else 1e-8, err_msg=name)
+
+
+@optimizers
+@losses
+@forms
+@depths
+def test_with_all_neurons_active_it_is_the_dense_step(optimizer, loss, sparse, hidden):
+    ours, theirs = (Case(loss, optimizer, sparse=sparse, hidden=hidden) for _ in range(2))
+    start = ours.tensors()
+    ours.train(), theirs.interpret()
+    check_same(ours.tensors(), theirs.tensors())
+    for name, tensor in theirs.tensors().items():
+        least = 1e-4 if "params" in name else 0
+        assert np.abs(tensor - start[name]).max() > least, f"{name} did not train"
+    assert_allclose(np.delete(ours.totals, ACTIVE), np.delete(theirs.totals, ACTIVE), rtol=1e-5)
+    assert ours.totals[ACTIVE] == 3 * CLASSES and ours.totals[UPDATES] == ours.steps[0] == 3
+    assert ours.changed.all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_does_not_matter_how_all_become_active(name):
+    rule, found = EVERY[name]
+    ours, theirs = (Case(optimizer="adam") for _ in range(2))
+    ours.train(finder_of(18, CLASSES, rule, found)), theirs.interpret()
+    check_same(ours.tensors(), theirs.tensors())
+    assert ours.totals[ACTIVE] == 3 * CLASSES
+
+
+@optimizers
+@losses
+@forms
+@depths
+def test_the_others_stay_to_the_bit_as_if_the_active_were_all(optimizer, loss, sparse, hidden):
+    case = Case(loss, optimizer, sparse=sparse, hidden=hidden)
+    case.order = np.arange(1, 1 + BATCH)  # one batch; row 0 has no labels, the last has all
+    if len(case.labels.indptr):  # or nearly all would be active
+        case.labels = first_labels(case.labels, 2)
+    for slot in case.slots:  # as if it had trained before
+        slot[:] = np.random.default_rng(1).random(slot.size) / 8
+    active = np.union1d(FOUND, case.labels_of(case.order))
+    small, before = case.cut(active), case.tensors()
+    case.train(finder_of(hidden[-1], CLASSES, found=FOUND)), small.interpret()
+    after, expected = case.tensors(), small.tensors()
+    by_neuron, below = outputs(after)
+    check_same({name: after[name] for name in below}, {name: expected[name] for name in below})
+    others = np.setdiff1d(np.arange(CLASSES), active)
+    assert len(others) > 10 and case.totals[ACTIVE] == len(active)
+    for name in by_neuron:
+        check_close(name, after[name][active], expected[name])
+        assert_array_equal(after[name][others], before[name][others], err_msg=name)
+    assert_allclose(case.totals[LOSS], small.totals[LOSS], rtol=1e-5)
+    assert_array_equal(np.flatnonzero(case.changed), active)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_a_row_far_out_is_held_back_as_by_the_dense_step(optimizer):
+    ours, theirs = (Case(optimizer=optimizer, hidden=(20, 33)) for _ in range(2))
+    for case in (ours, theirs):
+        case.order = case.order[:BATCH]
+        case.inputs.dense[case.order[2]] *= 100
+        case.hyper = case.hyper._replace(l2=0.0)
+    start = ours.tensors()
+    ours.train(), theirs.interpret()
+    for name, tensor in theirs.tensors().items():
+        moved = np.abs(tensor - start[name]).max()
+        assert_allclose(ours.tensors()[name], tensor, rtol=1e-3, atol=1e-4 * moved, err_msg=name)
+
+
+def first_labels(labels, most):
+    """At most `most` labels a row, those in the middle of its list."""
+    lists = [
+        labels.indices[start:stop][(stop - start) // 2 :][:most]
+        for start, stop in zip(labels.indptr[:-1], labels.indptr[1:], strict=True)
+    ]
+    indptr = np.concatenate(([0], np.cumsum([len(each) for each in lists])))
+    return multi_labels(indptr.astype(np.int64), np.concatenate(lists))
+
+
+def test_padding_stays_zero():
+    case = Case(optimizer="adam").train()
+    for flat in (case.params, *case.slots):
+        packed = np.zeros_like(flat)
+        case.network.to_stored(case.network.from_stored(flat), packed)
+        assert_array_equal(packed, flat)
+
+
+def test_a_thread_among_four_shares_the_slots_of_the_outputs_and_keeps_those_of_dense_layers():
+    case = Case(optimizer="adagrad", hidden=(20, 33))
+    own = tuple(np.zeros_like(slot) for slot in case.slots)
+    alone = Case(optimizer="adagrad", hidden=(20, 33))
+    alone.order = case.order = case.order[:BATCH]
+    alone.train(), case.train(threads=4, own=own)
+    kept, shared = (case.network.from_stored(flat) for flat in (own[0], case.slots[0]))
+    for name, slot in case.network.from_stored(alone.slots[0]).items():
+        mine, others = (shared, kept) if name.startswith("layers.2") else (kept, shared)
+        assert_allclose(mine[name], slot, rtol=1e-5, atol=1e-8)
+        assert slot.any() and not others[name].any()
+    for name, stepped in case.tensors().items():  # the rate of dense layers alone is another
+        same = np.allclose(stepped, alone.tensors()[name], atol=1e-6)
+        assert same == name.startswith("params layers.2") or name.startswith("first")
+
+
+@forms
+def test_a_raised_fence_stops_a_lease_before_its_first_row(sparse):
+    case = Case(optimizer="adam", sparse=sparse)
+    case.fence[0] += 1
+    before = case.params.copy()
+    case.train()
+    assert_array_equal(case.params, before)
+    assert not case.totals.any() and case.steps[0] == 0 and not case.changed.any()
+
+
+@forms
+def test_a_fence_that_is_raised_meanwhile_stops_a_lease_between_two_batches(sparse):
+    case, first = Case(sparse=sparse), Case(sparse=sparse)
+    case.steps[0] = 5  # FENCE: the count of updates is the fence that the first of them raises
+    case.train(fence=case.steps)
+    first.order = first.order[:BATCH]
+    first.train()
+    assert case.totals[ROWS] == BATCH and case.totals[UPDATES] == 1
+    assert_array_equal(case.params, first.params)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
+@losses
+def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, poison, family):
+    case, bad = Case(loss, "momentum", hidden=(20, 33)), 3
+    case.inputs.dense[bad, ::2] = poison
+    case.order[5] = bad
+    rule = Rule(NEAREST, 5, 1, 9, 3)
+    case.train(finder_of(33, CLASSES, rule, family=family))
+    assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
+    assert case.totals[ROWS] == len(case.order)
+    assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
+    assert all(np.isfinite(slot).all() for slot in case.slots)
+
+
+@pytest.mark.parametrize("loss", ["multilabel-softmax", "multilabel"])
+def test_a_batch_without_labels_that_finds_nothing_teaches_nothing(loss):
+    case = Case(loss)
+    case.order[:] = 0  # has no labels
+    case.hyper = case.hyper._replace(l2=0.0)
+    before = case.params.copy()
+    case.train(finder_of(18, CLASSES, found=()))
+    assert_array_equal(case.params, before)
+    assert case.totals[ROWS] == len(case.order) and case.totals[UPDATES] == 3
+    assert case.totals[LOSS] == case.totals[SKIPPED] == case.totals[ACTIVE] == 0
+
+
+@pytest.mark.parametrize("batch", [1, BATCH, 64, 10_000])
+def test_any_batch_size_covers_every_row(batch):
+    case = Case().train(batch=batch)
+    assert case.totals[ROWS] == len(case.order) == 2 * BATCH + RAGGED
+    assert case.totals[UPDATES] == -(-len(case.order) // batch)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="there are no signatures without the JIT")
+def test_each_kernel_is_compiled_once_for_all_that_can_be_chosen():
+    for sparse in (False, True):
+        for optimizer in OPTIMIZERS:
+            Case(optimizer=optimizer, sparse=sparse).train()
+    for loss in WIDE_LOSSES:
+        for family in FAMILIES.values():
+            for kind in RULES.values():
+                case, rule = Case(loss), Rule(kind, 4, 1, 9, 2)
+                case.train(finder_of(18, CLASSES, rule, family=family))
+                case.evaluate()
+    assert len(hashed.train.signatures) == len(exact.evaluate.signatures) == 1
+
+
+def test_the_set_is_what_these_tests_take_it_for():
+    case = Case()
+    assert not len(case.labels_of(np.array([0])))
+    assert len(case.labels_of(np.array([SET - 1]))) == CLASSES

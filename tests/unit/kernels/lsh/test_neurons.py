@@ -1,0 +1,98 @@
+"""Active neurons side by side, and the hashing of those that have changed."""
+
+import numba
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.cpu.lsh import network
+from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
+from hogbatch.kernels.cpu.lsh.hashing import hash_rows
+from hogbatch.kernels.cpu.lsh.neurons import (
+    HASHED_TOGETHER,
+    gather_neurons,
+    hash_neurons,
+    neurons_for,
+    pass_down,
+    score,
+)
+from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
+from tests.unit.kernels.cases import numbers, padded
+from tests.unit.kernels.lsh.wide import BATCH, CLASSES, Case, finder_of
+
+ACTIVE = np.array([7, 0, 42, 13, 8], np.int32)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_the_scores_and_what_is_passed_down_are_those_of_the_active(count):
+    case, random = Case(), np.random.default_rng(1)
+    model, active = case.model(), ACTIVE[:count]
+    weight, bias = (each.view(case.params) for each in case.network.tensors()[-2:])
+    x = padded(random, BATCH, 18)
+    neurons = neurons_for(model, BATCH, len(ACTIVE))
+    for array in neurons[:8]:
+        array[:] = np.nan  # left by others
+    gather_neurons(model, active, neurons)
+    scores = score(x, count, neurons)
+    assert scores.shape == (BATCH, -(-count // 16) * 16) and not scores[:, count:].any()
+    expected = x[:, :18] @ weight[active].T + bias[active]
+    assert_allclose(scores[:, :count], expected, rtol=1e-5, atol=1e-5)
+    grad, below = np.zeros_like(scores), np.full_like(x, np.nan)
+    grad[:, :count] = numbers(random, BATCH, count)
+    pass_down(grad, neurons, below)
+    assert_allclose(below[:, :18], grad[:, :count] @ weight[active], rtol=1e-5, atol=1e-5)
+    assert not below[:, 18:].any()
+
+
+class Hashes:
+    """Neurons, and what is known of them."""
+
+    def __init__(self, count):
+        random = np.random.default_rng(3)
+        self.functions = draw(DWTA, 18, 2, 5, 6, 1)
+        self.sketches = empty_sketches(18, count, 2)
+        self.weights = padded(random, count, 18)
+        self.changed = np.ones(count, np.uint8)
+        self.codes = np.full((count, 5), -1, np.int32)
+
+    def hash(self, ids):
+        ids = np.array(ids, np.int64)
+        hash_neurons(self.functions, self.sketches, self.weights, ids, self.changed, self.codes)
+
+    def check(self, ids):
+        """What is known of `ids` is true, and of the others nothing is known."""
+        codes, marks = np.full_like(self.codes, -1), np.zeros_like(self.sketches.neurons)
+        exact = np.full_like(self.codes, -1), np.empty((len(self.codes), WORDS), np.int32)
+        hash_rows(self.functions, self.weights, exact[0])
+        hash_rows(self.sketches.functions, self.weights, exact[1])
+        lengths, changed = np.zeros(len(codes)), np.ones(len(codes))
+        codes[ids], marks[ids], changed[ids] = exact[0][ids], exact[1][ids], 0
+        lengths[ids] = np.linalg.norm(self.weights[ids], axis=1)
+        assert_array_equal(self.codes, codes)
+        assert_array_equal(self.sketches.neurons, marks)
+        assert_allclose(self.sketches.lengths, lengths, rtol=1e-5)
+        assert_array_equal(self.changed, changed)
+
+
+@pytest.mark.parametrize(
+    "ids", [(), (4,), (9, 2, 5), range(HASHED_TOGETHER + 7)], ids=["none", "one", "some", "many"]
+)
+def test_neurons_are_hashed_as_rows_are_and_no_others(ids):
+    hashes = Hashes(HASHED_TOGETHER + 9)
+    hashes.hash(ids)
+    hashes.check(list(ids))
+
+
+@pytest.mark.skipif(not numba.config.DISABLE_JIT, reason="only Python lets a test in between")
+def test_a_neuron_that_is_hashed_while_it_learns_counts_as_changed_all_the_same(monkeypatch):
+    case = Case()
+    case.order = case.order[:BATCH]
+
+    def hash_meanwhile(*arguments):
+        case.changed[:] = 0  # what `hash_neurons` does before it reads the weights, not yet stepped
+        return pass_down(*arguments)
+
+    monkeypatch.setattr(network, "pass_down", hash_meanwhile)
+    case.train(finder_of(18, CLASSES, found=ACTIVE))
+    moved = np.union1d(ACTIVE, case.labels_of(case.order))
+    assert_array_equal(np.flatnonzero(case.changed), moved)

@@ -1,0 +1,107 @@
+"""Sketches: their bits by an oracle, the angle that they tell, and the ranking by products."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.kernels.cpu.lsh.hashing import hash_rows
+from hogbatch.kernels.cpu.lsh.sketches import (
+    SIGNS,
+    WORDS,
+    differing,
+    empty_sketches,
+    rank_by_product,
+)
+from tests.unit.kernels.cases import examples
+
+DIMENSION, BITS = 192, SIGNS * WORDS  # wide enough for a third of the coordinates to be Gaussian
+GUARD = -9
+
+
+def sketch(sketches, x):
+    """int32[rows, WORDS]"""
+    marks = np.empty((len(x), WORDS), np.int32)
+    hash_rows(sketches.functions, np.ascontiguousarray(x, np.float32), marks)
+    return marks
+
+
+def bits_of(marks):
+    """[rows, BITS] of 0 and 1, the lowest of each word first."""
+    return np.unpackbits(marks.view(np.uint8), axis=1, bitorder="little")
+
+
+def at_angle(random, x, angle):
+    """Of each row of x, a vector of length 1 at `angle` to it."""
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    other = random.standard_normal(x.shape)
+    other -= (other * x).sum(axis=1, keepdims=True) * x
+    other /= np.linalg.norm(other, axis=1, keepdims=True)
+    return np.cos(angle) * x + np.sin(angle) * other
+
+
+def test_each_bit_is_the_sign_of_a_projection_of_its_own():
+    random, sketches = np.random.default_rng(1), empty_sketches(DIMENSION, 3, 5)
+    x = random.integers(-8, 9, (40, DIMENSION)).astype(np.float32)  # projections are exact
+    projected = x @ sketches.functions.projections[:, :BITS]
+    # hash k of word t has column k WORDS + t, and is bit k of that word
+    expected = (projected > 0).reshape(-1, SIGNS, WORDS).transpose(0, 2, 1).reshape(-1, BITS)
+    assert (bits_of(sketch(sketches, x)) == expected).all()
+
+
+@pytest.mark.parametrize("angle", [0.2, 0.8, 1.5, 2.5])
+def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
+    """A bit differs with probability angle / pi (Goemans and Williamson 1995)."""
+    random, shares = np.random.default_rng(2), []
+    x = random.standard_normal((40, DIMENSION))
+    y = at_angle(random, x, angle)
+    for seed in range(10):
+        sketches = empty_sketches(DIMENSION, 1, seed)
+        ours, theirs = sketch(sketches, x), sketch(sketches, y)
+        bits = [
+            differing(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
+            for a, b in zip(ours, theirs, strict=True)
+        ]
+        assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()
+        shares.append(np.mean(bits) / BITS)
+        # Charikar 2002: what so many bits say of the cosine
+        told = sketches.cosines[bits]
+        assert abs(told.mean() - np.cos(angle)) < 0.02 and told.std() < 0.1
+    error = np.std(shares, ddof=1) / np.sqrt(len(shares))
+    assert abs(np.mean(shares) - angle / np.pi) <= 3 * error < 0.01
+
+
+@given(seed=st.integers(0, 2**32 - 1), met=st.integers(0, 30), limit=st.integers(0, 35))
+@examples
+def test_the_largest_products_come_first_and_of_equal_ones_the_first_met(seed, met, limit):
+    random, classes = np.random.default_rng(seed), 50
+    sketches = empty_sketches(16, classes, 0)
+    sketches.neurons[:] = sketch(sketches, random.integers(-1, 2, (classes, 16)))
+    sketches.neurons[classes // 2 :] = sketches.neurons[: classes // 2]  # twins
+    sketches.lengths[:] = random.integers(0, 3, classes) / 2
+    (mark,) = sketch(sketches, random.standard_normal((1, 16)))
+    near = random.permutation(classes)[:met].astype(np.int32)
+    found = np.full(limit + 1, GUARD, np.int32)
+    size = rank_by_product(sketches, mark, near, limit, np.empty(limit, np.float32), found[:limit])
+    differing_bits = (bits_of(sketches.neurons) != bits_of(mark[np.newaxis])).sum(axis=1)
+    promise = sketches.lengths * np.cos(np.pi * differing_bits / BITS).astype(np.float32)
+    expected = sorted(near.tolist(), key=lambda neuron: -promise[neuron])[:limit]
+    assert found[:size].tolist() == expected and found[limit] == GUARD
+
+
+def test_lengths_tell_which_neuron_is_best_where_bits_do_not():
+    random, classes, queries, top = np.random.default_rng(4), 500, 60, 20
+    sketches = empty_sketches(DIMENSION, classes, 0)
+    weights = random.standard_normal((classes, DIMENSION)) * random.uniform(0.5, 2, (classes, 1))
+    sketches.neurons[:] = sketch(sketches, weights)
+    x = random.standard_normal((queries, DIMENSION))
+    best = (x @ weights.T).argmax(axis=1)
+    met, found = np.arange(classes, dtype=np.int32), np.empty(top, np.int32)
+    shares = []
+    for lengths in (np.linalg.norm(weights, axis=1), 1.0):
+        sketches.lengths[:] = lengths
+        kept = 0
+        for mark, neuron in zip(sketch(sketches, x), best, strict=True):
+            rank_by_product(sketches, mark, met, top, np.empty(top, np.float32), found)
+            kept += neuron in found
+        shares.append(kept / queries)
+    assert shares[0] > max(0.7, shares[1] + 0.05)

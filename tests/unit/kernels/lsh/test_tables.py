@@ -1,0 +1,124 @@
+"""Hash tables: who stays in a full bucket, and that tables are built apart from each other."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from hogbatch.kernels.cpu.lsh.tables import TOGETHER, clear, empty_tables, insert
+
+IDS, TABLES, BITS, BUCKET = TOGETHER + 100, 5, 4, 6  # some ids more than go together
+
+
+def random_codes(seed):
+    """Some buckets get many ids, some few, some none."""
+    random = np.random.default_rng(seed)
+    codes = np.minimum(random.geometric(0.2, (IDS, TABLES)) - 1, (1 << BITS) - 2)
+    return codes.astype(np.int32), random.permutation(IDS).astype(np.int32)
+
+
+def arrivals(codes, order, t, code):
+    """The ids that came to a bucket, in their order."""
+    return [i for i in order.tolist() if codes[i, t] == code]
+
+
+def held(tables, t, code):
+    return tables.buckets[t, code, : min(tables.counts[t, code], BUCKET)].tolist()
+
+
+def buckets():
+    return ((t, code) for t in range(TABLES) for code in range(1 << BITS))
+
+
+def test_fifo_keeps_the_last():
+    codes, order = random_codes(1)
+    tables = empty_tables(TABLES, BITS, BUCKET)
+    insert(tables, 0, TABLES, codes, order, False, 0)
+    for t, code in buckets():
+        came = arrivals(codes, order, t, code)
+        assert tables.counts[t, code] == len(came)
+        assert sorted(held(tables, t, code)) == sorted(came[-BUCKET:])
+    assert tables.counts.max() > 2 * BUCKET and tables.counts.min() == 0
+
+
+def test_a_second_insertion_goes_on_where_the_first_ended():
+    codes, order = random_codes(2)
+    once, twice = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
+    insert(once, 0, TABLES, codes, order, False, 0)
+    insert(twice, 0, TABLES, codes, order[:77], False, 0)
+    insert(twice, 0, TABLES, codes, order[77:], False, 0)
+    assert np.array_equal(once.buckets, twice.buckets)
+    assert np.array_equal(once.counts, twice.counts)
+
+
+def test_a_reservoir_holds_some_that_came_each_once():
+    codes, order = random_codes(3)
+    tables = empty_tables(TABLES, BITS, BUCKET)
+    insert(tables, 0, TABLES, codes, order, True, 0)
+    for t, code in buckets():
+        came, kept = arrivals(codes, order, t, code), held(tables, t, code)
+        assert tables.counts[t, code] == len(came)
+        assert len(set(kept)) == len(kept) == min(len(came), BUCKET)
+        assert set(kept) <= set(came)
+
+
+@pytest.mark.parametrize(("ids", "bucket"), [(60, 6), (3, 1)])
+def test_a_reservoir_keeps_everyone_with_the_same_probability(ids, bucket):
+    tables = 500
+    full = empty_tables(tables, 1, bucket)
+    codes, order = np.zeros((ids, tables), np.int32), np.arange(ids, dtype=np.int32)
+    insert(full, 0, tables, codes, order, True, 17)
+    kept = np.bincount(full.buckets[:, 0].ravel(), minlength=ids)
+    share = bucket / ids
+    square = ((kept - tables * share) ** 2).sum() / (tables * share * (1 - share))
+    low, high = chi2.ppf([0.001, 0.999], ids - 1)
+    assert low < square * (ids - 1) / ids < high
+
+
+def test_a_reservoir_depends_on_its_seed():
+    codes, order = random_codes(4)
+    held_by = []
+    for seed in (1, 1, 2):
+        tables = empty_tables(TABLES, BITS, BUCKET)
+        insert(tables, 0, TABLES, codes, order, True, seed)
+        held_by.append(tables.buckets)
+    assert np.array_equal(held_by[0], held_by[1])
+    assert not np.array_equal(held_by[0], held_by[2])
+
+
+@pytest.mark.parametrize("reservoir", [False, True])
+def test_threads_build_some_tables_each(reservoir):
+    codes, order = random_codes(5)
+    alone, shared = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
+    insert(alone, 0, TABLES, codes, order, reservoir, 9)
+    with ThreadPoolExecutor(2) as pool:
+        parts = [
+            pool.submit(insert, shared, first, last, codes, order, reservoir, 9)
+            for first, last in ((0, 2), (2, TABLES))
+        ]
+        for part in parts:
+            part.result()
+    assert np.array_equal(alone.buckets, shared.buckets)
+    assert np.array_equal(alone.counts, shared.counts)
+
+
+def test_other_tables_are_left_alone():
+    codes, order = random_codes(6)
+    tables = empty_tables(TABLES, BITS, BUCKET)
+    insert(tables, 1, 3, codes, order, False, 0)
+    assert (tables.counts.sum(axis=1) == [0, IDS, IDS, 0, 0]).all()
+    assert not tables.buckets[[0, 3, 4]].any()
+    clear(tables, 2, 4)
+    assert (tables.counts.sum(axis=1) == [0, IDS, 0, 0, 0]).all()
+
+
+def test_nothing_lies_in_a_cleared_table_but_what_came_since():
+    codes, order = random_codes(7)
+    tables, fresh = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
+    insert(tables, 0, TABLES, codes, order, False, 0)
+    clear(tables, 0, TABLES)
+    insert(tables, 0, TABLES, codes, order[:40], False, 0)
+    insert(fresh, 0, TABLES, codes, order[:40], False, 0)
+    assert np.array_equal(tables.counts, fresh.counts)
+    assert all(held(tables, *bucket) == held(fresh, *bucket) for bucket in buckets())

@@ -1,0 +1,70 @@
+"""The moving mean of a model in training."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.store import average
+from hogbatch.store.average import MovingMean
+from hogbatch.store.model import SharedModel
+
+NONE = np.empty(0, np.float32)
+
+
+@pytest.fixture
+def model(monkeypatch):
+    monkeypatch.setattr(average, "TOGETHER", 7)  # several pieces, the last one short
+    return SharedModel(
+        np.zeros(30, np.float32), NONE, NONE, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    )
+
+
+def test_the_mean_is_shown_in_the_place_of_the_model_and_the_model_put_back(model):
+    random, mean, expected = np.random.default_rng(0), MovingMean(model), np.zeros(30)
+    for share in (1, 3 / 4, 3 / 5, 3 / 6):
+        stood = random.standard_normal(30, np.float32)
+        model.params[:] = stood
+        mean.show(True)
+        expected += share * (stood - expected)
+        assert_allclose(model.params, expected, rtol=1e-5, atol=1e-6)
+        mean.show(False)
+        assert_array_equal(model.params, stood)
+
+
+def test_a_late_sample_weighs_a_tenth(model):
+    mean = MovingMean(model)
+    for value in (0.0,) * 40 + (1.0,):
+        model.params[:] = value
+        mean.show(True)
+        shown = model.params.copy()
+        mean.show(False)
+    assert_allclose(shown, 0.1, rtol=1e-5)
+
+
+def until(condition):
+    by = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < by
+        threading.Event().wait(0.001)
+
+
+def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
+    monkeypatch.setattr(average, "EVERY_S", 0.001)
+    mean = MovingMean(model)
+    with mean.sampling():
+        model.params[:] = 2.0
+        model.steps[0] = 1
+        until(lambda: mean._samples == 1)
+        model.params[:] = 4.0
+        model.merges[0] = 1
+        until(lambda: mean._samples == 2)
+        mean.show(True)
+        assert_allclose(model.params, 3.5 + 0.6 * 0.5)
+        model.steps[0] = 2
+        assert mean._hidden.locked()  # nothing is sampled while the mean is shown
+        mean.show(False)
+        until(lambda: mean._samples == 4)
+    assert_array_equal(model.params, 4.0)

@@ -1,0 +1,357 @@
+"""The tables of a CPU worker: who reads them while, when, and from what they are built."""
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hogbatch.errors import HogbatchError
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.lsh.hashing import hash_rows
+from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
+from hogbatch.kernels.cpu.model import Lease
+from hogbatch.wire.messages import Done, Failed, Work
+from tests.unit.workers.assignments import NEURONS, WIDE_ROWS, wide
+from tests.unit.workers.conftest import WITHIN_S
+from workers import hashed
+from workers.cpu import CpuEngine
+from workers.hashed import HashedLayer
+from workers.seat import seat_for
+
+HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
+
+
+class Rig:
+    """A layer with its first tables, and one thread that trains; `builds` says what was hashed."""
+
+    def __init__(self, monkeypatch, given, threads=1):
+        self.given, self.failures, self.builds = given, [], []
+        self.layer = HashedLayer(given, threads, self.failures.append)
+        self.before = lambda: None  # in each build, when all is known but nothing is hashed yet
+        monkeypatch.setattr(hashed, "hash_neurons", self._hash)
+        self._lock = threading.Lock()
+        self.layer.start()
+        self.builds.clear()
+        self.seat = seat_for(given, 0)
+
+    def _hash(self, functions, sketches, weights, ids, changed, codes):
+        with self._lock:
+            self.builds.append((functions, np.array(ids)))
+        self.before()
+        hash_neurons(functions, sketches, weights, ids, changed, codes)
+
+    def train(self, updates, batch=3):
+        """So many updates of `batch` rows each."""
+        rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, updates * batch)
+        totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
+        loss = LOSSES[self.given.network.loss]
+        lease = Lease(batch, loss, kind, int(self.given.fence[0]), 1)
+        self.layer.train(self.seat, rows, lease, HYPER, totals)
+        return totals
+
+    @property
+    def weights(self):
+        weight = self.given.network.tensors()[-2]
+        cells = self.given.model.params[weight.offset :][: weight.stored[0] * weight.stored[1]]
+        return cells.reshape(weight.stored)
+
+
+def in_tables(finder):
+    """For each table, where each neuron lies; -1 where it does not."""
+    count, width, size = finder.tables.buckets.shape
+    codes = np.full((NEURONS, count), -1)
+    for t in range(count):
+        for code in range(width):
+            held = min(size, finder.tables.counts[t, code])
+            codes[finder.tables.buckets[t, code, :held], t] = code
+    return codes
+
+
+def true_codes(rig, functions):
+    codes = np.empty((NEURONS, functions.tables), np.int32)
+    hash_rows(functions, rig.weights[:NEURONS], codes)
+    return codes
+
+
+# --- what is built --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3, NEURONS + 5])
+@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
+def test_the_first_tables_hold_every_neuron_where_it_belongs(monkeypatch, threads, insertion):
+    rig = Rig(monkeypatch, wide(insertion=insertion), threads)
+    with rig.layer._tables() as finder:
+        assert_array_equal(in_tables(finder), true_codes(rig, finder.functions))
+
+
+def test_a_later_build_hashes_the_neurons_that_have_changed_alone(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=1))
+    rig.train(3)
+    changed = np.flatnonzero(rig.layer._changed)
+    assert 0 < len(changed) < NEURONS and not rig.builds
+    rig.weights[changed] *= -1  # so that they belong elsewhere
+    rig.train(1)
+    ((functions, ids),) = rig.builds
+    assert set(changed) <= set(ids.tolist()) and len(ids) < NEURONS
+    assert not rig.layer._changed.any()
+    with rig.layer._tables() as finder:
+        assert finder.functions is functions
+        assert_array_equal(in_tables(finder), true_codes(rig, functions))
+
+
+def test_all_are_hashed_when_others_wrote(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=0))
+    rig.given.model.merges[0] += 1
+    rig.weights[:] *= -1
+    rig.train(4)
+    rig.train(4)
+    (functions, first), (_, second) = rig.builds
+    assert len(first) == NEURONS and len(second) < NEURONS
+    with rig.layer._tables() as finder:
+        assert_array_equal(in_tables(finder), true_codes(rig, functions))
+
+
+def test_updates_of_batches_under_way_are_not_taken_for_those_of_others(monkeypatch):
+    """A build in the middle of a lease, as the one in the background is."""
+    rig, steps = Rig(monkeypatch, wide(rehash=100)), 5
+    others = iter([0, steps + 1])
+
+    def train(*arguments):
+        rig.given.model.steps[0] += steps
+        rig.given.model.merges[0] += next(others)
+        rig.layer._build(1)
+        arguments[-1][UPDATES] += steps
+
+    monkeypatch.setattr(hashed.network, "train", train)
+    for _ in range(2):
+        rig.train(steps)
+    assert [len(ids) for _, ids in rig.builds] == [0, NEURONS]
+
+
+def test_what_others_write_a_little_at_a_time_is_noticed_in_the_end(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=100))
+
+    def train(*arguments):
+        rig.given.model.merges[0] += 1
+        rig.layer._build(1)
+
+    monkeypatch.setattr(hashed.network, "train", train)
+    for _ in range(7):
+        rig.train(5)
+    assert [len(ids) for _, ids in rig.builds] == [0] * 5 + [NEURONS, 0]
+
+
+def test_every_so_many_builds_all_are_hashed_with_new_functions(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=2, rebuild=3, most=3, random=0))
+    with rig.layer._tables() as finder:
+        functions = [finder.functions]
+    rig.train(2 * 7)
+    assert [len(ids) == NEURONS for _, ids in rig.builds] == [n % 3 == 2 for n in range(7)]
+    functions += [each for each, _ in rig.builds]
+    new = [not (a.bins == b.bins).all() for a, b in pairwise(functions)]
+    assert new == [n % 3 == 2 for n in range(7)]
+    with rig.layer._tables() as finder:
+        assert finder.functions is functions[-1]
+        assert_array_equal(in_tables(finder), true_codes(rig, functions[-1]))
+
+
+def test_a_worker_without_anything_to_learn_builds_all_the_same(monkeypatch):
+    """Nothing has changed: rows have no labels, and find nothing."""
+    rig = Rig(monkeypatch, wide(most=0, random=0))
+    labels = rig.given.train.labels
+    labels.indptr[:] = 0
+    rig.train(4)
+    assert [len(ids) for _, ids in rig.builds] == [0]
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+def test_pauses_between_builds_grow(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=4, growth=1.5))
+    steps, before = [], rig.given.model.steps
+    rig.before = lambda: steps.append(int(before[0]))
+    rig.train(4 + 6 + 9 + 13 + 20 - 1)
+    assert steps == [4, 10, 19, 32]
+    rig.train(1)
+    assert steps == [4, 10, 19, 32, 52]
+
+
+def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_cut(monkeypatch):
+    """Of whole batches: where one ends is no reason to build sooner or later."""
+    params = []
+    for parts in ((12,), (12,), (5, 7)):
+        rig = Rig(monkeypatch, wide(sampling="vanilla", most=5, random=3))
+        rows = np.random.default_rng(1).integers(0, WIDE_ROWS, 36)
+        for part in np.split(rows, np.cumsum(parts)[:-1] * 3):
+            totals = np.zeros(TOTALS)
+            lease = Lease(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
+            rig.layer.train(rig.seat, part, lease, HYPER, totals)
+            assert totals[ROWS] == len(part) and totals[UPDATES] == len(part) / 3
+        assert len(rig.builds) == 3
+        params.append(rig.given.model.params)
+    assert_array_equal(params[0], params[1])
+    assert_array_equal(params[0], params[2])
+
+
+def test_a_raised_fence_ends_a_lease_and_builds_nothing(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=1))
+    lease = Lease(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
+    rig.given.fence[0] = 1
+    totals = np.zeros(TOTALS)
+    rig.layer.train(rig.seat, np.arange(30), lease, HYPER, totals)
+    assert not totals.any() and not rig.builds
+
+
+def test_larger_batches_get_more_room(monkeypatch):
+    rig = Rig(monkeypatch, wide())
+    for batch in (1, 50, 7):
+        assert rig.train(2, batch)[ROWS] == 2 * batch
+
+
+def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
+    huge = 2**31 - 1
+    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
+    assert rig.train(2)[UPDATES] == 2
+
+
+# --- beside training ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    """A layer that builds in the background, whose builds wait for `go`, and say `began`."""
+    rig = Rig(monkeypatch, wide(background=True, rehash=1))
+    rig.began, rig.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait():
+        rig.began.release()
+        assert rig.go.acquire(timeout=WITHIN_S)
+
+    rig.before = wait
+    yield rig
+    for _ in range(100):
+        rig.go.release()
+
+
+def test_threads_read_the_old_tables_while_others_are_filled(beside):
+    with beside.layer._tables() as old:
+        beside.layer._count(1, 0)
+        assert beside.began.acquire(timeout=WITHIN_S)
+        before = old.tables.counts.copy(), old.tables.buckets.copy()
+        with beside.layer._tables() as second:
+            assert second is old
+        beside.weights[:] *= -1
+        beside.go.release()
+        wait_for(beside, lambda finder: finder is not old)
+        assert_array_equal(old.tables.counts, before[0])  # they are read still
+        assert_array_equal(old.tables.buckets, before[1])
+    with beside.layer._tables() as new:
+        assert new.tables.buckets is not old.tables.buckets
+
+
+def test_tables_are_not_filled_while_someone_reads_them(beside):
+    """The next build but one wants the tables that a slow thread still reads."""
+    reading = beside.layer._tables()
+    old = reading.__enter__()
+    beside.layer._count(1, 0)
+    beside.go.release()
+    wait_for(beside, lambda finder: finder is not old)
+    assert beside.began.acquire(timeout=WITHIN_S)
+    waiting = watched(beside.layer)
+    beside.layer._count(1, 0)
+    assert waiting.wait(WITHIN_S)  # the builder waits for its turn
+    assert not beside.began.acquire(blocking=False)
+    reading.__exit__(None, None, None)
+    assert beside.began.acquire(timeout=WITHIN_S)
+    beside.go.release()
+    wait_for(beside, lambda finder: finder.tables is old.tables)
+
+
+def watched(layer):
+    """Set as soon as somebody waits for readers."""
+    waiting, wait_for = threading.Event(), layer._turn.wait_for
+
+    def told(condition):
+        if not condition():
+            waiting.set()
+        return wait_for(condition)
+
+    layer._turn.wait_for = told
+    return waiting
+
+
+def wait_for(rig, condition):
+    """Until the tables in use are such."""
+    deadline = threading.Event()
+    for _ in range(WITHIN_S * 200):
+        with rig.layer._tables() as finder:
+            if condition(finder):
+                return
+        deadline.wait(0.005)
+    raise AssertionError("the tables have not changed places")
+
+
+def test_what_goes_wrong_in_a_build_is_told(beside):
+    class Broken(Exception):
+        pass
+
+    def fail():
+        raise Broken("tables")
+
+    beside.before = fail
+    beside.train(2)
+    for _ in range(WITHIN_S * 200):
+        if beside.failures:
+            break
+        threading.Event().wait(0.005)
+    (failure,) = beside.failures
+    assert isinstance(failure, Broken)
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_an_engine_trains_and_evaluates_exactly(background):
+    posts, heard = [], threading.Semaphore(0)
+
+    def post(message):
+        posts.append(message)
+        heard.release()
+
+    engine = CpuEngine(1 + background)
+    engine.prepare(wide(background=background), post)
+    for number in range(6):
+        engine.submit(Work(number, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
+        engine.submit(Work(number, "evaluate", 0, 0, WIDE_ROWS, 4, 0.0, 0))
+    for _ in range(12):
+        assert heard.acquire(timeout=WITHIN_S)
+    assert all(isinstance(one, Done) and one.rows == WIDE_ROWS for one in posts)
+    losses = [one.loss for one in posts if one.hits]
+    assert losses[-1] < 0.8 * losses[0]
+    active = [one.active for one in posts if not one.hits]
+    assert all(0 < each <= NEURONS for each in active)
+
+
+def test_an_error_of_the_builder_reaches_the_session(monkeypatch):
+    posts, heard = [], threading.Semaphore(0)
+
+    def post(message):
+        posts.append(message)
+        heard.release()
+
+    engine = CpuEngine(1)
+    engine.prepare(wide(background=True, rehash=1), post)
+
+    def fail(*arguments):
+        raise HogbatchError("no room for tables")
+
+    monkeypatch.setattr(hashed, "clear", fail)
+    engine.submit(Work(1, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
+    for _ in range(2):
+        assert heard.acquire(timeout=WITHIN_S)
+    (error,) = [one for one in posts if not isinstance(one, Done | Failed)]
+    assert isinstance(error, HogbatchError) and str(error) == "no room for tables"

@@ -1,0 +1,46 @@
+"""What one thread of a CPU worker computes on: the shared model, and what is its own."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.kernels.contract import Floats
+from workers.session import Assignment
+
+
+class Seat(NamedTuple):
+    """What one thread computes on."""
+
+    number: int
+    model: Any  # kernels.cpu.model.Model: the shared model, with slots of dense layers of its own
+    head: NDArray[np.int32]  # [F], see kernels.contract.Links
+
+
+def seat_for(assignment: Assignment, number: int) -> Seat:
+    """What thread `number` is to compute on.
+
+    Thread 0 keeps its slots in shared memory, so that whoever joins later need not start at zero:
+    steps of Adagrad from there would be long enough to spoil what has been learnt.
+    """
+    from hogbatch.kernels.cpu.model import Model  # compiles; nobody else needs Numba
+
+    shared, plan = assignment.model, assignment.network.plan()
+    slots = shared.first, shared.second
+    own = slots if number == 0 else tuple(_own(slot, assignment) for slot in slots)
+    model = Model(np.array(plan, np.int64), shared.params, *slots, shared.steps, *own)
+    return Seat(number, model, np.full(plan[0].fan_in, -1, np.int32))
+
+
+def _own(slots: Floats, assignment: Assignment) -> Floats:
+    """A copy of `slots` where a thread keeps its own: in dense layers.
+
+    Those of sparse inputs and of outputs by neuron are shared. Their part of the copy is never
+    touched, and takes no memory.
+    """
+    own, network = np.zeros_like(slots), assignment.network
+    first = 1 if assignment.train.sparse else 0
+    last = len(network.layers) - (1 if network.layers[-1].by_neuron else 0)
+    for tensor in network.tensors()[2 * first : 2 * last] if slots.size else ():
+        tensor.view(own)[:] = tensor.view(slots)
+    return own
