@@ -14,9 +14,13 @@ MODULES: Final = {
     "vowpal-wabbit": "peers.vowpal_wabbit",
 }
 ON_GPU: Final = {"pytorch-gpu": "peers.pytorch_gpu"}  # of heterogeneous.py
+WIDE: Final = {  # of slide.py
+    "pytorch-full": "peers.pytorch_wide",
+    "pytorch-sampled": "peers.pytorch_sampled",
+}
 
 
 def peer(name: str) -> Peer:
     """The peer called `name`; its framework is imported only when it trains."""
-    made: Peer = import_module((MODULES | ON_GPU)[name]).PEER
+    made: Peer = import_module((MODULES | ON_GPU | WIDE)[name]).PEER
     return made

@@ -132,6 +132,7 @@ class Watch:
     clock: Callable[[], float] = time.perf_counter
     curve: Curve = field(default_factory=list)
     rows: int = 0  # trained on; the peer counts them
+    metrics: list[dict[str, float]] = field(default_factory=list)  # of evaluations, where counted
     _before: float = 0.0
     _since: float = 0.0
     _took: float = 0.0  # the last evaluation

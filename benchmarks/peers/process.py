@@ -37,7 +37,7 @@ class PeerProcess:
         )
 
     def train(self, setting: Setting, seed: int, watch: Watch) -> dict[str, Any]:
-        """One run: {"curve": [[seconds, loss], ...], "rows": trained on}.
+        """One run: {"curve": [[seconds, loss], ...], "rows": trained on}, and "metrics" if any.
 
         RuntimeError when the process ends; its complaint is on stderr.
         """
@@ -80,8 +80,10 @@ def serve(name: str, directory: Path) -> None:
         job = json.loads(line)
         watch = Watch(job["target"], job["limit_s"], job["rival"])
         peer(name).train(problem, job["setting"], job["seed"], watch)
-        curve = rounded(watch.curve)
-        answers.write(json.dumps({"curve": curve, "rows": watch.rows}) + "\n")
+        answer = {"curve": rounded(watch.curve), "rows": watch.rows}
+        if watch.metrics:
+            answer["metrics"] = watch.metrics
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 

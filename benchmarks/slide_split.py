@@ -1,0 +1,249 @@
+"""Where does the time of a hashed training step go, and how well do the tables find?
+
+One thread trains F-128-C on a set by the compiled loop of `hogbatch.kernels.cpu.lsh`, as it is and,
+from the same start, with a clock around each of its kernels: the paces of the two show what clocks
+cost. Tables are built anew on the same thread, whose processor time is meant throughout. At the
+end, and with tables built anew, for rows of the training set: how many of the neurons with the
+highest exact scores the tables hold for a row (candidates), the row takes of these (found), and its
+batch computes (active).
+
+    scripts/bench slide_split --data DIR/citeulike-train.xmc.gz
+    scripts/bench slide_split --synthetic features=135909,labels=100000,rows=100000 --batch 128
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import about
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+from slide import HIDDEN, synthetic
+from slide_clocks import CLOCK, PHASES, clocked_loop
+
+from hogbatch.data.batch import Examples
+from hogbatch.data.load import load
+from hogbatch.data.order import epoch_order
+from hogbatch.data.synthetic import generate
+from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.kernels.contract import ACTIVE, LOSSES, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.dense import aligned
+from hogbatch.kernels.cpu.lsh import network as loop
+from hogbatch.kernels.cpu.lsh.functions import FAMILIES, draw
+from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
+from hogbatch.kernels.cpu.lsh.selection import RULES, Finder, Rule, forget, scratch
+from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
+from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
+from hogbatch.kernels.cpu.model import FAN_IN, Lease, Model
+from hogbatch.kernels.cpu.network import forward
+from hogbatch.lsh import parse as parse_lsh
+from hogbatch.models import Network
+from hogbatch.optim import OPTIMIZERS
+
+LOSS = "multilabel-softmax"
+TOPS = (1, 20)  # of a row's highest scores, how many are found
+LOOKED_AT = 256  # rows, about
+
+
+class Training:
+    """A network on one thread, and the tables over its output layer."""
+
+    def __init__(self, rows: Examples, labels: int, arguments: argparse.Namespace) -> None:
+        self.rows, self.batch, self.seed = rows, arguments.batch, arguments.seed
+        self.lsh = lsh = parse_lsh(arguments.lsh, labels, arguments.seed)
+        network = Network.build(rows.features, (HIDDEN,), labels, "relu", LOSS, by_neuron=True)
+        params = aligned(network.parameters)
+        network.initialise(params, arguments.seed)
+        self.weights, self.bias = (each.view(params) for each in network.tensors()[-2:])
+        spec = OPTIMIZERS[arguments.optimizer]
+        first, second = (np.zeros(params.size * (spec.slots > n), np.float32) for n in (0, 1))
+        plan = np.array(network.plan(), np.int64)
+        self.model = Model(plan, params, first, second, np.zeros(1, np.int64), first, second)
+        self.lease = Lease(arguments.batch, LOSSES[LOSS], spec.kind, 0, 1)
+        self.hyper = Hyper(arguments.lr, 0.0, spec.momentum, spec.beta2, spec.epsilon)
+        tables = empty_tables(lsh.tables, lsh.bits, lsh.bucket)
+        rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, lsh.most, lsh.random)
+        sketches = empty_sketches(HIDDEN, labels, lsh.seed)
+        functions: Any = None  # `build` draws them
+        self.finder = Finder(rule, functions, tables, sketches)
+        self.codes = np.empty((labels, lsh.tables), np.int32)
+        self.seat = loop.Seat(
+            np.full(plan[0, FAN_IN], -1, np.int32),
+            scratch(arguments.batch, tables, labels, lsh.most, lsh.seed),
+            np.full(labels, -1, np.int32),
+            np.ones(labels, np.uint8),
+        )
+        self.builds, self.due, self.pause = 0, lsh.rehash, float(lsh.rehash)
+        self.forget_times()
+        self.build()
+
+    def forget_times(self) -> None:
+        """Count from here on."""
+        self.totals, self.seconds, self.building = np.zeros(TOTALS), 0.0, 0.0
+
+    def build(self) -> None:
+        """Hash what has changed, all by new functions when it is time, and fill the tables."""
+        began, lsh, labels = time.clock_gettime(CLOCK), self.lsh, len(self.bias)
+        ids = np.flatnonzero(self.seat.changed)
+        if self.builds % lsh.rebuild == 0:
+            ids = np.arange(labels)
+            sizes = HIDDEN, lsh.hashes, lsh.tables, lsh.bits
+            functions = draw(FAMILIES[lsh.family], *sizes, (lsh.seed << 16) + self.builds)
+            self.finder = self.finder._replace(functions=functions)
+        order = np.random.default_rng(self.builds).permutation(labels).astype(np.int32)
+        functions, tables, sketches = self.finder[1:]
+        hash_neurons(functions, sketches, self.weights, ids, self.seat.changed, self.codes)
+        clear(tables, 0, lsh.tables)
+        reservoir = lsh.insertion == "reservoir"
+        insert(tables, 0, lsh.tables, self.codes, order, reservoir, self.builds)
+        self.builds += 1
+        self.building += time.clock_gettime(CLOCK) - began
+
+    def train(self, train: Any, rows: NDArray[np.int64]) -> None:
+        """By the compiled loop `train`, with tables built as `workers.hashed` does it."""
+        while len(rows):
+            now = rows[: (self.due - int(self.model.steps[0])) * self.batch]
+            began = time.clock_gettime(CLOCK)
+            train(
+                *(self.model, self.finder, self.rows.inputs, self.rows.labels, now, self.lease),
+                *(self.hyper, self.seat, np.zeros(8, np.int64), self.totals),
+            )
+            self.seconds += time.clock_gettime(CLOCK) - began
+            rows = rows[len(now) :]
+            if self.model.steps[0] >= self.due:
+                self.pause *= self.lsh.growth
+                self.due += int(self.pause)
+                self.build()
+
+    def recall(self) -> dict[str, Any]:
+        """Shares of the highest scores of some rows, and of all neurons, as things stand."""
+        count = min(max(LOOKED_AT // self.batch, 1) * self.batch, self.rows.rows)
+        rows = np.random.default_rng(self.seed).permutation(self.rows.rows)[:count]
+        inputs, labels, space = self.rows.inputs, self.rows.labels, self.seat.space
+        data = inputs, labels, rows, self.batch
+        room = loop.room(self.model, self.finder, *data, self.seat.head)
+        hits = {each: np.zeros(len(TOPS)) for each in ("candidates", "found", "active")}
+        held = 0
+        for start in range(0, count, self.batch):
+            part = rows[start : start + self.batch]
+            x = forward(self.model, 1, inputs, part, room.hidden)
+            active = room.active[: loop.find(self.finder, x, labels, part, self.seat, room)]
+            forget(active, len(active), self.seat.place)
+            best = np.argsort(-(x @ self.weights.T + self.bias), axis=1)[:, : max(TOPS)]
+            for b in range(len(part)):
+                candidates = self.held(room.hashed.codes[b])
+                held += len(candidates)
+                groups = candidates, space.found[b, : space.sizes[b]], active
+                for each, group in zip(hits.values(), groups, strict=True):
+                    each += [np.isin(best[b, :top], group).mean() for top in TOPS]
+        found: dict[str, Any] = {"candidates": round(held / count / len(self.bias), 5)}
+        for n, top in enumerate(TOPS):
+            found[f"top {top}"] = {
+                each: round(float(of[n]) / count, 4) for each, of in hits.items()
+            }
+        return found
+
+    def held(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The neurons in the buckets codes[L]."""
+        buckets, counts = self.finder.tables
+        tables = np.arange(len(codes))
+        full = np.arange(buckets.shape[2]) < counts[tables, codes][:, np.newaxis]
+        return np.unique(buckets[tables, codes][full])
+
+
+def measure(rows: Examples, labels: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train with and without clocks, epoch by epoch in turn; the first batch compiles."""
+    clocked, nanoseconds = clocked_loop()
+    plain, split = (Training(rows, labels, arguments) for _ in range(2))
+    pairs = ((plain, loop.train), (split, clocked))
+    for training, train in pairs:
+        training.train(train, np.arange(min(arguments.batch, rows.rows)))
+        training.forget_times()
+    nanoseconds[:] = 0
+    for epoch in range(arguments.epochs):
+        order = epoch_order(rows.rows, arguments.seed, epoch)
+        for training, train in pairs:
+            training.train(train, order)
+    done = float(split.totals[ROWS])
+    seconds = dict(zip(PHASES, nanoseconds / 1e9, strict=True))
+    seconds |= {"rest": split.seconds - sum(seconds.values()), "rebuild": split.building}
+    active = split.totals[ACTIVE] / split.totals[UPDATES] / labels
+    recall = {"at the end": split.recall()}
+    split.build()
+    recall["built anew"] = split.recall()
+    return {
+        "us_per_row": {name: round(float(each) / done * 1e6, 3) for name, each in seconds.items()},
+        "rows_per_s": round(done / plain.seconds),
+        "rows_per_s_rebuilding": round(done / (plain.seconds + plain.building)),
+        "rows_per_s_clocked": round(done / split.seconds),
+        "active": round(float(active), 5),
+        "builds": split.builds - 1,
+        "lsh": structs.asdict(split.lsh),
+        "recall": recall,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """Phases, paces and recall, for people."""
+    spent = found["us_per_row"]
+    lines = ["| phase | us a row | share |", "|---|---|---|"]
+    whole = sum(spent.values())
+    lines += [f"| {name} | {each:.2f} | {each / whole:.1%} |" for name, each in spent.items()]
+    lines += [f"| sum | {whole:.2f} | 100% |", ""]
+    bare = f"{found['rows_per_s']:,} rows/s, {found['rows_per_s_rebuilding']:,} with rebuilding"
+    lines.append(f"{bare}; {found['rows_per_s_clocked']:,} and {1e6 / whole:,.0f} with clocks")
+    lines.append(f"{found['active']:.2%} of the neurons are active in an update")
+    for when, recall in found["recall"].items():
+        lines.append(f"{when}: {recall['candidates']:.2%} are candidates of a row")
+        for top in TOPS:
+            shares = (f"{share:.3f} {each}" for each, share in recall[f"top {top}"].items())
+            lines.append(f"    of the {top} highest scores: {', '.join(shares)}")
+    return "\n".join(lines)
+
+
+def rows_of(arguments: argparse.Namespace) -> tuple[Examples, int]:
+    """The set, and how many labels there are."""
+    if arguments.synthetic:
+        return generate(arguments.synthetic)[0], arguments.synthetic.labels
+    loaded = load(arguments.data, test_fraction=0.0)
+    if loaded.encoding.kind != "multilabel":
+        kind = loaded.encoding.kind
+        raise UsageError(f"{arguments.data}: expected lists of labels; got {kind} labels")
+    return loaded.train, loaded.encoding.outputs
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, metavar="FILE", help="training rows, XMC text")
+    source.add_argument("--synthetic", type=synthetic, metavar="NAME=NUMBER,...")
+    add("--lsh", default="auto", metavar="FAMILY:KEY=VALUE,...", help="as of `hogbatch train`")
+    add("--optimizer", choices=OPTIMIZERS, default="adagrad")
+    add("--lr", type=float, default=0.05)
+    add("--batch", type=int, default=64)
+    add("--epochs", type=int, default=3)
+    add("--seed", type=int, default=0)
+    add("--json", type=Path, metavar="FILE", help="write all results there")
+    arguments = parser.parse_args(given)
+    if min(arguments.batch, arguments.epochs) < 1:
+        parser.error("--batch and --epochs must be at least 1")
+    try:
+        found = measure(*rows_of(arguments), arguments)
+    except HogbatchError as error:
+        print(f"slide_split: {error}", file=sys.stderr)
+        return 2
+    print(table(found))
+    command = re.sub(r"[^\s=,]*/", "DIR/", about.machine()["command"])
+    about.write(arguments.json, [found], command=command)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
