@@ -86,8 +86,8 @@ def defaults(family: Family, labels: int, seed: int) -> Lsh:
         seen=2,
         most=math.ceil(SHARE * labels),
         random=math.ceil(0.002 * labels),
-        rehash=50,
-        growth=1.05,
+        rehash=100,
+        growth=1.5,
         rebuild=4,
         seed=seed,
     )

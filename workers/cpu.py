@@ -77,12 +77,12 @@ class CpuEngine:
         self._cores = cores
         self.label = f"cpu:{threads}"
         self._parts: queue.SimpleQueue[Part] = queue.SimpleQueue()
-        self._hashed: HashedLayer | None = None  # where the output layer lies by neuron
+        self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
         from hogbatch.kernels.cpu import network  # compiles; nobody else needs Numba
 
-        self._network, self._evaluate = network, network.evaluate
+        self._network, self._train, self._evaluate = network, network.train, network.evaluate
         self._assignment = assignment
         self._post = post
         self._kinds = (
@@ -91,10 +91,13 @@ class CpuEngine:
         )
         self._line = assignment.fence
         if assignment.network.layers[-1].by_neuron:
-            from hogbatch.kernels.cpu.lsh.exact import evaluate
+            from hogbatch.kernels.cpu import wide
+            from hogbatch.kernels.cpu.lsh import exact
+
+            self._train, self._evaluate = wide.train, exact.evaluate
+        if assignment.welcome.lsh is not None:
             from workers import hashed
 
-            self._evaluate = evaluate
             self._hashed = hashed.HashedLayer(assignment, self.threads, post)
         self._warm_up()
         for number, core in enumerate(self._cores or [None] * self.threads):
@@ -152,7 +155,7 @@ class CpuEngine:
         if self._hashed is not None:
             self._hashed.train(seat, rows, lease, hyper, totals)
         else:
-            self._network.train(
+            self._train(
                 *(seat.model, train.inputs, train.labels, rows),
                 *(lease, hyper, seat.head, self._line, totals),
             )

@@ -35,12 +35,12 @@ def seat_for(assignment: Assignment, number: int) -> Seat:
 def _own(slots: Floats, assignment: Assignment) -> Floats:
     """A copy of `slots` where a thread keeps its own: in dense layers.
 
-    Those of sparse inputs and of outputs by neuron are shared. Their part of the copy is never
+    Those of sparse inputs and of hashed outputs are shared. Their part of the copy is never
     touched, and takes no memory.
     """
     own, network = np.zeros_like(slots), assignment.network
     first = 1 if assignment.train.sparse else 0
-    last = len(network.layers) - (1 if network.layers[-1].by_neuron else 0)
+    last = len(network.layers) - (1 if assignment.welcome.lsh is not None else 0)
     for tensor in network.tensors()[2 * first : 2 * last] if slots.size else ():
         tensor.view(own)[:] = tensor.view(slots)
     return own

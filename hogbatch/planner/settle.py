@@ -21,25 +21,31 @@ from hogbatch.wire.messages import Layer, Optimizer
 
 
 def network_for(config: TrainConfig, loaded: Loaded) -> Network:
-    """The network; its outputs lie by neuron if they are to be hashed."""
+    """The network; its outputs lie by neuron if they are hashed, or many."""
     features, outputs = loaded.train.features, loaded.encoding.outputs
-    hashed = config.output == "lsh"
-    if config.output == "auto":
-        hashed = outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
+    hashed = _hashes(config, outputs)
     name = "softmax" if config.loss == "auto" and hashed and outputs > 1 else config.loss
     if hashed and outputs == 1:
         raise UsageError("output lsh needs several classes or labels; these data have one output")
     if hashed and not config.hidden:
         raise UsageError("output lsh needs a hidden layer, whose outputs are hashed; got none")
     loss = choose_loss(name, loaded.encoding.kind)
+    by_neuron = hashed or (outputs >= MANY and len(config.hidden) > 0)
     return Network.build(
-        features, config.hidden, outputs, config.activation, loss.name, by_neuron=hashed
+        features, config.hidden, outputs, config.activation, loss.name, by_neuron=by_neuron
     )
+
+
+def _hashes(config: TrainConfig, outputs: int) -> bool:
+    """Whether the output layer is hashed."""
+    if config.output == "auto":
+        return outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
+    return config.output == "lsh"
 
 
 def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
     """Everything the coordinator decides by; `run` is the name of the run."""
-    spec, hashed = OPTIMIZERS[config.optimizer], network.layers[-1].by_neuron
+    spec, hashed = OPTIMIZERS[config.optimizer], _hashes(config, network.outputs)
     layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
     optimizer = Optimizer(spec.name, config.l2, spec.momentum, spec.beta2, spec.epsilon)
     limit = config.epoch_limit
@@ -85,7 +91,7 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
     """How the output layer is hashed; None if it is not."""
-    if not network.layers[-1].by_neuron:
+    if not _hashes(config, network.outputs):
         return None
     settings = parse(config.lsh, network.outputs, config.seed)
     return structs.replace(settings, background=not config.deterministic)

@@ -1,0 +1,158 @@
+"""The compiled loop over a network whose outputs lie by neuron, all of which are computed.
+
+A batch goes through the output layer block by block of its neurons, whose weights lie side by side:
+as columns of a matrix, 212 kB apart for 53,000 outputs, they would be a page each.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import ROWS, UPDATES, Floats, Hyper, Links
+from hogbatch.kernels.cpu.brgemm import (
+    matrix as as_matrix,
+    multiply,
+    part,
+    transposed,
+    whole,
+)
+from hogbatch.kernels.cpu.dense import (
+    Scratch,
+    activate_backward,
+    aligned,
+    bias_gradient,
+    bound_rows,
+    forget_not_finite,
+    pass_all_down,
+    scratch,
+    step_row,
+)
+from hogbatch.kernels.cpu.losses import loss_gradient
+from hogbatch.kernels.cpu.model import (
+    ACTIVATION,
+    BIAS,
+    FAN_IN,
+    FAN_OUT,
+    WEIGHTS,
+    WIDTH,
+    corrected,
+    most_values,
+    vector,
+    with_own_slots,
+)
+from hogbatch.kernels.cpu.network import backward, forward, matrix, workspace
+from hogbatch.kernels.cpu.tiles import ADD, STORE, Finish
+
+NEURONS = 256  # of a block
+
+
+class Output(NamedTuple):
+    """Memory of one thread for batches of B rows; matrices are flat."""
+
+    scores: Floats  # [B, H]
+    grad: Floats  # [B, H]
+    gradient: Floats  # [NEURONS, K]
+    bias: Floats  # [H]
+    space: Scratch
+
+
+@kernel
+def output_for(model, batch):
+    """Allocate for batches of `batch` rows."""
+    layer = model.table.shape[0] - 1
+    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+    return Output(
+        aligned(batch * fan_out),
+        aligned(batch * fan_out),
+        aligned(NEURONS * fan_in),
+        aligned(fan_out),
+        scratch(batch, fan_in),
+    )
+
+
+@kernel
+def score(model, x, output):
+    """scores[B, H] of x[B, K]; padding columns are zero, as weights and biases are there."""
+    layer = model.table.shape[0] - 1
+    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+    weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
+    bias = vector(model.params, model.table[layer, BIAS], fan_out)
+    scores = matrix(output.scores, 0, x.shape[0], fan_out)
+    pass_all_down(x, weights, output.space, scores)
+    for b in range(scores.shape[0]):
+        for h in range(fan_out):
+            scores[b, h] += bias[h]
+    return scores
+
+
+@kernel
+def step_output(model, optimizer, hyper, x, grad, output, below):
+    """below[B, K] = grad[B, H] @ weights as they were; then step weights and biases.
+
+    The slots are the thread's own, `model.own_first` and `model.own_second`.
+    """
+    layer, batch = model.table.shape[0] - 1, x.shape[0]
+    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+    offset = model.table[layer, WEIGHTS]
+    weights = matrix(model.params, offset, fan_out, fan_in)
+    below[:] = 0.0
+    add, store = Finish(ADD, 1.0, 0, 0.0), Finish(STORE, 1.0, 0, 0.0)
+    right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, NEURONS, fan_in))
+    for first in range(0, fan_out, NEURONS):
+        count = min(NEURONS, fan_out - first)
+        here, block = part(as_matrix(weights), first, 0), part(as_matrix(grad), 0, first)
+        multiply(batch, fan_in, count, block, here, as_matrix(below), whole(), add)
+        bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
+        multiply(count, fan_in, batch, transposed(block), right, out, whole(), store)
+        start, cells = offset + first * fan_in, count * fan_in
+        step_row(
+            optimizer,
+            hyper,
+            output.gradient[:cells],
+            vector(model.own_first, start, cells),
+            vector(model.own_second, start, cells),
+            vector(model.params, start, cells),
+        )
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    bias_gradient(grad, output.bias)
+    offset = model.table[layer, BIAS]
+    step_row(
+        optimizer,
+        plain,
+        output.bias,
+        vector(model.own_first, offset, fan_out),
+        vector(model.own_second, offset, fan_out),
+        vector(model.params, offset, fan_out),
+    )
+
+
+@kernel
+def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
+    """Train on `rows`[B...] in batches of lease.batch_size, as `kernels.cpu.network.train` does."""
+    sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
+    hidden = model.table.shape[0] - 1
+    space, output = workspace(model.table[:hidden], sparse, size), output_for(model, size)
+    most = most_values(inputs, rows, size)
+    links = Links(
+        head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    )
+    width = model.table[hidden, WIDTH]
+    for start in range(0, rows.shape[0], size):
+        if fence[0] != lease.fence:
+            break
+        chosen = rows[start : min(start + size, rows.shape[0])]
+        x = forward(model, hidden, inputs, chosen, space)
+        scores = score(model, x, output)
+        grad = matrix(output.grad, 0, chosen.shape[0], scores.shape[1])
+        loss_gradient(lease.loss, labels, chosen, width, scores, grad, totals)
+        forget_not_finite(totals, space.activations)
+        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+        exact = corrected(lease.optimizer, hyper, model.steps[0])
+        below = matrix(space.grad, 0, chosen.shape[0], x.shape[1])
+        own = with_own_slots(lease.optimizer, exact, lease.threads)
+        step_output(model, lease.optimizer, own, x, grad, output, below)
+        activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+        backward(model, hidden, inputs, chosen, lease, exact, links, space)
+        totals[ROWS] += chosen.shape[0]
+        totals[UPDATES] += 1.0
