@@ -30,6 +30,7 @@ PHASES = {  # and the kernels that the loop calls in each
     "loss": ("by_column", "loss_gradient"),
     "backward": ("pass_down", "activate_backward"),
     "update": ("step_neurons",),
+    "sketch anew": ("refresh_sketches",),
     "update, input layer": ("backward",),
 }
 

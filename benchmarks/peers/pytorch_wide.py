@@ -11,7 +11,7 @@ from peers.contract import Problem, Rows, Setting, Watch, combine
 if TYPE_CHECKING:
     from peers.torch_wide import Batch, Network, Step
 
-RATES = {"adam": (0.0005, 0.001, 0.002, 0.005, 0.01), "adagrad": (0.01, 0.02, 0.05, 0.1)}
+RATES = {"adam": (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015), "adagrad": (0.01, 0.02, 0.05, 0.1)}
 BATCHES = (64, 128, 256)
 STARTS = (
     0.01,
