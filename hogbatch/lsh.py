@@ -66,9 +66,8 @@ KEYS: Final = {
 HASHES: Final = {"wta": 4, "dwta": 4, "minhash": 2}  # K; of simhash it is `bits`
 TABLES: Final = 32  # L
 LOAD: Final = 16  # neurons that fall into a bucket on average
-SHARE: Final = (
-    0.015  # of all neurons that may be found for a batch; labels and random ones come on top
-)
+# Of all neurons, the share that may be found for a batch; its labels and random ones come on top.
+SHARE: Final = 0.015
 
 
 def defaults(family: Family, labels: int, seed: int) -> Lsh:
