@@ -91,8 +91,7 @@ class CpuEngine:
         )
         self._line = assignment.fence
         if assignment.network.layers[-1].by_neuron:
-            from hogbatch.kernels.cpu import wide
-            from hogbatch.kernels.cpu.lsh import exact
+            from hogbatch.kernels.cpu import exact, wide
 
             self._train, self._evaluate = wide.train, exact.evaluate
         if assignment.welcome.lsh is not None:

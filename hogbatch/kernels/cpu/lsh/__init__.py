@@ -7,7 +7,6 @@
     selection   the neurons that a batch computes
     neurons     their scores, gradients and steps
     network     a whole lease of that
-    exact       evaluation over all neurons
 
 SLIDE: Chen et al. 2020, "In Defense of Smart Algorithms over Hardware Acceleration for Large-Scale
 Deep Learning Systems" (MLSys). Shape letters beside those of `contract`: L tables.

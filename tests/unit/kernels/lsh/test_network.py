@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import multi_labels
 from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, UPDATES
-from hogbatch.kernels.cpu.lsh import exact, network as hashed
+from hogbatch.kernels.cpu import exact
+from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, Rule
 from hogbatch.optim import OPTIMIZERS

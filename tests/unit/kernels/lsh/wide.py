@@ -5,7 +5,8 @@ import numpy as np
 from hogbatch import kernels
 from hogbatch.data.batch import Labels
 from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
-from hogbatch.kernels.cpu.lsh import exact, network as hashed
+from hogbatch.kernels.cpu import exact
+from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
 from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Rule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS
-from hogbatch.kernels.cpu.lsh.exact import NEURONS, TOGETHER
+from hogbatch.kernels.cpu.exact import NEURONS, TOGETHER
 from tests.unit.kernels.lsh.wide import WIDE_LOSSES, Case
 
 losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
