@@ -12,13 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hogbatch.checkpoint import Model as Model, load_model as load_model
+    from hogbatch.checkpoint.model import Model as Model, load_model as load_model
     from hogbatch.training import Run as Run, train as train
 
 _HOMES = {
-    "Model": "hogbatch.checkpoint",
+    "Model": "hogbatch.checkpoint.model",
     "Run": "hogbatch.training",
-    "load_model": "hogbatch.checkpoint",
+    "load_model": "hogbatch.checkpoint.model",
     "train": "hogbatch.training",
 }
 __all__ = sorted(_HOMES)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint import Floats, Model, load_model
+from hogbatch.checkpoint.model import Floats, Model, load_model
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, Labels, multi_labels
 from hogbatch.data.cache import DataCache

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint import Frequencies, Model, save_model
+from hogbatch.checkpoint.model import Frequencies, Model, save_model
 from hogbatch.config import TrainConfig, merge_sources, to_toml
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Finish

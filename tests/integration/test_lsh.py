@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hogbatch.checkpoint import load_model
+from hogbatch.checkpoint.model import load_model
 from hogbatch.data.synthetic import Settings, generate, write_xmc
 from tests.saboteur import Job, cli
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch import checkpoint
-from hogbatch.checkpoint import Frequencies, Model, save_model
+from hogbatch.checkpoint import model as checkpoint
+from hogbatch.checkpoint.model import Frequencies, Model, save_model
 from hogbatch.data.encode import Encoding
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch import checkpoint
-from hogbatch.checkpoint import Model, save_model
+from hogbatch.checkpoint import model as checkpoint
+from hogbatch.checkpoint.model import Model, save_model
 from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
@@ -209,7 +209,7 @@ class TestPrediction:
 PREDICT = """
 import sys
 import numpy as np
-from hogbatch.checkpoint import load_model
+from hogbatch.checkpoint.model import load_model
 
 load_model(sys.argv[1]).predict(np.zeros((2, 5), np.float32))
 heavy = {"numba", "llvmlite", "zmq", "cupy", "scipy", "msgspec", "sklearn"}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hogbatch.checkpoint import Model
+from hogbatch.checkpoint.model import Model
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
 from hogbatch.models import Network

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from hogbatch import checkpoint
-from hogbatch.checkpoint import Frequencies, load_model, save_model
+from hogbatch.checkpoint import model as checkpoint
+from hogbatch.checkpoint.model import Frequencies, load_model, save_model
 from hogbatch.errors import DataError, SaveError
 from tests.unit.trained import ENCODINGS, STANDARDIZER, model_for
 
