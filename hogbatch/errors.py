@@ -5,7 +5,7 @@
     - DataError                 2   a data or model file, with file:line where there is one
   + RunDirectoryHeld            3   another coordinator lives in the run directory
   + ProtocolError               4   coordinator and worker do not speak the same version
-  + SaveError                   5   the final model could not be written
+  + SaveError                   5   a model or checkpoint could not be written
   + NoWorkers                   6   no worker came, or all are gone
   + DeviceError                12   the GPU failed in a way that only a new process can mend
 
@@ -44,7 +44,7 @@ class ProtocolError(HogbatchError):
 
 
 class SaveError(HogbatchError):
-    """The model could not be saved at the end; what was saved before is intact."""
+    """A model or checkpoint could not be written; what was saved before is intact."""
 
     exit_code = 5
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from hogbatch.checkpoint.files import sync_directory, write_through
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
@@ -229,9 +230,9 @@ def save_model(model: Model, path: str | Path) -> None:
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        _write_through(_to_bytes(model), temporary)
+        write_through(temporary, [_to_bytes(model)])
         os.replace(temporary, target)
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
     except OSError as error:
         raise SaveError(
             f"{target}: cannot save the model: {error.strerror}; an earlier file is intact"
@@ -239,22 +240,6 @@ def save_model(model: Model, path: str | Path) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def _write_through(data: bytes, path: Path) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Make a rename in the directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _to_bytes(model: Model) -> bytes:

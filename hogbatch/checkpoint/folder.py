@@ -1,0 +1,266 @@
+"""Checkpoints of a run on disk: numbered directories, each of them whole or not there.
+
+    000012/tensors.safetensors    the arrays, as any reader of safetensors finds them
+    000012/manifest.json          one JSON object, in this order:
+        crc32          eight hex digits: of the text behind them, from the blank on
+        format         "hogbatch-checkpoint-1"
+        description    what the writer had to say
+        header         of the safetensors file, its length with it: bytes and crc32
+        tensors        as they lie in the file: name to dtype, shape and crc32
+
+So every byte of both files is under a checksum, and is looked at only after it has been found good.
+
+The safetensors file is written and read here, not by the package: that writes through a file with a
+name, which a killed process leaves behind, and has no errno for a full disk; and it reads by mmap,
+where a failing disk is a SIGBUS.
+"""
+
+import json
+import logging
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.checkpoint.files import UNFINISHED, sync_directory, write_directory
+from hogbatch.errors import DataError, SaveError
+
+FORMAT: Final = "hogbatch-checkpoint-1"
+TENSORS: Final = "tensors.safetensors"
+MANIFEST: Final = "manifest.json"
+NUMBER: Final = re.compile(r"[0-9]{6,}")
+DTYPES: Final = {  # what safetensors calls them
+    "bool": "BOOL",
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    "complex64": "C64",
+}
+
+Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """What one directory holds."""
+
+    path: Path
+    arrays: Arrays  # any of DTYPES, any shape; they belong to the caller
+    description: dict[str, Any]  # JSON
+
+
+def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> Path:
+    """Write a checkpoint with the next number into `folder`, which is made (0700) where missing.
+
+    It is on the disk when this returns. Nobody else may write into `folder`, nor `arrays`, until
+    then. SaveError when that fails; the earlier ones are then untouched. TypeError when an array is
+    of a dtype that safetensors has no name for, or `description` is not JSON.
+    """
+    tensors = _in_order(arrays)
+    header = _header(tensors)
+    manifest = _manifest(tensors, header, description)
+    content: list[bytes | memoryview] = [header, *map(_bytes, tensors.values())]
+    try:
+        _make(folder)
+        path = folder / f"{_next_number(folder):06d}"
+        write_directory(path, {TENSORS: content, MANIFEST: [manifest]})
+    except OSError as error:
+        space = _space(folder, len(manifest) + sum(len(each) for each in content))
+        raise SaveError(
+            f"{folder}: cannot save a checkpoint: {error.strerror or error} ({space}); "
+            "earlier ones are intact"
+        ) from error
+    return path
+
+
+def read(path: Path) -> Checkpoint:
+    """Read the checkpoint in directory `path`; DataError names the file, and the tensor if one."""
+    file = path / MANIFEST
+    try:
+        manifest = _unsealed(file.read_bytes(), file)
+        file = path / TENSORS
+        with file.open("rb") as opened:
+            arrays = dict(_read_tensors(opened, manifest))
+        return Checkpoint(path, arrays, manifest["description"])
+    except OSError as error:
+        raise DataError(f"{file}: cannot read the checkpoint: {error.strerror or error}") from None
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path / MANIFEST}: the manifest is incomplete: {error!r}") from None
+
+
+def newest_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Read the newest checkpoint that is good; None if none is.
+
+    With it one sentence about each newer one, newest first, and what is wrong with it.
+    """
+    bad: list[str] = []
+    try:
+        found = paths(folder)
+    except OSError as error:
+        return None, [f"{folder}: cannot look for checkpoints: {error.strerror}"]
+    for path in found:
+        try:
+            return read(path), bad
+        except DataError as error:
+            bad.append(str(error))
+    return None, bad
+
+
+def paths(folder: Path) -> list[Path]:
+    """All that is named as a checkpoint, newest first; OSError if `folder` cannot be listed."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    numbers = [name for name in names if NUMBER.fullmatch(name)]
+    return [folder / number for number in sorted(numbers, key=int, reverse=True)]
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the `keep` newest checkpoints, and what killed writers have left.
+
+    Nobody may write into `folder` meanwhile. What cannot be removed is logged and stays.
+    """
+    with _logged(folder):
+        for path in paths(folder)[keep:]:
+            with _logged(path):  # renamed first: nobody finds half of a checkpoint
+                os.rename(path, path.with_name(f".{path.name}.old{UNFINISHED}"))
+        for left in folder.glob(f".*{UNFINISHED}"):
+            with _logged(left):
+                _remove(left)
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s: cannot be removed: %s", path, error.strerror or error)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _make(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+        sync_directory(folder.parent)
+
+
+def _next_number(folder: Path) -> int:
+    return max((int(path.name) for path in paths(folder)), default=0) + 1
+
+
+def _space(folder: Path, needed: int) -> str:
+    """What a checkpoint takes, and what there is; asked when a half-written one is gone again."""
+    text = f"needs {needed / 1e9:.2f} GB"
+    with suppress(OSError):
+        text += f", {shutil.disk_usage(folder).free / 1e9:.2f} GB free"
+    return text
+
+
+def _in_order(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays as they lie in the file: in C order, little-endian, the widest dtypes first.
+
+    So all of them are aligned.
+    """
+    tensors = {
+        name: np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+        for name, array in arrays.items()
+    }
+    return dict(sorted(tensors.items(), key=lambda each: -each[1].dtype.itemsize))
+
+
+def _header(tensors: Arrays) -> bytes:
+    """The header of a safetensors file, its length in bytes (a little-endian uint64) before it."""
+    entries, stop = {}, 0
+    for name, array in tensors.items():
+        if array.dtype.name not in DTYPES:
+            raise TypeError(
+                f"tensor {name}: expected one of {', '.join(DTYPES)}; got {array.dtype}"
+            )
+        start, stop = stop, stop + array.nbytes
+        dtype = DTYPES[array.dtype.name]
+        entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, stop]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)  # the tensors are to be aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+def _manifest(tensors: Arrays, header: bytes, description: Mapping[str, Any]) -> bytes:
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "description": dict(description),
+            "header": {"bytes": len(header), "crc32": zlib.crc32(header)},
+            "tensors": {
+                name: {
+                    "dtype": array.dtype.name,
+                    "shape": array.shape,
+                    "crc32": zlib.crc32(_bytes(array)),
+                }
+                for name, array in tensors.items()
+            },
+        }
+    )
+    rest = f" {text[1:]}\n".encode()
+    return _seal(rest) + rest
+
+
+def _seal(rest: bytes) -> bytes:
+    """How a manifest begins that goes on with `rest`."""
+    return b'{"crc32": "%08x",' % zlib.crc32(rest)
+
+
+def _unsealed(text: bytes, file: Path) -> dict[str, Any]:
+    """The manifest that `text` is; DataError if it is another file's, or damaged."""
+    seal, rest = text[: len(_seal(b""))], text[len(_seal(b"")) :]
+    if seal != _seal(rest):
+        raise DataError(f"{file}: damaged, or no checkpoint's manifest (its CRC-32 is wrong)")
+    manifest: dict[str, Any] = json.loads(text)
+    if manifest.get("format") != FORMAT:
+        raise DataError(f"{file}: expected the format {FORMAT}; got {manifest.get('format')}")
+    return manifest
+
+
+def _read_tensors(
+    file: BufferedReader, manifest: Mapping[str, Any]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Read all tensors of a safetensors file; DataError if it is not just what was written."""
+    header = manifest["header"]
+    if zlib.crc32(file.read(header["bytes"])) != header["crc32"]:
+        raise DataError(f"{file.name}: the header is damaged (its CRC-32 is wrong)")
+    for name, stored in manifest["tensors"].items():
+        array = np.empty(stored["shape"], stored["dtype"])
+        got = file.readinto(_bytes(array))
+        if got != array.nbytes:
+            raise DataError(
+                f"{file.name}: tensor {name} is cut off: expected {array.nbytes} bytes; got {got}"
+            )
+        if zlib.crc32(_bytes(array)) != stored["crc32"]:
+            raise DataError(f"{file.name}: tensor {name} is damaged (its CRC-32 is wrong)")
+        yield name, array
+    if file.read(1):
+        raise DataError(f"{file.name}: longer than its manifest says")
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """View a contiguous array as it lies in memory."""
+    return array.reshape(-1).view(np.uint8).data
