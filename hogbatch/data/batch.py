@@ -4,6 +4,7 @@ Shape letters, everywhere: B rows of a batch, N rows of a set, F features, C cla
 n stored values.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,7 +50,11 @@ class Examples:
     def mean_square(self) -> float:
         """Mean over the rows of the squared norm of their features."""
         stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)
-        return float(np.dot(stored, stored)) / self.rows
+        with np.errstate(over="ignore"):
+            squares = float(np.dot(stored, stored))
+        if math.isinf(squares):  # values beyond 1e19: their squares are no float32
+            squares = float(np.square(stored, dtype=np.float64).sum())
+        return squares / self.rows
 
     @property
     def sparse(self) -> bool:

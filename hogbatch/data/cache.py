@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.data.raw import LabelLists, RawSet
+from hogbatch.data.skipped import Mistake, Skipped
 from hogbatch.jit import cache_root
 
 ENDING: Final = ".hogdata"
@@ -188,6 +189,7 @@ def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
         classes_hint=header["classes_hint"],
         index_base=header["index_base"],
         lines=arrays.get("lines"),
+        skipped=Skipped(header["skipped"], tuple(Mistake(*each) for each in header["mistakes"])),
     )
 
 
@@ -197,6 +199,8 @@ def _header(origin: Origin, raw: RawSet, arrays: Arrays) -> bytes:
         "features": raw.features,
         "classes_hint": raw.classes_hint,
         "index_base": raw.index_base,
+        "skipped": raw.skipped.total,
+        "mistakes": raw.skipped.first,
         "arrays": [
             (name, array.dtype.str, array.shape, zlib.crc32(_bytes(array)))
             for name, array in arrays.items()

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.raw import Options, RawSet
-from hogbatch.data.text import Block, Counts, Misplaced, TextFile, number
+from hogbatch.data.skipped import Misplaced, Skipped
+from hogbatch.data.text import Block, Counts, TextFile, number
 from hogbatch.errors import DataError
 
 SHOWN_NAMES = 20
@@ -32,12 +33,24 @@ class Table(NamedTuple):
     line: int  # where it stands
 
 
-class Part(NamedTuple):
+class Rows(NamedTuple):
     """Some rows, or room for them."""
 
     lines: NDArray[np.int64]  # [N]
     dense: NDArray[np.float32]  # [N, F]
     labels: NDArray[np.float64]  # [N], or [0] without a label column
+
+
+class Part(NamedTuple):
+    """Some rows of a file."""
+
+    rows: Rows
+    skipped: Skipped = Skipped()
+
+    @property
+    def size(self) -> Counts:
+        """How many rows there are."""
+        return (len(self.rows.lines),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +64,46 @@ class Lines:
         """Tell how many rows `text` holds at most."""
         return (text.count(b"\n"),)
 
-    def reserve(self, counts: Counts) -> Part:
+    def reserve(self, counts: Counts) -> Rows:
         """Make room for so many rows."""
         rows, labelled = counts[0], self.column is not None
-        return Part(
+        return Rows(
             lines=np.empty(rows, np.int64),
             dense=np.empty((rows, self.table.width - labelled), np.float32),
             labels=np.empty(rows if labelled else 0, np.float64),
         )
 
-    def parse(self, block: Block, room: Part, begin: Counts, end: Counts) -> Part:
-        """Read a block into its place, or line by line when anything in it is unusual."""
+    def parse(self, block: Block, room: Rows, begin: Counts, end: Counts) -> Part | None:
+        """Read a block into its place; None when anything in it is unusual."""
         from hogbatch.data.parse import table as compiled
 
         place = _cut(room, begin[0], end[0])
         column = -1 if self.column is None else self.column
         text, delimiter = np.frombuffer(block.text, np.uint8), ord(self.table.delimiter)
         rows = compiled.rows(text, block.first_line, delimiter, column, place)
-        part = self.parse_lines(block) if rows < 0 else _cut(place, 0, rows)
-        if len(part.lines) > len(place.lines):
-            raise DataError(f"{self.table.source} changed while it was read")
-        return part
+        return None if rows < 0 else Part(_cut(place, 0, rows))
 
     def parse_lines(self, block: Block) -> Part:
-        """Read a block line by line; blank lines are no rows.
-
-        DataError names the place of the first mistake.
-        """
-        lines, rows = [], []
-        for line, content in enumerate(block.text.split(b"\n")[:-1], block.first_line):
+        """Read a block line by line, without lines that have a mistake; blank lines are no rows."""
+        contents = block.text.split(b"\n")[:-1]
+        lines, rows, mistaken = [], [], []
+        for line, content in enumerate(contents, block.first_line):
             if content.strip(b"\r"):
                 try:
-                    rows.append(_row(content.decode("utf-8", "replace"), self.table))
-                except Misplaced as error:
-                    place = f"{self.table.source}:{line}:{error.column}"
-                    raise DataError(f"{place}: {error}") from None
-                lines.append(line)
+                    rows.append(_row(content, self.table))
+                except Misplaced:
+                    mistaken.append(line)
+                else:
+                    lines.append(line)
         numbers = np.array(rows, np.float64).reshape(-1, self.table.width)
         features = numbers if self.column is None else np.delete(numbers, self.column, axis=1)
         labels = np.empty(0) if self.column is None else numbers[:, self.column].copy()
-        return Part(np.array(lines, np.int64), features.astype(np.float32), labels)
+        return Part(
+            Rows(np.array(lines, np.int64), features.astype(np.float32), labels),
+            Skipped.of(
+                mistaken, lambda line: _mistake(contents[line - block.first_line], self.table)
+            ),
+        )
 
 
 def read(path: Path, options: Options) -> RawSet:
@@ -99,11 +112,12 @@ def read(path: Path, options: Options) -> RawSet:
     A file with just as many columns as the model has inputs (`options.features`) has no labels,
     unless a column bears the name `options.label`.
     """
-    file = TextFile(path)
+    file = TextFile(path, options)
     table, rest = _begin(path, file.first)
     column = _label_column(table, options)
     layout = Lines(table, column)
-    lines, dense, labels = join(*file.parse(rest, layout, options.threads), layout)
+    parsed = file.parse(rest, layout)
+    lines, dense, labels = join(parsed.parts, parsed.room, layout)
     if not len(lines):
         raise DataError(f"{path} has a header and no rows")
     return RawSet(
@@ -113,24 +127,25 @@ def read(path: Path, options: Options) -> RawSet:
         label_lists=None,
         source=str(path),
         lines=lines,
+        skipped=parsed.skipped,
     )
 
 
-def _cut(room: Part, begin: int, end: int) -> Part:
-    return Part(room.lines[begin:end], room.dense[begin:end], room.labels[begin:end])
+def _cut(room: Rows, begin: int, end: int) -> Rows:
+    return Rows(room.lines[begin:end], room.dense[begin:end], room.labels[begin:end])
 
 
-def join(parts: Sequence[Part], room: Part | None, layout: Lines) -> Part:
+def join(parts: Sequence[Part], room: Rows | None, layout: Lines) -> Rows:
     """Put the rows of all parts one after another; what lies there already is not copied."""
-    whole = room or layout.reserve((sum(len(part.lines) for part in parts),))
+    whole = room or layout.reserve((sum(part.size[0] for part in parts),))
     end = 0
     for part in parts:
-        begin, end = end, end + len(part.lines)
+        begin, end = end, end + part.size[0]
         place = _cut(whole, begin, end)
-        if not np.may_share_memory(place.lines[:1], part.lines[:1]):
-            place.lines[:] = part.lines
-            place.dense[:] = part.dense
-            place.labels[:] = part.labels
+        if not np.may_share_memory(place.lines[:1], part.rows.lines[:1]):
+            place.lines[:] = part.rows.lines
+            place.dense[:] = part.rows.dense
+            place.labels[:] = part.rows.labels
     return _cut(whole, 0, end)
 
 
@@ -189,31 +204,43 @@ def _columns(table: Table) -> str:
     return f"its {table.width} columns are {', '.join(table.names[:SHOWN_NAMES])}{more}"
 
 
-def _row(content: str, table: Table) -> list[float]:
+def _row(line: bytes, table: Table) -> list[float]:
+    """Read a line; Misplaced, at no place that counts, if anything is wrong with it."""
+    return [number(cell) for cell in _split(_text(line), table)]
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _split(content: str, table: Table) -> list[str]:
+    """Split a line into as many cells as there are columns; Misplaced if there are not so many."""
     try:
         cells = _cells(content, table.delimiter)
     except csv.Error as error:
         raise Misplaced(0, str(error)) from None
     if len(cells) != table.width:
-        surplus = _start(content, table.delimiter, table.width)
-        at = surplus if len(cells) > table.width else len(content.rstrip("\r"))
+        more = len(cells) > table.width
+        at = _start(content, table.delimiter, table.width) if more else len(content.rstrip("\r"))
         raise Misplaced(at, f"{len(cells)} columns; expected {table.width} as in line {table.line}")
+    return cells
+
+
+def _mistake(line: bytes, table: Table) -> Misplaced:
+    """Tell what is wrong with a line, and where."""
+    content = _text(line)
     try:
-        return [number(cell) for cell in cells]
-    except Misplaced:
-        raise _mistake(content, cells, table) from None
-
-
-def _mistake(content: str, cells: list[str], table: Table) -> Misplaced:
-    """Tell which cell is no number, and why."""
+        cells = _split(content, table)
+    except Misplaced as mistake:
+        return mistake
     for column, cell in enumerate(cells):
         try:
             number(cell)
-        except Misplaced as error:
+        except Misplaced as mistake:
             name = f" ({table.names[column]})" if table.names else ""
             at = _start(content, table.delimiter, column)
-            return Misplaced(at, f"column {column}{name}: {error}")
-    raise AssertionError("all cells are numbers")
+            return Misplaced(at, f"column {column}{name}: {mistake}")
+    raise AssertionError("nothing is wrong with the line")
 
 
 def _start(content: str, delimiter: str, column: int) -> int:

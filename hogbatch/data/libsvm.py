@@ -2,49 +2,74 @@
 
 Comments run from # to the end of the line, qid:N is ignored, blank lines are no rows, and a row
 without labels starts with a blank or with its first index:value.
+
+As soon as a row has not just one label, labels are lists of indices, in which no other numbers can
+stand. Where a file has both, the kind of row that is rarer is a mistake.
 """
 
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.data import csr, sparse
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.raw import Options, RawSet
-from hogbatch.data.sparse import Facts, Lines, SparseRows
-from hogbatch.data.text import TextFile
+from hogbatch.data.skipped import FIRST, Misplaced, Skipped
+from hogbatch.data.sparse import Lines, SparseRows
+from hogbatch.data.text import TextFile, lines_at
 from hogbatch.errors import DataError
 
 
 def read(path: Path, options: Options) -> RawSet:
     """Read a libsvm file. Features count from 0 if index 0 occurs, else from 1, unless told."""
-    file = TextFile(path)
-    lines = Lines(path, libsvm=True, base=1 if options.index_base is None else options.index_base)
-    rows, facts = sparse.read_rows(file, file.first, lines, options.threads)
+    file = TextFile(path, options)
+    base = 1 if options.index_base is None else options.index_base
+    lines = Lines(libsvm=True, base=base, lowest=options.index_base or 0)
+    rows, facts, skipped = sparse.read_rows(file, file.first, lines)
     if not len(rows.lines):
         raise DataError(f"{path} is empty: expected rows like '+1 3:0.5 7:1'")
-    base = _base(rows, facts, lines, options.index_base)
+    if not facts.single and not sparse.whole(rows.labels).all():
+        chosen, odd = _agreeing(path, rows)
+        skipped = Skipped.of_parts((skipped, odd))
+        skipped.check(path, int(chosen.sum()), options.bad_lines)
+        rows = sparse.keep(rows, chosen)
+        facts = sparse.facts_of(rows, base)
+    if facts.lowest < base:
+        rows.indices[:] += 1
+        base = 0
     return RawSet(
         inputs=csr_inputs(rows.indptr, rows.indices, rows.values),
         features=max(facts.highest + 1 - base, 0),
         labels=rows.labels if facts.single else None,
-        label_lists=None if facts.single else sparse.label_lists(rows, facts, lines),
+        label_lists=None if facts.single else sparse.label_lists(rows, facts),
         source=str(path),
         index_base=base,
         lines=rows.lines,
+        skipped=skipped,
     )
 
 
-def _base(rows: SparseRows, facts: Facts, lines: Lines, wanted: int | None) -> int:
-    """Decide what indices count from; they are changed in place if 1 turns out to be wrong."""
-    if lines.base == 0 or facts.lowest > 0:
-        return lines.base
-    if wanted is None:
-        rows.indices[:] += 1
-        return 0
-    first = np.flatnonzero(rows.indices < 0)[0]
-    line = rows.lines[csr.row_of(rows.indptr, first)]
-    raise DataError(
-        f"{lines.place(line, 0)}: feature index 0, but features count from 1 here (as given, or as "
-        "in the training file); if they count from 0, give --index-base 0"
-    )
+def _agreeing(path: Path, rows: SparseRows) -> tuple[NDArray[np.bool_], Skipped]:
+    """Mark rows whose labels go with those of most others, and say what is wrong with the rest."""
+    indptr, whole = rows.label_indptr, sparse.whole(rows.labels)
+    not_single, not_listed = np.diff(indptr) != 1, np.zeros(len(rows.lines), np.bool_)
+    not_listed[csr.rows_of(indptr)[~whole]] = True
+    single = not_single.sum() < not_listed.sum()
+    odd = not_single if single else not_listed
+    lines = rows.lines[odd].tolist()
+    again = lines_at(path, lines[:FIRST]) if path.is_file() else ()  # a pipe cannot be read again
+    contents = dict(zip(lines, again, strict=False))
+
+    def mistake(line: int) -> Misplaced:
+        row = np.searchsorted(rows.lines, line)
+        begin, end = indptr[row], indptr[row + 1]
+        which = 1 if single else int(np.argmin(whole[begin:end]))
+        at = sparse.label_at(contents[line], which) if line in contents else None
+        if single:
+            return Misplaced(
+                at, f"expected one label, as in most rows; got {end - begin or 'none'}"
+            )
+        return sparse.not_listed(rows.labels[begin + which], at)
+
+    return ~odd, Skipped.of(lines, mistake)

@@ -12,8 +12,8 @@ from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, infer_encoding
 from hogbatch.data.order import split, take
-from hogbatch.data.raw import RawSet
-from hogbatch.data.readers import read
+from hogbatch.data.raw import DEFAULTS, Options, RawSet
+from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.standardize import Standardizer, fit
 from hogbatch.errors import DataError, UsageError
@@ -29,6 +29,8 @@ class Loaded:
     standardizer: Standardizer | None
     index_base: int | None
     fingerprint: str  # 32 hex digits; the same for the same rows, labels and encoding
+    skipped: int = 0  # lines of the files that are not among the rows,
+    notes: tuple[str, ...] = ()  # and what to say of them, a line each
 
 
 def load(
@@ -36,13 +38,12 @@ def load(
     *,
     test: str | Path | None = None,
     test_fraction: float = 0.2,
-    label: str | None = None,
-    index_base: int | None = None,
+    options: Options = DEFAULTS,
     loss: str = "auto",
     standardize: bool = False,
     cache: DataCache | None = None,
 ) -> Loaded:
-    """Read DATA (a path or a sample's name) and its test set.
+    """Read DATA (a path or a sample's name) and its test set, both as `options` say.
 
     The test set is `test` if given, else the sample's own, else `test_fraction` of the rows (see
     `order.split`; none where that is less than a row). Raises DataError for a file that is not as
@@ -52,23 +53,33 @@ def load(
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
     if test is None and _is_sample(path):
         test = path
-    raw = read(_file(path, "train"), label=label, index_base=index_base, cache=cache)
+    raw = read_as(_file(path, "train"), options, cache)
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
     train = Examples(raw.inputs, encode(raw, encoding), raw.features)
+    read = [raw]
     if test is None:
         train, held_back = _split(train, test_fraction)
     else:
-        other = inputs_for(test, raw.features, index_base=raw.index_base, label=label, cache=cache)
+        alike = replace(options, index_base=raw.index_base, features=raw.features)
+        read.append(other := _rows_as(test, alike, cache))
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
         held_back = Examples(inputs, encode(other, encoding), raw.features)
     standardizer = fit(train.inputs, train.features) if standardize else None
     if standardizer:
         train = replace(train, inputs=standardizer.apply(train.inputs))
         held_back = held_back and replace(held_back, inputs=standardizer.apply(held_back.inputs))
-    fingerprint = _fingerprint(train, held_back, encoding)
-    return Loaded(train, held_back, encoding, standardizer, raw.index_base, fingerprint)
+    return Loaded(
+        train,
+        held_back,
+        encoding,
+        standardizer,
+        raw.index_base,
+        _fingerprint(train, held_back, encoding),
+        skipped=sum(each.skipped.total for each in read),
+        notes=tuple(note for each in read for note in each.skipped.notes(each.source, each.rows)),
+    )
 
 
 def inputs_for(
@@ -85,12 +96,17 @@ def inputs_for(
     Labels come along as the file has them, or not at all: `predict` ignores them, `evaluate` puts
     the result through `encode`. The name of a sample stands for its test file.
     """
-    raw = read(
-        _file(path, "test"), label=label, index_base=index_base, features=features, cache=cache
-    )
-    _check_width(raw, features)
+    raw = _rows_as(path, Options(label, index_base, features), cache)
     inputs = raw.inputs if standardizer is None else standardizer.apply(raw.inputs)
     return replace(raw, inputs=inputs, features=features)
+
+
+def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:
+    """Read rows for a model of `options.features` inputs, and check that it takes them."""
+    raw = read_as(_file(path, "test"), options, cache)
+    assert options.features is not None
+    _check_width(raw, options.features)
+    return raw
 
 
 def _is_sample(path: str | Path) -> bool:

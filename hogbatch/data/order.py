@@ -1,5 +1,7 @@
 """Which rows, in which order: the split into training and test set, and each epoch's order."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,11 +29,18 @@ def split(rows: int, test_fraction: float) -> tuple[Rows, Rows]:
     return order[:training], order[training:]
 
 
-def epoch_order(rows: int, seed: int, epoch: int) -> Rows:
-    """Give the order of one epoch; it depends on the arguments and on nothing else."""
+def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> Rows:
+    """Give the order of one epoch; it depends on the arguments and on nothing else.
+
+    The rows `last` come behind all others.
+    """
     # A spawn key keeps epoch 0 of seed 0 apart from the generator that made the split.
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
-    return np.random.default_rng(sequence).permutation(rows)
+    order = np.random.default_rng(sequence).permutation(rows)
+    if not last:
+        return order
+    behind = np.isin(order, last)
+    return np.concatenate([order[~behind], order[behind]])
 
 
 def take(examples: Examples, rows: Rows) -> Examples:

@@ -1,12 +1,13 @@
 """A data file as it was read: inputs ready for kernels, labels still as the file has them."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
+from hogbatch.data.skipped import NOTHING, Skipped
 
 MAX_INDEX = 2**31 - 2  # indices are int32, and the number of features must fit as well
 
@@ -26,6 +27,10 @@ class Options:
     index_base: int | None = None  # 0 or 1, where libsvm counts its features from; None: find out
     features: int | None = None  # inputs of the model the rows are for, where there is one
     threads: int | None = None  # that parse text; None: as many as this process may use
+    bad_lines: float = 0.0  # share of a text file's lines that may be left out; 0 stops at a first
+
+
+DEFAULTS: Final = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class RawSet:
     classes_hint: int = 0  # number of labels where the file states it, else 0
     index_base: int | None = None  # what features were counted from, where that has a meaning
     lines: NDArray[np.int64] | None = None  # [N], each row's line of a text file, from 1
+    skipped: Skipped = NOTHING  # lines of a text file that are not among the rows
 
     @property
     def rows(self) -> int:

@@ -46,23 +46,34 @@ def read(
     index_base: int | None = None,
     features: int | None = None,
     threads: int | None = None,
+    bad_lines: float = 0.0,
     cache: DataCache | None = None,
 ) -> RawSet:
     """Read a data file in the format its name, or else its beginning, tells.
 
     `label` is the label column of a CSV, `index_base` where libsvm features count from (0, 1, or
     None: found out), `features` the inputs of the model that the rows are for, if there is one,
-    and `threads` how many parse text (None: as many as this process may use). Text is taken from
+    `threads` how many parse text (None: as many as this process may use), and `bad_lines` the share
+    of its lines that may be left out because they are not as they should be. Text is taken from
     `cache` where it has been read before.
     """
-    if index_base not in (None, 0, 1):
-        raise UsageError(f"index base must be 0 or 1; got {index_base!r}")
-    path = Path(path)
-    reader, options = _reader(path), Options(label, index_base, features, threads)
+    options = Options(label, index_base, features, threads, bad_lines)
+    return read_as(Path(path), options, cache)
+
+
+def read_as(path: Path, options: Options, cache: DataCache | None = None) -> RawSet:
+    """Read a data file as `options` say: see `read`."""
+    if options.index_base not in (None, 0, 1):
+        raise UsageError(f"index base must be 0 or 1; got {options.index_base!r}")
+    if not 0 <= options.bad_lines <= 1:
+        raise UsageError(f"bad lines must be a share from 0 to 1; got {options.bad_lines!r}")
+    reader = _reader(path)
     if cache is None or reader not in CONCERNED:
         return reader(path, options)
     concerned = {name: getattr(options, name) for name in CONCERNED[reader]}
-    return cache.read(path, concerned, lambda: reader(path, options))
+    raw = cache.read(path, concerned, lambda: reader(path, options))
+    raw.skipped.check(raw.source, raw.rows, options.bad_lines)  # the entry may be of another run
+    return raw
 
 
 def _reader(path: Path) -> Reader:

@@ -1,13 +1,12 @@
 """Lines of labels and index:value pairs, "3,17 5:0.5 9:1": what libsvm and XMC text share.
 
-This module covers the grammar of a line. It does not cover what index 0 means, or the XMC header
-(see `libsvm` and `xmc`).
+This module covers what can be told of a line by itself, given the range of indices and of labels.
+It does not cover what index 0 means, or the XMC header (see `libsvm` and `xmc`).
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX, LabelLists
-from hogbatch.data.text import Block, Counts, Misplaced, TextFile, line_at, number, quoted
-from hogbatch.errors import DataError
+from hogbatch.data.skipped import Misplaced, Skipped
+from hogbatch.data.text import Block, Counts, TextFile, number, quoted
 
 COMMENT = re.compile(rb"#[^\n]*")
 QUERY = re.compile(rb"(?<!\S)qid:\d+(?!\S)")
 NOTHING: Counts = (0, 0, 0)
-FIELD = re.compile(r"(?:, |\S)+")  # one blank may follow a comma
+FIELD = re.compile(r"\S++(?:(?<=,) \S*+)*+")  # one blank may follow a comma
 
 
 class SparseRows(NamedTuple):
@@ -52,15 +51,23 @@ class Part(NamedTuple):
     facts: Facts
     begin: Counts  # where they begin in their room: what their pointers count from
     room: SparseRows | None  # where they lie; None: in room of their own
+    skipped: Skipped = Skipped()
+
+    @property
+    def size(self) -> Counts:
+        """How many rows, labels and values there are."""
+        return len(self.rows.lines), len(self.rows.labels), len(self.rows.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
     """How lines are read: see `text.Format`, which this is."""
 
-    source: Path
     libsvm: bool  # comments and qid are skipped, and blank lines are no rows
     base: int  # what indices count from
+    lowest: int = 0  # index that there may be
+    features: int = MAX_INDEX + 1  # indices are below this
+    labels: int | None = None  # labels are indices below this; None: any numbers
 
     def count(self, text: bytes) -> Counts:
         """Tell how many rows, labels and values `text` holds at most."""
@@ -81,8 +88,8 @@ class Lines:
             values=np.empty(values, np.float32),
         )
 
-    def parse(self, block: Block, room: SparseRows, begin: Counts, end: Counts) -> Part:
-        """Read a block into its place, or line by line when anything in it is unusual."""
+    def parse(self, block: Block, room: SparseRows, begin: Counts, end: Counts) -> Part | None:
+        """Read a block into its place; None when anything in it is unusual."""
         from hogbatch.data.parse import sparse as compiled
 
         text = np.frombuffer(block.text, np.uint8)
@@ -90,24 +97,40 @@ class Lines:
             text, block.first_line, self.libsvm, self.base, begin, end, room
         )
         if not usual:
-            part = self.parse_lines(block)
-            if any(n > e - b for n, b, e in zip(_size(part.rows), begin, end, strict=True)):
-                raise DataError(f"{self.source} changed while it was read")
+            return None
+        part = Part(_cut(room, begin, reached), Facts(*facts), begin, room)
+        if self._plain(part.rows, part.facts):
             return part
-        return Part(_cut(room, begin, reached), Facts(*facts), begin, room)
+        return None if self._sort(_from_zero(part)).any() else part
 
     def parse_lines(self, block: Block) -> Part:
-        """Read a block line by line; DataError names the place of the first mistake."""
+        """Read a block line by line, without lines that have a mistake."""
         text = _clean(block.text) if self.libsvm else block.text
-        lines, label_ends, ends = [], [0], [0]
+        contents = text.split(b"\n")[:-1]
+        rows, mistaken = self._read(contents, block.first_line)
+        facts = facts_of(rows, self.base)
+        if not self._plain(rows, facts) and (flawed := self._sort(rows)).any():
+            mistaken = sorted((*mistaken, *rows.lines[flawed].tolist()))
+            rows = keep(rows, ~flawed)
+            facts = facts_of(rows, self.base)
+        skipped = Skipped.of(
+            mistaken, lambda line: self._mistake(contents[line - block.first_line])
+        )
+        return Part(rows, facts, NOTHING, None, skipped)
+
+    def _read(self, contents: Sequence[bytes], first_line: int) -> tuple[SparseRows, list[int]]:
+        """Read lines; those that break the grammar come back by their numbers."""
+        lines, label_ends, ends, mistaken = [], [0], [0], []
         labels: list[float] = []
         indices: list[int] = []
         values: list[float] = []
-        for line, content in enumerate(text.split(b"\n")[:-1], block.first_line):
+        for line, content in enumerate(contents, first_line):
             try:
                 _parse_line(content.decode("ascii", "replace"), labels, indices, values)
-            except Misplaced as error:
-                raise DataError(f"{self.source}:{line}:{error.column}: {error}") from None
+            except Misplaced:
+                mistaken.append(line)
+                del labels[label_ends[-1] :], indices[ends[-1] :], values[ends[-1] :]
+                continue
             if len(labels) > label_ends[-1] or len(indices) > ends[-1] or not self.libsvm:
                 lines.append(line)
                 label_ends.append(len(labels))
@@ -120,20 +143,90 @@ class Lines:
             indices=np.array(indices, np.int32) - np.int32(self.base),
             values=np.array(values, np.float32),
         )
-        return Part(rows, _facts(rows, self.base), NOTHING, None)
+        return rows, mistaken
 
-    def place(
-        self, line: int, number: float, *, among_labels: bool = False, occurrence: int = 0
-    ) -> str:
-        """Find a feature index or a label in its line: file:line:column."""
-        if not self.source.is_file():  # a pipe cannot be read again
-            return f"{self.source}:{line}"
-        content = line_at(self.source, line)
-        text = _clean(content) if self.libsvm else content
-        labels, fields = _fields(text.decode("ascii", "replace"))
-        places = labels if among_labels else fields
-        columns = [at + 1 for at, token in places if float(token.partition(":")[0]) == number]
-        return f"{self.source}:{line}:{columns[occurrence]}"
+    def _plain(self, rows: SparseRows, facts: Facts) -> bool:
+        """Whether the facts alone tell that features are sorted and all is within its range."""
+        return (
+            facts.ascending
+            and self.lowest <= facts.lowest
+            and facts.highest < self.features
+            and (
+                self.labels is None or (facts.listed and rows.labels.max(initial=-1) < self.labels)
+            )
+        )
+
+    def _sort(self, rows: SparseRows) -> NDArray[np.bool_]:
+        """Sort the features of each row in place; mark rows with a mistake: bool[N]."""
+        order = csr.ascending_order(rows.indptr, rows.indices)
+        if order is not None:
+            rows.indices[:], rows.values[:] = rows.indices[order], rows.values[order]
+        wrong = csr.repeats(rows.indptr, rows.indices)
+        wrong |= rows.indices < self.lowest - self.base
+        wrong |= rows.indices >= self.features - self.base
+        flawed = np.zeros(len(rows.lines), np.bool_)
+        flawed[csr.rows_of(rows.indptr)[wrong]] = True
+        if self.labels is not None:
+            wrong = ~(whole(rows.labels) & (rows.labels < self.labels))
+            flawed[csr.rows_of(rows.label_indptr)[wrong]] = True
+        return flawed
+
+    def _mistake(self, content: bytes) -> Misplaced:
+        """Tell what is wrong with a line, and where."""
+        labels, fields = _places(content.decode("ascii", "replace"))
+        seen = set()
+        try:
+            for at, token in labels:
+                self._check_label(number(token, at), at)
+            for at, token in fields:
+                index, _ = _pair(token, at)
+                self._check_index(index, at)
+                if index in seen:
+                    raise Misplaced(at, f"feature index {index} occurs twice in one row")
+                seen.add(index)
+        except Misplaced as mistake:
+            return mistake
+        raise AssertionError("nothing is wrong with the line")
+
+    def _check_label(self, label: float, at: int) -> None:
+        if self.labels is None:
+            return
+        if not whole(np.array(label)):
+            raise not_listed(label, at)
+        if label >= self.labels:
+            raise Misplaced(at, f"label {label:.0f}, but {_promise(self.labels, 'labels')}")
+
+    def _check_index(self, index: int, at: int) -> None:
+        if index < self.lowest:
+            raise Misplaced(
+                at,
+                "feature index 0, but features count from 1 here (as given, or as in the training "
+                "file); if they count from 0, give --index-base 0",
+            )
+        if index >= self.features:
+            raise Misplaced(at, f"feature {index}, but {_promise(self.features, 'features')}")
+
+
+def _promise(count: int, what: str) -> str:
+    return f"the header promises {count} {what}, counted from 0"
+
+
+def not_listed(label: float, at: int | None) -> Misplaced:
+    """What is wrong with a label that cannot stand in a list."""
+    return Misplaced(
+        at,
+        "rows have lists of labels here (none or several in some row), so a label must be a whole "
+        f"number from 0 on; got {label:g}",
+    )
+
+
+def _from_zero(part: Part) -> SparseRows:
+    """The rows of a part, with pointers that count from its first label and value."""
+    rows, (_, label, value) = part.rows, part.begin
+    return rows._replace(
+        label_indptr=np.concatenate(([0], rows.label_indptr[1:] - label)),
+        indptr=np.concatenate(([0], rows.indptr[1:] - value)),
+    )
 
 
 def _cut(room: SparseRows, begin: Counts, end: Counts) -> SparseRows:
@@ -163,8 +256,8 @@ class Place(NamedTuple):
     token: str
 
 
-def _fields(content: str) -> tuple[list[Place], list[Place]]:
-    """Split a line into labels and fields."""
+def _places(content: str) -> tuple[list[Place], list[Place]]:
+    """Split a line into labels and fields, and tell where they stand."""
     fields = [Place(found.start(), found[0]) for found in FIELD.finditer(content)]
     labels = []
     if fields and ":" not in fields[0].token:
@@ -176,26 +269,21 @@ def _fields(content: str) -> tuple[list[Place], list[Place]]:
     return labels, fields
 
 
+def label_at(content: bytes, which: int) -> int:
+    """Where a label stands in a line, from 0; at its start if there are not so many."""
+    labels, _ = _places(_clean(content).decode("ascii", "replace"))
+    return labels[which].at if which < len(labels) else 0
+
+
 def _parse_line(content: str, labels: list[float], indices: list[int], values: list[float]) -> None:
+    """Add what a line holds; Misplaced, at no place that counts, if it breaks the grammar."""
     fields = content.replace(", ", ",").split()
-    try:
-        if fields and ":" not in fields[0]:
-            labels.extend(map(number, fields.pop(0).split(",")))
-        for field in fields:
-            index, value = _pair(field)
-            indices.append(index)
-            values.append(value)
-    except Misplaced:
-        _find_mistake(content)
-
-
-def _find_mistake(content: str) -> None:
-    """Raise what is Misplaced in a line, this time with its place."""
-    labels, fields = _fields(content)
-    for at, token in labels:
-        number(token, at)
-    for at, token in fields:
-        _pair(token, at)
+    if fields and ":" not in fields[0]:
+        labels.extend(map(number, fields.pop(0).split(",")))
+    for field in fields:
+        index, value = _pair(field)
+        indices.append(index)
+        values.append(value)
 
 
 def _pair(field: str, at: int = 0) -> tuple[int, float]:
@@ -216,14 +304,15 @@ def _index(token: str, at: int) -> int:
     return int(index)
 
 
-def _facts(rows: SparseRows, base: int) -> Facts:
+def facts_of(rows: SparseRows, base: int) -> Facts:
+    """Look at rows whose pointers count from 0."""
     none = MAX_INDEX - base
     return Facts(
         lowest=int(rows.indices.min(initial=none)) + base,
         highest=int(rows.indices.max(initial=-1 - base)) + base,
         ascending=_ascends(rows.indptr, rows.indices),
         single=bool((np.diff(rows.label_indptr) == 1).all()),
-        listed=bool(_whole(rows.labels).all())
+        listed=bool(whole(rows.labels).all())
         and _ascends(rows.label_indptr, rows.labels.astype(np.int32)),
     )
 
@@ -232,37 +321,29 @@ def _ascends(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
     return csr.ascending_order(indptr, indices) is None and not csr.repeats(indptr, indices).any()
 
 
-def _whole(labels: NDArray[np.float64]) -> NDArray[np.bool_]:
+def whole(labels: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark labels that are indices."""
     whole: NDArray[np.bool_] = (labels >= 0) & (labels <= MAX_INDEX) & (labels == np.floor(labels))
     return whole
 
 
-def read_rows(
-    file: TextFile, rest: Block, lines: Lines, threads: int | None
-) -> tuple[SparseRows, Facts]:
+def read_rows(file: TextFile, rest: Block, lines: Lines) -> tuple[SparseRows, Facts, Skipped]:
     """Read all lines after a header; `rest` is what the header leaves of the first block."""
-    parsed = file.parse(rest, lines, threads)
-    parts, room = parsed
+    parsed = file.parse(rest, lines)
+    parts, room, skipped = parsed
     lowest, highest, *flags = zip(*(part.facts for part in parts), strict=True)
-    facts = Facts(min(lowest), max(highest), *map(all, flags))
-    rows = join(parts, room, lines)
-    return (rows if facts.ascending else _ascending(rows, lines)), facts
+    return join(parts, room, lines), Facts(min(lowest), max(highest), *map(all, flags)), skipped
 
 
 def join(parts: Sequence[Part], room: SparseRows | None, lines: Lines) -> SparseRows:
     """Put the rows of all parts one after another; what lies there already is not copied."""
-    ends = np.cumsum([_size(part.rows) for part in parts], axis=0).tolist()
+    ends = np.cumsum([part.size for part in parts], axis=0).tolist()
     whole = lines.reserve(tuple(ends[-1])) if room is None else room
     begin = NOTHING
     for part, end in zip(parts, ends, strict=True):
         _move(part, whole, begin, end)
         begin = tuple(end)
     return _cut(whole, NOTHING, begin)
-
-
-def _size(rows: SparseRows) -> Counts:
-    return len(rows.lines), len(rows.labels), len(rows.values)
 
 
 def _move(part: Part, room: SparseRows, begin: Counts, end: Counts) -> None:
@@ -285,47 +366,25 @@ def _move(part: Part, room: SparseRows, begin: Counts, end: Counts) -> None:
 
 
 def keep(rows: SparseRows, chosen: NDArray[np.bool_]) -> SparseRows:
-    """Drop the rows that are not chosen[N]; these must be blank, without labels and features."""
-    ends = np.concatenate(([True], chosen))
-    return rows._replace(
-        lines=rows.lines[chosen], label_indptr=rows.label_indptr[ends], indptr=rows.indptr[ends]
+    """Copy the rows that are chosen[N]."""
+    taken = np.flatnonzero(chosen)
+    label_indptr, labels = csr.positions(rows.label_indptr, taken)
+    indptr, values = csr.positions(rows.indptr, taken)
+    return SparseRows(
+        lines=rows.lines[taken],
+        label_indptr=label_indptr,
+        labels=rows.labels[labels],
+        indptr=indptr,
+        indices=rows.indices[values],
+        values=rows.values[values],
     )
 
 
-def blank(rows: SparseRows) -> NDArray[np.bool_]:
-    """Mark rows with neither labels nor features: bool[N]."""
-    none: NDArray[np.bool_] = (np.diff(rows.indptr) == 0) & (np.diff(rows.label_indptr) == 0)
-    return none
-
-
-def _ascending(rows: SparseRows, lines: Lines) -> SparseRows:
-    """Sort the features of each row; one that occurs twice in a row is a DataError."""
-    order = csr.ascending_order(rows.indptr, rows.indices)
-    if order is not None:
-        rows = rows._replace(indices=rows.indices[order], values=rows.values[order])
-    repeated = np.flatnonzero(csr.repeats(rows.indptr, rows.indices))
-    if len(repeated):
-        line = rows.lines[csr.row_of(rows.indptr, repeated[0])]
-        index = rows.indices[repeated[0]] + lines.base
-        place = lines.place(line, index, occurrence=1)
-        raise DataError(f"{place}: feature index {index} occurs twice in one row")
-    return rows
-
-
-def label_lists(rows: SparseRows, facts: Facts, lines: Lines) -> LabelLists:
-    """Take labels as lists of indices from 0: sorted, and a label given twice kept once."""
-    if facts.listed:
-        return LabelLists(rows.label_indptr, rows.labels.astype(np.int32))
-    whole = _whole(rows.labels)
-    if not whole.all():
-        first = int(np.argmin(whole))
-        label = rows.labels[first]
-        line = rows.lines[csr.row_of(rows.label_indptr, first)]
-        raise DataError(
-            f"{lines.place(line, label, among_labels=True)}: rows have lists of labels here (none "
-            f"or several in some row), so a label must be a whole number from 0 on; got {label:g}"
-        )
+def label_lists(rows: SparseRows, facts: Facts) -> LabelLists:
+    """Take whole labels as lists of indices from 0: sorted, and a label given twice kept once."""
     indptr, indices = rows.label_indptr, rows.labels.astype(np.int32)
+    if facts.listed:
+        return LabelLists(indptr, indices)
     order = csr.ascending_order(indptr, indices)
     indices = indices if order is None else indices[order]
     once = ~csr.repeats(indptr, indices)

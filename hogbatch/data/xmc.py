@@ -4,17 +4,21 @@ As in the Extreme Classification Repository: indices count from 0, and a row may
 or no features.
 """
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from hogbatch.data import csr, sparse
+from hogbatch.data import sparse
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
+from hogbatch.data.raw import MAX_INDEX, Options, RawSet
 from hogbatch.data.sparse import Lines, SparseRows
 from hogbatch.data.text import Block, TextFile, quoted
 from hogbatch.errors import DataError
+
+HEADER_LINES = 1
+NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Header(NamedTuple):
@@ -27,22 +31,22 @@ class Header(NamedTuple):
 
 def read(path: Path, options: Options) -> RawSet:
     """Read an XMC file; what the header says must hold."""
-    file = TextFile(path)
+    file = TextFile(path, options)
     header, rest = _header(path, file.first)
-    lines = Lines(path, libsvm=False, base=0)
-    rows, facts = sparse.read_rows(file, rest, lines, options.threads)
-    rows = _counted(rows, header, path)
-    lists = sparse.label_lists(rows, facts, lines)
-    _check_below(header, rows, lists, lines)
+    lines = Lines(libsvm=False, base=0, features=header.features, labels=header.labels)
+    rows, facts, skipped = sparse.read_rows(file, rest, lines)
+    rows = _counted(rows, header, skipped.total, path)
+    skipped.check(path, len(rows.lines), options.bad_lines)  # blank lines at the end are no rows
     return RawSet(
         inputs=csr_inputs(rows.indptr, rows.indices, rows.values),
         features=header.features,
         labels=None,
-        label_lists=lists,
+        label_lists=sparse.label_lists(rows, facts),
         source=str(path),
         classes_hint=header.labels,
         index_base=0,
         lines=rows.lines,
+        skipped=skipped,
     )
 
 
@@ -50,7 +54,7 @@ def _header(path: Path, block: Block) -> tuple[Header, Block]:
     """Split the header line off the first block."""
     line, _, rest = block.text.partition(b"\n")
     text = line.decode("ascii", "replace")
-    counts = [int(field) for field in text.split() if field.isascii() and field.isdigit()]
+    counts = [int(field) for field in text.split() if NUMBER.fullmatch(field)]
     if len(counts) != 3 or len(text.split()) != 3 or max(counts[1:]) > MAX_INDEX + 1:
         raise DataError(
             f"{path}:1:1: expected the header 'rows features labels'; got {quoted(text)}"
@@ -60,28 +64,20 @@ def _header(path: Path, block: Block) -> tuple[Header, Block]:
     return Header(*counts), Block(2, rest)
 
 
-def _counted(rows: SparseRows, header: Header, path: Path) -> SparseRows:
+def _counted(rows: SparseRows, header: Header, skipped: int, path: Path) -> SparseRows:
     """Check the number of rows; blank lines after the last promised row are dropped."""
-    if len(rows.lines) == header.rows:
-        return rows
-    promised = np.arange(len(rows.lines)) < header.rows
-    if len(rows.lines) >= header.rows and sparse.blank(rows)[~promised].all():
-        return sparse.keep(rows, promised)
-    raise DataError(
-        f"{path}:1:1: the header promises {header.rows} rows; the file has {len(rows.lines)}"
+    last = HEADER_LINES + header.rows
+    count = int(np.searchsorted(rows.lines, last, side="right"))
+    blank = (
+        rows.indptr[count] == rows.indptr[-1] and rows.label_indptr[count] == rows.label_indptr[-1]
     )
-
-
-def _check_below(header: Header, rows: SparseRows, lists: LabelLists, lines: Lines) -> None:
-    for what, indptr, indices, count in (
-        ("feature", rows.indptr, rows.indices, header.features),
-        ("label", lists.indptr, lists.indices, header.labels),
-    ):
-        if indices.max(initial=-1) >= count:
-            beyond = np.flatnonzero(indices >= count)
-            line = rows.lines[csr.row_of(indptr, beyond[0])]
-            place = lines.place(line, indices[beyond[0]], among_labels=what == "label")
-            raise DataError(
-                f"{place}: {what} {indices[beyond[0]]}, but the header promises {count} {what}s, "
-                "counted from 0"
-            )
+    if count + skipped != header.rows or not blank:
+        raise DataError(
+            f"{path}:1:1: the header promises {header.rows} rows; "
+            f"the file has {len(rows.lines) + skipped}"
+        )
+    return rows._replace(
+        lines=rows.lines[:count],
+        label_indptr=rows.label_indptr[: count + 1],
+        indptr=rows.indptr[: count + 1],
+    )

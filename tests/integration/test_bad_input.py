@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from safetensors.numpy import load_file
 
 from hogbatch.kernels.gpu.probe import find_gpus
 from tests.saboteur import cli
@@ -38,6 +39,22 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         {"x.svm": GOOD, "t.svm": GOOD + "3 1:1\n"},
         ["x.svm", "--test", "t.svm"],
         "t.svm:41: label 3",
+    ),
+    "more bad lines than allowed": (
+        {"x.svm": GOOD + "+1 1:a\n+1 0:\n"},
+        ["x.svm", "--bad-lines", "0.02"],
+        "x.svm: 2 of 42 lines (4.76%) are not as they should be, more than --bad-lines 0.02 "
+        "allows: x.svm:41:6: expected a number; got 'a'; x.svm:42:6: expected a number; got ''",
+    ),
+    "a test set with more bad lines than allowed": (
+        {"x.svm": GOOD, "t.svm": "+1 0:1\n+1 1:1\n"},
+        ["x.svm", "--test", "t.svm", "--bad-lines", "0.1"],
+        "t.svm: 1 of 2 lines (50.00%) are not",
+    ),
+    "a header that is bad, however many lines may be": (
+        {"x.xmc": "2 3\n1 1:1\n2 2:1\n"},
+        ["x.xmc", "--bad-lines", "1"],
+        "x.xmc:1:1: expected the header",
     ),
     "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4:4: "),
     "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4:3: "),
@@ -82,6 +99,7 @@ ARGUMENTS = {
     "an unknown loss": (["a9a", "--loss", "foo"], "loss must be one of auto"),
     "an unknown optimizer": (["a9a", "--optimizer", "foo"], "optimizer must be one of sgd"),
     "reversed limits": (["a9a", "--cpu-batch", "64:1"], "reversed"),
+    "a share above 1": (["a9a", "--bad-lines", "1.5"], "bad-lines must be from 0 to 1; got 1.5"),
     "a width of 0": (["a9a", "--hidden", "16,0"], "hidden must be above 0"),
     "no epochs": (["a9a", "--epochs", "0"], "epochs must be above 0"),
     "a word for a number": (["a9a", "--lr", "fast"], "lr: expected a number; got 'fast'"),
@@ -108,6 +126,56 @@ def test_a_bad_file_is_refused(case, tmp_path):
     assert_refused(cli("train", *FLAGS, *arguments, cwd=tmp_path), sentence)
     left = {path.name for path in tmp_path.rglob("*")} - files.keys()
     assert left <= {"runs"}, "no run directory was made for nothing"
+
+
+def test_a_few_bad_lines_are_said_and_left_out(tmp_path):
+    bad = b"+1 1:a\r\n-1 2:1 2:2\n\xff\xfe 1:1\n" + b"+1 3:nan\n" * 20
+    good = GOOD.encode() * 50
+    (tmp_path / "good.svm").write_bytes(good + good)
+    (tmp_path / "bad.svm").write_bytes(good + bad + good)
+    models = []
+    for name in ("good", "bad"):
+        flags = ("--bad-lines", 0.01, "--deterministic", "--epochs", 1, "--hidden", 32)
+        done = cli("train", f"{name}.svm", *flags, "--run-dir", tmp_path / name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        models.append(load_file(tmp_path / name / "model.safetensors"))
+    said = [line for line in done.stdout.splitlines() if "bad.svm:" in line]
+    assert said[0] == ("bad.svm: 23 of 4023 lines are left out (0.57%), of which the first 20 are:")
+    assert said[1] == "  bad.svm:2001:6: expected a number; got 'a'"
+    assert said[2] == "  bad.svm:2002:8: feature index 2 occurs twice in one row"
+    assert said[3].startswith("  bad.svm:2003:1: expected a number")
+    assert sum("float32; got 'nan'" in line for line in said) == 17
+    assert all((models[0][name] == models[1][name]).all() for name in models[0])
+
+
+def truncate(path):
+    os.truncate(path, 100)
+
+
+def overwrite(path):
+    path.write_text("-1 1:9\n" * 999)
+
+
+def replace_it(path):
+    path.with_name("other").write_text("no data\n" * 99)
+    os.replace(path.with_name("other"), path)
+
+
+def test_what_happens_to_the_file_while_training_changes_nothing(job, tmp_path):
+    epochs = 100
+    path, flags = tmp_path / "x.svm", ("--deterministic", "--epochs", epochs)
+    path.write_text(GOOD * 50)
+    done = cli("train", path, "--hidden", 32, *flags, "--run-dir", tmp_path / "undisturbed")
+    assert done.returncode == 0, done.stderr
+    job.train(path, *flags)
+    for count, change in enumerate((truncate, overwrite, replace_it, os.unlink), 1):
+        job.wait_for_event("evaluation", count)
+        change(path)
+    assert len(job.events("evaluation")) < epochs, "training goes on"
+    assert job.finish() == 0, job.said(job.coordinator)
+    assert job.events("evaluation")[-1]["epochs"] == epochs
+    wanted = (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
+    assert (job.run_dir / "model.safetensors").read_bytes() == wanted
 
 
 @pytest.mark.parametrize("case", ARGUMENTS)

@@ -1,5 +1,6 @@
 """A file is read alike compiled and line by line, and as scikit-learn reads it."""
 
+import itertools
 import math
 import tempfile
 from pathlib import Path
@@ -10,12 +11,13 @@ from hypothesis import example, given, settings, strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from hogbatch.data import csv, sparse
+from hogbatch.data import csv, sparse, text
 from hogbatch.data.csr import to_dense
 from hogbatch.data.csv import Table
 from hogbatch.data.readers import read
 from hogbatch.data.samples import SAMPLES
-from hogbatch.data.text import Block
+from hogbatch.data.skipped import Skipped
+from hogbatch.data.text import Block, Parser
 from hogbatch.errors import DataError
 
 SOURCE = Path("some.file")
@@ -71,13 +73,21 @@ def in_blocks(lines, sizes):
     return blocks
 
 
-def parse_compiled(layout, blocks):
+def parse_compiled(layout, blocks, strict=True):
     """What the compiled parser makes of blocks, in one room for all."""
     ends = np.cumsum([layout.count(block.text) for block in blocks], axis=0)
     room = layout.reserve(tuple(ends[-1].tolist()))
     begins = np.vstack([np.zeros_like(ends[:1]), ends[:-1]]).tolist()
     places = zip(blocks, begins, ends.tolist(), strict=True)
-    return [layout.parse(block, room, tuple(b), tuple(e)) for block, b, e in places], room
+    parser = Parser(SOURCE, layout, strict)
+    parts = [parser.block(block, room, tuple(b), tuple(e)) for block, b, e in places]
+    return list(itertools.chain.from_iterable(parts)), room
+
+
+def room_for(layout, block):
+    """Room for one block, where it begins and where it ends."""
+    counts = tuple(layout.count(block.text))
+    return layout.reserve(counts), (0,) * len(counts), counts
 
 
 def outcome(parse):
@@ -91,12 +101,24 @@ def outcome(parse):
 def assert_same_outcome(layout, lines, sizes, join):
     """Blocks give what one block gives line by line: the arrays, or the first mistake's place."""
     [whole] = in_blocks(lines, [])
-    by_line = outcome(lambda: join([layout.parse_lines(whole)], None, layout))
+    by_line = outcome(lambda: join([Parser(SOURCE, layout, True).by_line(whole)], None, layout))
     compiled = outcome(lambda: join(*parse_compiled(layout, in_blocks(lines, sizes)), layout))
     if isinstance(by_line, str):
         assert compiled == by_line
     else:
         assert_same_arrays(compiled, by_line)
+    kept = layout.parse_lines(whole)
+    parts, room = parse_compiled(layout, in_blocks(lines, sizes), strict=False)
+    assert_same_arrays(join(parts, room, layout), kept.rows)
+    assert Skipped.of_parts(part.skipped for part in parts) == kept.skipped
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces():
+    """Whatever is unusual is looked for down to single lines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "PIECE_BYTES", 1)
+        yield
 
 
 sizes = st.lists(st.integers(0, 3), max_size=3)
@@ -114,17 +136,17 @@ sizes = st.lists(st.integers(0, 3), max_size=3)
 @example(["1 2:1", "q", "3 1:1"], [1, 1], True, 1)
 @example(["# 1:1, 2:2", "qid:1 2:1", "1,2 qid:3", " 3:1 # 4:1"], [1, 1, 1], True, 1)
 def test_sparse_text_is_read_alike_compiled_and_line_by_line(lines, sizes, libsvm, base):
-    assert_same_outcome(sparse.Lines(SOURCE, libsvm, base), lines, sizes, sparse.join)
+    assert_same_outcome(sparse.Lines(libsvm, base), lines, sizes, sparse.join)
 
 
 @settings(deadline=None, max_examples=200)
 @given(sparse_lines, sizes)
 def test_facts_are_alike_compiled_and_line_by_line(lines, sizes):
-    layout = sparse.Lines(SOURCE, True, 1)
+    layout = sparse.Lines(True, 1)
     for block in in_blocks(lines, sizes):
-        by_line = outcome(lambda block=block: layout.parse_lines(block).facts)
-        compiled = outcome(lambda block=block: parse_compiled(layout, [block])[0][0].facts)
-        assert compiled == by_line
+        compiled = layout.parse(block, *room_for(layout, block))
+        if compiled is not None:
+            assert compiled.facts == layout.parse_lines(block).facts
 
 
 @settings(deadline=None, max_examples=200)
@@ -143,20 +165,20 @@ def test_usual_sparse_text_takes_the_fast_way(rows):
         ",".join(map(str, some)) + "".join(f" {i}:{value!r}" for i, value in pairs.items())
         for some, pairs in rows
     ]
-    layout = sparse.Lines(SOURCE, False, 0)
+    layout = sparse.Lines(False, 0)
     parts, room = parse_compiled(layout, in_blocks(lines, [1, 2]))
     assert all(part.room is room for part in parts)
     parsed = sparse.join(parts, room, layout)
     assert np.diff(parsed.label_indptr).tolist() == [len(some) for some, _ in rows]
     assert parsed.labels.tolist() == [label for some, _ in rows for label in some]
     assert np.diff(parsed.indptr).tolist() == [len(pairs) for _, pairs in rows]
-    assert parsed.indices.tolist() == [i for _, pairs in rows for i in pairs]
-    values = np.array([value for _, pairs in rows for value in pairs.values()], np.float32)
+    assert parsed.indices.tolist() == [i for _, pairs in rows for i in sorted(pairs)]
+    values = np.array([pairs[i] for _, pairs in rows for i in sorted(pairs)], np.float32)
     assert_array_equal(parsed.values, values, strict=True)
 
 
 def test_rows_stay_in_the_room_they_were_read_into():
-    layout = sparse.Lines(SOURCE, True, 1)
+    layout = sparse.Lines(True, 1)
     parts, room = parse_compiled(layout, in_blocks(["1 1:1", "1 qid:1 1:2", "2"], [1, 1]))
     assert np.shares_memory(sparse.join(parts, room, layout).values, room.values)
 
@@ -164,14 +186,13 @@ def test_rows_stay_in_the_room_they_were_read_into():
 @pytest.mark.parametrize("line", ["1 2:3", "1 2:3 4:5", "1,2 3:4"])
 @pytest.mark.parametrize("less", range(3))
 def test_no_more_is_written_than_was_counted(line, less):
-    layout = sparse.Lines(SOURCE, False, 0)
+    layout = sparse.Lines(False, 0)
     block = in_blocks([line], [])[0]
-    counts = layout.count(block.text)
+    room, begin, counts = room_for(layout, block)
     end = tuple(count - (which == less) for which, count in enumerate(counts))
-    room = layout.reserve(counts)
     before = [array.copy() for array in room]
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):
-        layout.parse(block, room, (0, 0, 0), end)
+        Parser(SOURCE, layout, True).block(block, room, begin, end)
     for which, place in ((0, 0), (1, 2), (2, 4), (2, 5)):
         if which == less:
             assert_array_equal(room[place][end[which] :], before[place][end[which] :])
@@ -208,7 +229,7 @@ def test_usual_csv_takes_the_fast_way(rows, sizes):
     parts, room = parse_compiled(layout, blocks)
     parsed = csv.join(parts, room, layout)
     assert np.shares_memory(parsed.dense, room.dense)
-    assert all(np.shares_memory(part.dense, room.dense) for part in parts if len(part.dense))
+    assert all(np.shares_memory(part.rows.dense, room.dense) for part in parts if part.size[0])
     assert_array_equal(parsed.dense, np.array(rows)[:, [0, 2]].astype(np.float32), strict=True)
     assert_array_equal(parsed.labels, np.array(rows)[:, 1], strict=True)
 
@@ -218,7 +239,7 @@ def test_no_more_rows_are_written_than_were_counted():
     room = layout.reserve((2,))
     room.labels[:] = 7
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):
-        layout.parse(Block(1, b"1,2\n3,4\n"), room, (0,), (1,))
+        Parser(SOURCE, layout, True).block(Block(1, b"1,2\n3,4\n"), room, (0,), (1,))
     assert room.labels[1] == 7
 
 
@@ -268,13 +289,14 @@ def test_the_sample_is_read_as_scikit_learn_reads_it():
 @given(
     st.binary(max_size=80),
     st.sampled_from([".svm", ".xmc", ".csv", ".tsv", ".txt", ".svm.gz", ".npz"]),
+    st.sampled_from([0.0, 0.5, 1.0]),
 )
-def test_any_bytes_are_data_or_a_data_error(content, ending):
+def test_any_bytes_are_data_or_a_data_error(content, ending, bad_lines):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{ending}"
         path.write_bytes(content)
         try:
-            raw = read(path)
+            raw = read(path, bad_lines=bad_lines)
         except DataError as error:
             assert str(path) in str(error)
             assert "\n" not in str(error)

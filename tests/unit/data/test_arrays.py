@@ -1,4 +1,5 @@
 import contextlib
+import os
 
 import numpy as np
 import pytest
@@ -160,3 +161,17 @@ def test_damaged_archives_are_data_errors_or_harmless(save):
         path.write_bytes(damaged)
         with contextlib.suppress(DataError):
             read(path)
+
+
+def test_an_archive_that_is_truncated_while_it_is_read_is_an_error(save, monkeypatch):
+    path = save(X=np.random.default_rng(0).random((500, 99)), y=np.arange(500.0))
+    load = np.load
+
+    def truncating(file, **settings):
+        archive = load(file, **settings)
+        os.truncate(path, 1000)
+        return archive
+
+    monkeypatch.setattr(np, "load", truncating)
+    with pytest.raises(DataError, match=r"a\.npz: not an intact \.npz of plain arrays: "):
+        read(path)

@@ -377,3 +377,18 @@ def test_without_a_home_directory_there_is_no_cache(monkeypatch):
 
     monkeypatch.setattr(module, "cache_root", homeless)
     assert DataCache.of("auto") is None
+
+
+def test_an_entry_with_bad_lines_serves_whoever_allows_as_many(old, cache, parsed):
+    path = old("a.svm", b"1 1:2\n-1 2:x\n" + b"1 1:1\n" * 8)
+    with pytest.raises(DataError, match=r"a\.svm:2:6: expected a number"):
+        read(path, cache=cache)
+    assert entries(cache) == []
+    first, second = (read(path, bad_lines=share, cache=cache) for share in (0.1, 0.5))
+    assert flat(first) == flat(second)
+    assert second.skipped.first[0].where("a") == "a:2:6: expected a number; got 'x'"
+    with pytest.raises(DataError, match=r"a\.svm:2:6: expected a number; got 'x'$"):
+        read(path, cache=cache)
+    with pytest.raises(DataError, match=r"1 of 10 lines \(10\.00%\)"):
+        read(path, bad_lines=0.05, cache=cache)
+    assert parsed == [path, path]

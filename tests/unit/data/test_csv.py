@@ -119,3 +119,23 @@ def test_a_file_as_wide_as_the_model_has_no_label_column(write):
 def test_what_is_no_table_is_an_error(write, content, complaint):
     with pytest.raises(DataError, match=complaint):
         read(write("a.csv", content))
+
+
+@pytest.mark.parametrize("first", ["a,b,c", "9,9,9"])
+def test_bad_lines_are_left_out_and_rows_keep_their_lines(write, first):
+    path = write("a.csv", f"{first}\n1,2,3\n1,2\n\n4,nan,6\n7,8,9\n1,2,3,4\n")
+    raw = read(path, bad_lines=0.6)
+    skip = int(first == "9,9,9")
+    assert raw.inputs.dense[skip:].tolist() == [[1, 2], [7, 8]]
+    assert raw.labels[skip:].tolist() == [3, 9]
+    assert raw.locate(1 + skip) == f"{path}:6"
+    assert [mistake.where("a").split(": ")[0] for mistake in raw.skipped.first] == [
+        "a:3:4",
+        "a:5:3",
+        "a:7:7",
+    ]
+
+
+def test_a_table_without_one_good_line_is_an_error(write):
+    with pytest.raises(DataError, match=r"not one of 2 lines is as it should be: .*a\.csv:2:1: "):
+        read(write("a.csv", "a,b\nx,1\ny,2\n"), bad_lines=1.0)

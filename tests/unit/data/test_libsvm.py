@@ -1,8 +1,12 @@
+import os
+import threading
+
 import numpy as np
 import pytest
 
-from hogbatch.data import text
+from hogbatch.data import libsvm, text
 from hogbatch.data.csr import to_dense
+from hogbatch.data.raw import Options
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError
 
@@ -130,6 +134,58 @@ def test_the_place_of_a_mistake_is_named(write, line, column, complaint):
             read(path)
         assert str(caught.value).startswith(f"{path}:3:{column}: ")
         assert complaint in str(caught.value)
+
+
+def test_bad_lines_are_left_out_and_rows_keep_their_lines(write):
+    path = write("a.svm", "1 1:1\n1 2:x\n\n-1 3:1 3:2\n# nothing\n-1 4:4\n1 9:1e400")
+    raw = read(path, bad_lines=0.6)
+    assert (raw.labels.tolist(), raw.features) == ([1, -1], 4)
+    assert dense(raw) == [[1, 0, 0, 0], [0, 0, 0, 4]]
+    assert [raw.locate(row) for row in range(2)] == [f"{path}:1", f"{path}:6"]
+    assert [mistake.where("a") for mistake in raw.skipped.first] == [
+        "a:2:5: expected a number; got 'x'",
+        "a:4:8: feature index 3 occurs twice in one row",
+        "a:7:5: expected a finite number within float32; got '1e400'",
+    ]
+    with pytest.raises(DataError, match=r"3 of 5 lines \(60\.00%\)"):
+        read(path, bad_lines=0.59)
+
+
+def test_index_zero_is_a_bad_line_where_features_count_from_one(write):
+    path = write("a.svm", "1 1:1\n1 0:1\n")
+    raw = read(path, index_base=1, bad_lines=0.5)
+    assert (raw.rows, raw.features, raw.skipped.first[0].column) == (1, 1, 3)
+    raw = read(path, bad_lines=0.5)
+    assert (raw.rows, raw.features, raw.skipped.total) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("odd", [" 3:1", "3,-1 3:1"])
+def test_rows_without_just_one_label_are_bad_where_few_and_labels_are_no_indices(write, odd):
+    path = write("a.svm", f"1 1:1\n-1 2:1\n-1 3:1\n{odd}\n")
+    raw = read(path, bad_lines=0.25)
+    assert raw.labels.tolist() == [1, -1, -1]
+    assert raw.label_lists is None
+    with pytest.raises(DataError, match=r"a\.svm:4:\d: expected one label, as in most rows; got"):
+        read(path)
+
+
+def test_labels_that_are_no_indices_are_bad_where_most_are_lists(write):
+    path = write("a.svm", "1,2 1:1\n3 2:1\n4,1.5 9:1\n2, 0 3:1\n")
+    raw = read(path, bad_lines=0.25)
+    assert raw.label_lists.indices.tolist() == [1, 2, 3, 0, 2]
+    assert (raw.features, raw.lines.tolist()) == (3, [1, 2, 4])
+    assert raw.skipped.first[0].where("a").startswith("a:3:3: rows have lists of labels here")
+
+
+def test_a_label_of_a_pipe_is_named_without_its_column(tmp_path):
+    path = tmp_path / "a.svm"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"1,2 1:1\n0.5 1:1\n2\n",))
+    writer.start()
+    raw = libsvm.read(path, Options(bad_lines=0.5))
+    writer.join()
+    assert raw.lines.tolist() == [1, 3]
+    assert raw.skipped.first[0].where("a").startswith("a:2: rows have lists of labels here")
 
 
 @pytest.mark.parametrize("content", ["", "\n \n", "# nothing\n"])

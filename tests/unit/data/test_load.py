@@ -6,6 +6,7 @@ import pytest
 from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
+from hogbatch.data.raw import Options
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 
@@ -122,9 +123,9 @@ def test_both_sets_are_standardised_by_the_training_rows(write):
 
 
 def test_labels_and_options_reach_the_reader(write):
-    loaded = load(write("a.csv", CSV), label="a", loss="squared")
+    loaded = load(write("a.csv", CSV), options=Options(label="a"), loss="squared")
     assert loaded.encoding.kind == "real"
-    assert load(write("a.svm", SVM), index_base=0).train.features == 4
+    assert load(write("a.svm", SVM), options=Options(index_base=0)).train.features == 4
 
 
 def test_a_file_without_features_cannot_be_trained_on(write):
@@ -164,3 +165,17 @@ def test_rows_to_evaluate_keep_their_labels(write):
     raw = inputs_for(write("new.svm", "1 1:1\n-1\n"), loaded.train.features, index_base=1)
     assert encode(raw, loaded.encoding).values.tolist() == [1, 0]
     assert raw.features == 3
+
+
+def test_bad_lines_of_both_files_are_counted_and_said(write):
+    train, test = write("a.svm", SVM + "1 1:x\n"), write("t.svm", "1 1:5\n-1 0:1\n")
+    loaded = load(train, test=test, options=Options(bad_lines=0.5))
+    assert (loaded.train.rows, loaded.test.rows, loaded.skipped) == (10, 1, 2)
+    assert loaded.notes[:3] == (
+        f"{train}: 1 of 11 lines are left out (9.09%):",
+        f"  {train}:11:5: expected a number; got 'x'",
+        f"{test}: 1 of 2 lines are left out (50.00%):",
+    )
+    assert loaded.notes[3].startswith(f"  {test}:2:4: feature index 0")
+    plain = load(write("b.svm", SVM), test=write("t.svm", "1 1:5\n"))
+    assert (plain.fingerprint, plain.skipped, plain.notes) == (loaded.fingerprint, 0, ())

@@ -68,3 +68,10 @@ def test_rows_are_copied_in_the_order_asked_for(sparse, multi):
 
 def test_no_rows_can_be_taken():
     assert take(examples(True, True), np.empty(0, np.int64)).rows == 0
+
+
+def test_rows_that_are_to_come_last_do_and_the_others_keep_their_order():
+    order = epoch_order(100, seed=3, epoch=2)
+    changed = epoch_order(100, 3, 2, last=[7, 50, 2])
+    assert set(changed[-3:]) == {7, 50, 2}
+    assert list(changed[:-3]) == [row for row in order if row not in (7, 50, 2)]

@@ -97,3 +97,32 @@ def test_small_files_are_read_without_the_compiler(write):
         [sys.executable, "-c", SMALL, *paths], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_of_bad_lines_outside_its_range_is_refused(write, share):
+    with pytest.raises(UsageError, match="bad lines must be a share from 0 to 1; got"):
+        read(write("a.csv", "1,2\n"), bad_lines=share)
+
+
+LONG = 20_000_000  # bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "long", "after", "place"),
+    [
+        ("a.svm", "1 1:1\n", "x" * LONG, "\n-1 2:1\n", "2:1"),
+        ("a.svm", "1 1:1\n", "1 1:" + "1" * LONG, "\n-1 2:1", "2:5"),
+        ("a.svm", "1 1:1\n-1 2:1\n", "1 " + " " * LONG + "y", "", f"3:{LONG + 3}"),
+        ("a.xmc", "3 9 9\n1 1:1\n", "1 " + "1" * LONG + ":1", "\n2 2:1\n", "3:3"),
+        ("a.csv", "1,2\n", "y" * LONG, "\n3,4\n", f"2:{LONG + 1}"),
+        ("a.csv", "1,2\n", "1,2" + ",3" * (LONG // 2), "\n3,4\n", "2:5"),
+    ],
+    ids=["text", "digits", "blanks", "an index", "one cell", "cells"],
+)
+def test_a_line_of_20_mb_is_a_bad_line_like_any_other(write, name, before, long, after, place):
+    path = write(name, before + long + after)
+    raw = read(path, bad_lines=0.34)
+    assert (raw.rows, raw.skipped.total) == (2, 1)
+    assert raw.skipped.first[0].where("a").startswith(f"a:{place}: ")
+    assert len(raw.skipped.first[0].why) < 200

@@ -57,3 +57,21 @@ def test_what_breaks_the_header_or_the_grammar_is_named(write, content, complain
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}{complaint}")
+
+
+def test_bad_lines_are_left_out_but_counted_by_the_header(write):
+    content = "6 4 7\n6,2 0:1\n7 1:1\n\n1 4:1\nx 1:1\n0.5 1:1\n\n"
+    raw = read(write("a.xmc", content), bad_lines=0.7)
+    assert raw.label_lists.indptr.tolist() == [0, 2, 2]
+    assert (raw.features, raw.classes_hint, raw.lines.tolist()) == (4, 7, [2, 4])
+    places = [mistake.where("a").split(": ", 1) for mistake in raw.skipped.first]
+    assert [place for place, _ in places] == ["a:3:1", "a:5:3", "a:6:1", "a:7:1"]
+    assert places[0][1] == "label 7, but the header promises 7 labels, counted from 0"
+    with pytest.raises(DataError, match=r":1:1: the header promises 7 rows; the file has 6$"):
+        read(write("b.xmc", content[:-1].replace("6", "7", 1)), bad_lines=0.7)
+
+
+def test_a_bad_header_cannot_be_left_out(write):
+    for header in ("2 2", "2 2 x", "9" * 5000 + " 2 2"):
+        with pytest.raises(DataError, match=r"a\.xmc:1:1: expected the header"):
+            read(write("a.xmc", header + "\n0 0:1\n1 1:1\n"), bad_lines=1.0)
