@@ -108,6 +108,21 @@ class Network:
         offsets, _ = tensor_offsets(stored for _, _, stored in shapes)
         return tuple(Tensor(*each, offset) for each, offset in zip(shapes, offsets, strict=True))
 
+    def place(self, index: int) -> str:
+        """Which cell params[index] is: "layers.1.weight[3, 5]", or "padding of layers.1.weight".
+
+        IndexError if it is none of params[P].
+        """
+        if not 0 <= index < self.parameters:
+            raise IndexError(f"expected an index below {self.parameters}; got {index}")
+        tensor = [tensor for tensor in self.tensors() if tensor.offset <= index][-1]
+        beyond = index - tensor.offset
+        if beyond < math.prod(tensor.stored):
+            cell = [int(at) for at in np.unravel_index(beyond, tensor.stored)]
+            if all(at < size for at, size in zip(cell, tensor.shape, strict=True)):
+                return f"{tensor.name}{cell}"
+        return f"padding of {tensor.name}"
+
     def plan(self) -> tuple[LayerPlan, ...]:
         """The layers as kernels see them."""
         tensors = self.tensors()

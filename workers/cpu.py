@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.wire.messages import Work
 from workers.report import report
-from workers.seat import Seat, seat_for
+from workers.seat import Seat, copy_slots, seat_for
 from workers.session import Assignment, Post, Profile
 from workers.start import parser, run
 
@@ -53,7 +53,7 @@ class Tally:
     def add(self, totals: NDArray[np.float64], seconds: float) -> bool:
         """Take in one part; True if it was the last."""
         with self.lock:
-            self.totals += totals
+            add_totals(totals, self.totals)
             self.seconds += seconds
             self.parts -= 1
             return self.parts == 0
@@ -124,17 +124,26 @@ class CpuEngine:
         """One thread's life: the next part, whichever lease it is of."""
         if core is not None:
             pin(core)  # before it allocates anything
-        seat = seat_for(self._assignment, number)
+        seat, rollbacks = seat_for(self._assignment, number), 0
         while True:
             tally, start, stop = self._parts.get()
             began = time.perf_counter()
             try:
+                if tally.work.rollbacks != rollbacks:
+                    rollbacks = tally.work.rollbacks
+                    self._begin_anew(seat, rollbacks)
                 totals = self._compute(tally.work, start, stop, seat)
             except Exception as error:  # a kernel must not take the thread down in silence
                 self._post(error)
                 return
             if tally.add(totals, time.perf_counter() - began):
                 self._post(report(tally.work, tally.totals, tally.seconds / self.threads))
+
+    def _begin_anew(self, seat: Seat, rollbacks: int) -> None:
+        """Let go of what came of a model that was rolled back."""
+        copy_slots(self._assignment, seat)
+        if self._hashed is not None:
+            self._hashed.begin_anew(rollbacks)
 
     def _compute(self, work: Work, start: int, stop: int, seat: Seat) -> NDArray[np.float64]:
         totals = np.zeros(TOTALS)

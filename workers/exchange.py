@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import HogbatchError
-from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES
+from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.store.model import SharedModel
+from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
 from workers.replica import Replica
@@ -161,10 +162,13 @@ class Exchange:
         self._merges += 1
         self._refused = 0
         totals[[ROWS, UPDATES]] = taken.interval.rows, 1
-        tally.totals += totals
+        add_totals(totals, tally.totals)
         tally.stale += staleness
 
     def _refuse(self) -> None:
+        """Count a change that is not finite, unless that is the fault of what was pulled."""
+        if first_not_finite(self._model.params) is not None:
+            return  # the coordinator will see it too, and put a good model in its place
         self._refused += 1
         if self._refused >= MOST_REFUSED:
             raise HogbatchError(f"{self._refused} merges in a row were not finite")

@@ -14,13 +14,14 @@ BUFFERS = 2  # of a staged set: one is trained on while the next is filled
 
 
 class Batch(NamedTuple):
-    """Rows on the device: `rows`[B] of `inputs` and `labels`. Those arrays are the same each time
-    that `slot` is; the contents change."""
+    """Rows on the device: `rows`[B] of `inputs` and `labels`, and their `numbers`[B] in the set.
+    The arrays are the same each time that `slot` is; the contents change."""
 
     slot: int
     inputs: Inputs
     labels: Labels
     rows: Any
+    numbers: Any
 
 
 class Feed(Protocol):
@@ -85,7 +86,7 @@ class CachedSet:
         self.reserve(stop - start)
         rows = self._rows[: stop - start]
         self._device.xp.copyto(rows, self._order[start:stop])
-        return Batch(0, self.inputs, self._labels, rows)
+        return Batch(0, self.inputs, self._labels, rows, rows)
 
     def rows(self, start: int, stop: int) -> Any:
         return self._order[start:stop]
@@ -94,7 +95,7 @@ class CachedSet:
 class _Buffer(NamedTuple):
     """Room for one batch: host arrays that copies leave from, and device arrays they go to."""
 
-    host: tuple[NDArray[Any], ...]  # of Inputs, then of Labels
+    host: tuple[NDArray[Any], ...]  # of Inputs, of Labels, and the rows' numbers
     device: tuple[Any, ...]
 
 
@@ -124,8 +125,9 @@ class StagedSet:
         device = self._device
         lengths = self._lengths(batch)
         for _ in range(BUFFERS):
-            shapes = [(n, *a.shape[1:]) for n, a in zip(lengths, self._arrays, strict=True)]
-            kinds = list(zip(shapes, (array.dtype for array in self._arrays), strict=True))
+            arrays = *self._arrays, self._order
+            shapes = [(n, *a.shape[1:]) for n, a in zip(lengths, arrays, strict=True)]
+            kinds = list(zip(shapes, (array.dtype for array in arrays), strict=True))
             host = tuple(device.pinned(*kind) for kind in kinds)
             self._buffers.append(_Buffer(host, tuple(device.empty(*kind) for kind in kinds)))
         self._rows = device.to_device(np.arange(batch))
@@ -148,6 +150,7 @@ class StagedSet:
             min(batch, len(targets)),
             batch + 1 if len(label_indptr) else 0,
             listed,
+            batch,
         ]
 
     def follow(self, epoch: int, order: NDArray[np.int64]) -> None:
@@ -167,8 +170,9 @@ class StagedSet:
             mark = device.start_copy(there[:length], host[:length])
         self._copied[slot] = mark
         device.follow(mark)
-        parts = Inputs(*buffer.device[:4]), Labels(*buffer.device[4:])
-        return Batch(slot, *parts, self._rows[: stop - start])
+        parts = Inputs(*buffer.device[:4]), Labels(*buffer.device[4:7])
+        count = stop - start
+        return Batch(slot, *parts, self._rows[:count], buffer.device[7][:count])
 
     def rows(self, start: int, stop: int) -> Any:
         return None
@@ -180,7 +184,8 @@ class StagedSet:
         filled += _take_csr(indptr, (indices, values), rows, out[1:4])
         filled += [_take(targets, rows, out[4])]
         filled += _take_csr(label_indptr, (label_indices,), rows, out[5:7])
-        return filled
+        out[7][: len(rows)] = rows
+        return [*filled, len(rows)]
 
 
 def _take(array: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> int:

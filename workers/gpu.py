@@ -48,6 +48,7 @@ class GpuEngine:
         self.label = label
         self._make_device = make_device
         self._jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._rollbacks = 0
         self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
@@ -134,6 +135,10 @@ class GpuEngine:
             if self._jobs.empty():
                 yield None
             work = self._jobs.get()
+            if work.rollbacks != self._rollbacks:
+                yield None
+                self._rollbacks = work.rollbacks
+                self._replica.forget()
             if work.task == "evaluate":
                 yield None
                 self._evaluate(work)

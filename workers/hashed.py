@@ -25,6 +25,8 @@ from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
 from workers.seat import Seat
 from workers.session import Assignment
 
+NOBODY = -(2**62)  # updates of others: so few that there are more of them in any case
+
 
 class HashedLayer:
     """The output layer of `assignment`, for `threads` threads; `fail` hears what goes wrong."""
@@ -58,7 +60,7 @@ class HashedLayer:
         self._updates, self._under_way = 0, 0  # of this worker: updates, and batches it is at
         self._foreign = assignment.model.updates  # updates of others when all were last hashed
         self._due, self._pause = lsh.rehash, float(lsh.rehash)
-        self._builds = 0
+        self._builds = self._rollbacks = 0
         self._bell = threading.Event()
 
     def start(self) -> None:
@@ -66,6 +68,21 @@ class HashedLayer:
         self._build(self._threads)
         if self._lsh.background:
             threading.Thread(target=self._keep_building, daemon=True).start()
+
+    def begin_anew(self, rollbacks: int) -> None:
+        """Hash all neurons anew: their weights are others since the last of so many roll-backs.
+
+        Every thread may say so; the first to do it is heard.
+        """
+        with self._turn:
+            known, self._rollbacks = self._rollbacks, rollbacks
+            if known == rollbacks:
+                return
+            self._foreign = NOBODY
+        if self._lsh.background:
+            self._bell.set()
+        else:
+            self._build(1)
 
     def train(
         self,

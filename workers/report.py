@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import ACTIVE, HITS, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ACTIVE, CULPRIT, HITS, LOSS, ROWS, SKIPPED, UPDATES
 from hogbatch.wire.messages import Done, Failed, Work
 
 
@@ -44,4 +44,5 @@ def report(
         refused=account.refused,
         active=float(totals[ACTIVE]) / updates if updates else 0.0,
         too_large=account.too_large,
+        culprit=int(totals[CULPRIT]),
     )

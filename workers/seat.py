@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import Floats
 from workers.session import Assignment
 
 
@@ -27,20 +26,23 @@ def seat_for(assignment: Assignment, number: int) -> Seat:
 
     shared, plan = assignment.model, assignment.network.plan()
     slots = shared.first, shared.second
-    own = slots if number == 0 else tuple(_own(slot, assignment) for slot in slots)
+    own = slots if number == 0 else tuple(np.zeros_like(slot) for slot in slots)
     model = Model(np.array(plan, np.int64), shared.params, *slots, shared.steps, *own)
-    return Seat(number, model, np.full(plan[0].fan_in, -1, np.int32))
+    seat = Seat(number, model, np.full(plan[0].fan_in, -1, np.int32))
+    copy_slots(assignment, seat)
+    return seat
 
 
-def _own(slots: Floats, assignment: Assignment) -> Floats:
-    """A copy of `slots` where a thread keeps its own: in dense layers.
+def copy_slots(assignment: Assignment, seat: Seat) -> None:
+    """Let the slots that a thread has of its own be as those in shared memory are now.
 
-    Those of sparse inputs and of hashed outputs are shared. Their part of the copy is never
-    touched, and takes no memory.
+    It has them in dense layers. Those of sparse inputs and of hashed outputs are shared: their part
+    of a thread's own is never touched, and takes no memory.
     """
-    own, network = np.zeros_like(slots), assignment.network
+    shared, network = assignment.model, assignment.network
     first = 1 if assignment.train.sparse else 0
     last = len(network.layers) - (1 if assignment.welcome.lsh is not None else 0)
-    for tensor in network.tensors()[2 * first : 2 * last] if slots.size else ():
-        tensor.view(own)[:] = tensor.view(slots)
-    return own
+    copies = (shared.first, seat.model.own_first), (shared.second, seat.model.own_second)
+    for slots, own in copies if seat.number > 0 else ():
+        for tensor in network.tensors()[2 * first : 2 * last] if slots.size else ():
+            tensor.view(own)[:] = tensor.view(slots)

@@ -115,7 +115,7 @@ class Trainer:
         while start < work.stop:
             stop = min(start + size, work.stop)
             try:
-                self._steps.evaluate(*feed.batch(start, stop)[1:], summed)
+                self._steps.evaluate(*feed.batch(start, stop)[1:4], summed)
                 start = stop
             except self.device.out_of_memory:
                 if size == 1:

@@ -81,7 +81,7 @@ class OurSteps:
             steps.train(*rows.batch(start, start + batch), totals)
 
         def plain(start: int) -> None:
-            _, inputs, labels, numbers = rows.batch(start, start + batch)
+            _, inputs, labels, numbers, _ = rows.batch(start, start + batch)
             kinds = SOFTMAX, spec.kind, hyper._replace(rate=rate)
             network.train_batch(inputs, labels, numbers, *kinds, totals)
 

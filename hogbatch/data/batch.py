@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+LARGEST = 1e15  # a value whose square is far from overflowing
+
+
 class Inputs(NamedTuple):
     """The features of N rows, dense or CSR; the arrays of the other form are empty."""
 
@@ -52,8 +55,9 @@ class Examples:
         stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)
         with np.errstate(over="ignore"):
             squares = float(np.dot(stored, stored))
-        if math.isinf(squares):  # values beyond 1e19: their squares are no float32
-            squares = float(np.square(stored, dtype=np.float64).sum())
+            if math.isinf(squares):  # a few values are far out, and no measure of the others
+                usual = np.where(np.abs(stored) < LARGEST, stored, 0)
+                squares = float(np.dot(usual, usual))
         return squares / self.rows
 
     @property

@@ -54,14 +54,26 @@ OPTIMIZERS: Final = {"sgd": SGD, "momentum": MOMENTUM, "adagrad": ADAGRAD, "adam
 # a step overshoots. Plain SGD is left alone wherever it could converge, outliers are held.
 FURTHEST: Final = 10.0
 
-# Cells of `totals`, a float64[TOTALS] that kernels add to.
+# A gradient from here on counts as 0 under Adagrad and Adam. Its square would soon be infinite in
+# their sums, and never leave them; one feature of 1e38 can do that.
+LARGEST: Final = 1e15
+
+# Cells of `totals`, a float64[TOTALS] that kernels add to; `add_totals` adds up several.
 LOSS: Final = 0  # summed over rows
-SKIPPED: Final = 1  # rows whose loss or gradient was not finite
+SKIPPED: Final = 1  # rows with a loss or a score that was not finite
 ROWS: Final = 2
 UPDATES: Final = 3
 ACTIVE: Final = 4  # neurons of a hashed output layer that were computed, summed over updates
-HITS: Final = 5  # and the next two: sums of the metrics (see hogbatch.losses)
-TOTALS: Final = 8
+CULPRIT: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, 0 if none was
+HITS: Final = 6  # and the next two: sums of the metrics (see hogbatch.losses)
+TOTALS: Final = 9
+
+
+def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
+    """totals[TOTALS] += part, which counts other rows."""
+    culprit = max(part[CULPRIT], totals[CULPRIT])
+    totals += part
+    totals[CULPRIT] = culprit
 
 
 class Hyper(NamedTuple):
@@ -143,6 +155,7 @@ class Kernels(Protocol):
         kind: int,
         labels: Labels,
         rows: Rows,
+        numbers: Rows,
         width: int,
         scores: Floats,
         grad: Floats,
@@ -150,9 +163,11 @@ class Kernels(Protocol):
     ) -> None:
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
 
-        `width` = C real columns. A row whose loss or gradient is not finite counts in
-        totals[SKIPPED] instead, and its gradient is zero. A row without labels has loss and
-        gradient 0 under multilabel-softmax.
+        `width` = C real columns. A row whose loss or a score of which is not finite counts in
+        totals[SKIPPED] instead, its gradient is zero, and totals[CULPRIT] rises to 1 + its number:
+        numbers[B] are what `rows` are called, where these are places among gathered labels. (The
+        loss of an infinite score may be 0, but 0 times what overflowed on its way is nan.) A row
+        without labels has loss and gradient 0 under multilabel-softmax.
         """
 
     def forget_not_finite(self, totals: NDArray[np.float64], values: Floats) -> None:
@@ -221,6 +236,8 @@ class Kernels(Protocol):
         adam      m += (1-b1)(g - m);  v += (1-b2)(g² - v);
                   w -= rate m / (sqrt(v) + epsilon)                    (Kingma & Ba 2015, end of
                   section 2: `rate` = lr sqrt(1-b2^t) / (1-b1^t) is the caller's)
+
+        For the last two a `gradient` that is not below LARGEST, or not finite, is 0.
         """
 
     def csr_scratch(self, features: int, width: int) -> Any:

@@ -117,23 +117,23 @@ class Network:
         optimizer: int,
         hyper: Hyper,
         totals: NDArray[np.float64],
+        numbers: Rows | None = None,
     ) -> None:
-        """One update from `rows`[B]; adds LOSS and SKIPPED to `totals`.
+        """One update from `rows`[B]; adds LOSS, SKIPPED and CULPRIT to `totals`.
 
-        `hyper` has been through `corrected`; no bias gets l2.
+        `hyper` has been through `corrected`; no bias gets l2. `numbers`[B] are what the rows are
+        called, if not by their place.
         """
         self._prepare_to_train(inputs)
         space, last = self._forward(inputs, rows), len(self._plan) - 1
-        parts = self._parts(space, rows)
+        parts = self._parts(space, rows, rows if numbers is None else numbers)
         if len(parts) > 1:
             self._layers[last].weight_gradient.fill(0)
             self._layers[last].bias_gradient.fill(0)
-        for part, members in parts:
+        for part, members, called in parts:
             self._apply(last, part, inputs, members)
-            scores, grad = part.activated[last], part.grads[last]
-            self._kernels.loss_gradient(
-                loss, labels, members, self._plan[last].width, scores, grad, totals
-            )
+            scores, grad, width = part.activated[last], part.grads[last], self._plan[last].width
+            self._kernels.loss_gradient(loss, labels, members, called, width, scores, grad, totals)
             self._forget_not_finite(part, totals)
             self._backward(last, part)
             self._differentiate(last, part, inputs, members, optimizer, hyper)
@@ -151,7 +151,7 @@ class Network:
     ) -> None:
         """Add loss and metrics of `rows`[B] to `totals`."""
         last = len(self._plan) - 1
-        for part, members in self._parts(self._forward(inputs, rows), rows):
+        for part, members, _ in self._parts(self._forward(inputs, rows), rows, rows):
             self._apply(last, part, inputs, members)
             scores, width = part.activated[last], self._plan[last].width
             self._kernels.loss_and_hits(loss, labels, members, width, scores, totals)
@@ -209,13 +209,15 @@ class Network:
             (self._space[:values],),
         )
 
-    def _parts(self, space: _Workspace, rows: Rows) -> list[tuple[_Workspace, Rows]]:
-        """What is scored at a time: the whole batch, or parts of it with their rows."""
+    def _parts(
+        self, space: _Workspace, rows: Rows, numbers: Rows
+    ) -> list[tuple[_Workspace, Rows, Rows]]:
+        """What is scored at a time: the whole batch, or parts of it, with rows and numbers."""
         scored = len(space.activated[-1])
         if scored == len(rows):
-            return [(space, rows)]
+            return [(space, rows, numbers)]
         parts = [slice(start, start + scored) for start in range(0, len(rows), scored)]
-        return [(space.part(part), rows[part]) for part in parts]
+        return [(space.part(part), rows[part], numbers[part]) for part in parts]
 
     def _forward(self, inputs: Inputs, rows: Rows, scored: int | None = None) -> _Workspace:
         """Run the layers but for the last over `rows`."""

@@ -17,9 +17,11 @@ import numpy as np
 from hogbatch.kernels.contract import (
     ADAGRAD,
     ADAM,
+    CULPRIT,
     FURTHEST,
     HINGE,
     HITS,
+    LARGEST,
     LINEAR,
     LOGISTIC,
     LOSS,
@@ -71,9 +73,8 @@ def _select(indptr, rows):
 def _csr_product(indptr, indices, values, dense, out):
     """out[M, H] = S[M, N] @ dense[N, H]; a loop over rows, so that each fits in the cache."""
     bounds = indptr.tolist()
-    for row, target in enumerate(out):
-        stored = slice(bounds[row], bounds[row + 1])
-        np.dot(values[stored], dense[indices[stored]], out=target)
+    for start, stop, target in zip(bounds, bounds[1:], out, strict=False):
+        np.dot(values[start:stop], dense[indices[start:stop]], out=target)
 
 
 def _activate(kind, width, bias, out):
@@ -110,12 +111,12 @@ def activate_backward(kind, activated, grad):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def loss_gradient(kind, labels, rows, width, scores, grad, totals):
+def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     loss, slope = _LOSSES[kind](labels, rows, scores[:, :width])
-    good = np.isfinite(loss) & np.isfinite(slope).all(axis=1)
+    good = _count(loss, scores[:, :width], totals)
     grad[:] = 0
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
-    _count(loss, good, totals)
+    totals[CULPRIT] = max(totals[CULPRIT], numbers[~good].max(initial=-1) + 1)
 
 
 def forget_not_finite(totals, values):
@@ -127,15 +128,15 @@ def forget_not_finite(totals, values):
 def loss_and_hits(kind, labels, rows, width, scores, totals):
     real = scores[:, :width]
     loss, _ = _LOSSES[kind](labels, rows, real)
-    good = np.isfinite(loss) & np.isfinite(real).all(axis=1)
-    _count(loss, good, totals)
+    good = _count(loss, real, totals)
     for metric, hits in enumerate(_HITS[kind](labels, rows, real)):
         totals[HITS + metric] += hits[good].sum(dtype=np.float64)
 
 
-def _count(loss, good, totals):
-    totals[LOSS] += loss[good].sum(dtype=np.float64)
-    totals[SKIPPED] += len(good) - np.count_nonzero(good)
+def _count(loss, scores, totals):
+    good = np.isfinite(loss) & np.isfinite(scores).all(axis=1)
+    totals[[LOSS, SKIPPED]] += loss[good].sum(dtype=np.float64), np.count_nonzero(~good)
+    return good
 
 
 # Each loss takes the labels of the whole set, rows[B] and the real scores z[B, C], and returns
@@ -259,11 +260,11 @@ def bound_rows(kind, hyper, batch, x, grad):
     _bound(kind, hyper, batch, np.square(x).sum(axis=1), grad)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
     indptr, positions = _select(inputs.indptr, rows)
-    squares = np.zeros(len(rows), grad.dtype)
     members = np.repeat(np.arange(len(rows)), np.diff(indptr))
-    np.add.at(squares, members, np.square(inputs.values[positions]))
+    squares = np.bincount(members, np.square(inputs.values[positions]), len(rows))
     _bound(kind, hyper, len(rows), squares, grad)
 
 
@@ -273,8 +274,7 @@ def _bound(kind, hyper, batch, squares, grad):
         return
     rate = _rate(hyper) / (1 - hyper.momentum) if kind == MOMENTUM else _rate(hyper)
     moved = rate / batch * squares
-    far = moved > FURTHEST
-    grad[far] *= (FURTHEST / moved[far])[:, None].astype(grad.dtype)
+    grad *= (FURTHEST / np.maximum(moved, FURTHEST))[:, None].astype(grad.dtype)
 
 
 def _rate(hyper):
@@ -300,9 +300,10 @@ def add_bias_gradient(share, grad, out):
 
 @np.errstate(over="ignore", invalid="ignore")
 def step(kind, hyper, gradient, slots, weights):
+    (first, second), rate = slots, _rate(hyper)
+    if kind in (ADAGRAD, ADAM):
+        gradient = np.where(np.abs(gradient) < LARGEST, gradient, 0)
     g = gradient + hyper.l2 * weights if hyper.l2 else gradient
-    first, second = slots
-    rate = _rate(hyper)
     if kind == SGD:
         weights -= rate * g
     elif kind == MOMENTUM:
@@ -354,8 +355,7 @@ def _touched_gradient(inputs, rows, grad):
 def take(params, base, change, finite):
     np.subtract(params, base, out=change)
     base[:] = params
-    if not np.isfinite(change).all():
-        finite[0] = 0
+    finite[0] *= np.isfinite(change).all()
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -383,8 +383,7 @@ def take_rows(touched, found, params, base, change, finite):
     part, own = params[rows], change[: found[0]]
     np.subtract(part, base[rows], out=own)
     base[rows] = part
-    if not np.isfinite(own).all():
-        finite[0] = 0
+    finite[0] *= np.isfinite(own).all()
 
 
 @np.errstate(over="ignore", invalid="ignore")

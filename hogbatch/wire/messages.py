@@ -21,7 +21,14 @@ Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=str.lower, gc=False):
+class Message(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    tag=str.lower,
+    forbid_unknown_fields=True,
+    gc=False,
+):
     """Base of every message; on the wire a msgpack array led by its tag."""
 
 
@@ -76,6 +83,7 @@ class Done(Message, frozen=True):
     active: Amount = 0.0  # neurons of a hashed output layer that were computed, mean over updates
     too_large: Count = 0  # rows of a batch that the device had no memory for, 0 if all fitted;
     # then `rows` counts from the start of the lease, and the rest is yours again
+    culprit: Count = 0  # 1 + the number of a row that the guard refused, 0 if it refused none
 
 
 class Beat(Message, frozen=True):
@@ -122,6 +130,7 @@ class Work(Message, frozen=True):
     batch_size: int
     learning_rate: float
     fence: int  # the worker may write as long as its fence line shows this value
+    rollbacks: int = 0  # of the model so far; after another, whatever was copied is to be forgotten
 
 
 class Stop(Message, frozen=True):

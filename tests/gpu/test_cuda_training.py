@@ -56,7 +56,7 @@ class Training:
             device.copy_into(rows, random.integers(0, ROWS, batch))
             self.steps.set_rate(corrected(ADAM, HYPER, t).rate)
             self._totals.fill(0)
-            self.steps.train(0, *self._data, rows, self._totals)
+            self.steps.train(0, *self._data, rows, rows, self._totals)
             device.to_host(self._totals, sums)
             losses.append(sums[LOSS] / batch)
         device.to_host(self._there, self.params)

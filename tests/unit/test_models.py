@@ -73,6 +73,40 @@ def test_tensors_have_stable_names_and_padded_shapes():
     ]
 
 
+@given(networks)
+def test_every_parameter_has_a_place(network):
+    places = np.array([network.place(index) for index in range(network.parameters)])
+    for tensor in network.tensors():
+        cells = tensor.view(places)
+        for cell in {(0,) * len(tensor.shape), tuple(size - 1 for size in tensor.shape)}:
+            assert cells[cell] == f"{tensor.name}{list(cell)}"
+    named = sum(not place.startswith("padding of ") for place in places)
+    assert named == sum(math.prod(tensor.shape) for tensor in network.tensors())
+    assert len(set(places)) >= named
+
+
+def test_a_place_tells_cells_from_padding():
+    network = Network.build(3, (5,), 1, "relu", "logistic")  # weights stored as [4, 8] and [8, 1]
+    assert [network.place(index) for index in (0, 4, 5, 8, 26, 32)] == [
+        "layers.0.weight[0, 0]",
+        "layers.0.weight[0, 4]",
+        "padding of layers.0.weight",
+        "layers.0.weight[1, 0]",
+        "padding of layers.0.weight",
+        "layers.0.bias[0]",
+    ]
+    assert network.place(48 + 4) == "layers.1.weight[4, 0]"
+    assert network.place(48 + 8) == "padding of layers.1.weight"  # up to the next cache line
+    assert network.place(64) == "layers.1.bias[0]"
+    assert network.place(79) == "padding of layers.1.bias"
+
+
+@pytest.mark.parametrize("index", [-1, 80])
+def test_what_is_no_parameter_has_no_place(index):
+    with pytest.raises(IndexError, match=f"expected an index below 80; got {index}"):
+        Network.build(3, (5,), 1, "relu", "logistic").place(index)
+
+
 def test_weights_by_neuron_have_a_row_for_each():
     network = Network.build(300, (20,), 3, "relu", "softmax", by_neuron=True)
     assert [layer.by_neuron for layer in network.layers] == [False, True]

@@ -9,6 +9,7 @@ from hogbatch.kernels.contract import (
     ADAGRAD,
     ADAM,
     FURTHEST,
+    LARGEST,
     LINEAR,
     MOMENTUM,
     RELU,
@@ -30,6 +31,7 @@ from hogbatch.kernels.cpu.brgemm import (
     whole,
 )
 from hogbatch.kernels.cpu.elementary import sigmoid, tanh
+from hogbatch.kernels.cpu.losses import finite
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Finish, Matrix
 
 
@@ -333,8 +335,14 @@ def forget_not_finite(totals, values):
     if totals[SKIPPED] > 0.0:
         cells = values.reshape(-1)
         for i in range(cells.shape[0]):
-            if not np.isfinite(cells[i]):
+            if not finite(cells[i]):
                 cells[i] = 0.0
+
+
+@kernel
+def sane(gradient):
+    """0 for what Adagrad and Adam do not take."""
+    return gradient if abs(gradient) < np.float32(LARGEST) else np.float32(0.0)
 
 
 # Hogwild: other threads and processes write `weights` at the same time, and no lock is taken.
@@ -355,7 +363,7 @@ def step_row(kind, hyper, gradient, first, second, weights):
             weights[i] -= rate * m
     elif kind == ADAGRAD:
         for i in range(weights.shape[0]):
-            g = gradient[i] + l2 * weights[i]
+            g = sane(gradient[i]) + l2 * weights[i]
             s = first[i] + g * g
             first[i] = s
             weights[i] -= rate * g / (np.sqrt(s) + epsilon)
@@ -363,7 +371,7 @@ def step_row(kind, hyper, gradient, first, second, weights):
         fresh1 = np.float32(1.0 - hyper.momentum)
         fresh2 = np.float32(1.0 - hyper.beta2)
         for i in range(weights.shape[0]):
-            g = gradient[i] + l2 * weights[i]
+            g = sane(gradient[i]) + l2 * weights[i]
             m = first[i] + fresh1 * (g - first[i])
             v = second[i] + fresh2 * (g * g - second[i])
             first[i] = m

@@ -17,16 +17,15 @@ from hogbatch.kernels.contract import (
     MOMENTUM,
     ROWS,
     SGD,
-    SKIPPED,
     UPDATES,
     Floats,
     Hyper,
     Rows,
 )
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dense import held
+from hogbatch.kernels.cpu.dense import held, sane
 from hogbatch.kernels.cpu.dots import dot_row, fetch_line
-from hogbatch.kernels.cpu.losses import row_gradient
+from hogbatch.kernels.cpu.losses import finite, row_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, most_values, vector
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.sparse import square_of
@@ -94,11 +93,11 @@ def set_slopes(work, start, stop, loss, weights, bias, totals):
         work.score[0] = bias
         dot_row(indices, values, begin, end, address(weights), address(work.score))
         row_loss = row_gradient(loss, work.labels, rows[b], 1, work.score, work.slope)
-        if np.isfinite(row_loss) and np.isfinite(work.slope[0]):
+        if finite(row_loss) and finite(work.score[0]):
             totals[LOSS] += row_loss
             work.slopes[b - start] = work.slope[0] * share
         else:
-            totals[SKIPPED] += 1.0
+            skip(rows[b], totals)
             work.slopes[b - start] = 0.0
 
 
@@ -119,18 +118,21 @@ def step_cell(kind, hyper, gradient, cells, f):
     """One optimizer step on one cell; see `contract.Kernels.step`."""
     rate, epsilon = np.float32(hyper.rate), np.float32(hyper.epsilon)
     w = cells.weights[f]
-    g = gradient + np.float32(hyper.l2) * w
+    decay = np.float32(hyper.l2) * w
     if kind == SGD:
-        cells.weights[f] = w - rate * g
+        cells.weights[f] = w - rate * (gradient + decay)
     elif kind == MOMENTUM:
+        g = gradient + decay
         m = np.float32(hyper.momentum) * cells.first[f] + g
         cells.first[f] = m
         cells.weights[f] = w - rate * m
     elif kind == ADAGRAD:
+        g = sane(gradient) + decay
         s = cells.first[f] + g * g
         cells.first[f] = s
         cells.weights[f] = w - rate * g / (np.sqrt(s) + epsilon)
     else:
+        g = sane(gradient) + decay
         m, v = cells.first[f], cells.second[f]
         m += np.float32(1.0 - hyper.momentum) * (g - m)
         v += np.float32(1.0 - hyper.beta2) * (g * g - v)

@@ -4,6 +4,7 @@ import numpy as np
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
+    CULPRIT,
     HINGE,
     HITS,
     LOGISTIC,
@@ -132,15 +133,23 @@ def row_gradient(kind, labels, row, width, scores, grad):
 
 
 @kernel
-def loss_gradient(kind, labels, rows, width, scores, grad, totals):
+def skip(number, totals):
+    """Count a row of training that is not finite, and name it."""
+    totals[SKIPPED] += 1.0
+    totals[CULPRIT] = max(totals[CULPRIT], number + 1.0)
+
+
+@kernel
+def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     share = np.float32(1.0) / np.float32(rows.shape[0])
+    clean = all_finite(scores.reshape(-1))
     for b in range(rows.shape[0]):
         loss = scaled_gradient(kind, labels, rows[b], width, share, scores[b], grad[b])
         grad[b, width:] = 0.0
-        if finite(loss):
+        if finite(loss) and (clean or all_finite(scores[b, :width])):
             totals[LOSS] += loss
         else:
-            totals[SKIPPED] += 1.0
+            skip(numbers[b], totals)
             grad[b, :] = 0.0
 
 

@@ -216,7 +216,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
         part = rows[start : min(start + size, rows.shape[0])]
         scores = forward(model, layers, inputs, part, space)
         grad = matrix(space.grad, 0, part.shape[0], fan_out)
-        loss_gradient(lease.loss, labels, part, width, scores, grad, totals)
+        loss_gradient(lease.loss, labels, part, part, width, scores, grad, totals)
         forget_not_finite(totals, space.activations)
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(lease.optimizer, hyper, model.steps[0])

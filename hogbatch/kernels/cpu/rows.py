@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import ADAGRAD, ADAM, MOMENTUM, OPTIMIZERS, SGD, Slots
+from hogbatch.kernels.contract import ADAGRAD, ADAM, LARGEST, MOMENTUM, OPTIMIZERS, SGD, Slots
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.simd import (
     FLOAT,
@@ -243,8 +243,14 @@ def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Value
         v = w.multiply_add(fresh_second, build.fsub(build.fmul(g, g), v), v)
         return [build.fadd(x, scaled(m, v)), m, v]
 
+    def sane(g: ir.Value) -> ir.Value:
+        most, least = (w.spread(ir.Constant(FLOAT, edge)) for edge in (LARGEST, -LARGEST))
+        good = build.and_(build.fcmp_ordered("<", g, most), build.fcmp_ordered(">", g, least))
+        return build.select(good, g, ZERO)
+
     formula = {SGD: sgd, MOMENTUM: momentum, ADAGRAD: adagrad, ADAM: adam}[kind]
-    return lambda g, old: formula(w.multiply_add(l2, old[0], g), *old)
+    taken = sane if kind in (ADAGRAD, ADAM) else lambda g: g
+    return lambda g, old: formula(w.multiply_add(l2, old[0], taken(g)), *old)
 
 
 # --- all shapes behind one name -------------------------------------------------------------------

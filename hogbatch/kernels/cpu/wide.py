@@ -145,7 +145,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
         x = forward(model, hidden, inputs, chosen, space)
         scores = score(model, x, output)
         grad = matrix(output.grad, 0, chosen.shape[0], scores.shape[1])
-        loss_gradient(lease.loss, labels, chosen, width, scores, grad, totals)
+        loss_gradient(lease.loss, labels, chosen, chosen, width, scores, grad, totals)
         forget_not_finite(totals, space.activations)
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(lease.optimizer, hyper, model.steps[0])

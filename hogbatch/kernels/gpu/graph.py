@@ -39,8 +39,10 @@ class Steps:
             self._device.synchronize()  # one of them may be under way
         self._recorded.clear()
 
-    def train(self, slot: int, inputs: Inputs, labels: Labels, rows: Any, totals: Any) -> None:
-        """One update from `rows`[B], at the rate that was set.
+    def train(
+        self, slot: int, inputs: Inputs, labels: Labels, rows: Any, numbers: Any, totals: Any
+    ) -> None:
+        """One update from `rows`[B], which are called `numbers`[B], at the rate that was set.
 
         All arrays are the same whenever `slot` and B are; their contents may differ.
         """
@@ -50,7 +52,7 @@ class Steps:
         loss, optimizer = self._kinds
 
         def step() -> None:
-            network.train_batch(inputs, labels, rows, loss, optimizer, hyper, totals)
+            network.train_batch(inputs, labels, rows, loss, optimizer, hyper, totals, numbers)
 
         if key not in self._recorded:
             step()

@@ -6,7 +6,7 @@ _loss_gradient = kernel("losses", "loss_gradient")
 _loss_and_hits = kernel("losses", "loss_and_hits")
 
 
-def loss_gradient(kind, labels, rows, width, scores, grad, totals):
+def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     batch, stored = scores.shape
     over_rows(
         _loss_gradient,
@@ -15,6 +15,7 @@ def loss_gradient(kind, labels, rows, width, scores, grad, totals):
         kind,
         *labels,
         rows,
+        numbers,
         batch,
         width,
         stored,

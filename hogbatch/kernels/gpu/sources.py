@@ -10,7 +10,7 @@ from hogbatch.kernels import contract
 
 _NAMES = """
     RELU SIGMOID TANH  LOGISTIC HINGE SOFTMAX MULTILABEL SQUARED SOFTMAX_MANY
-    SGD MOMENTUM ADAGRAD ADAM  FURTHEST  LOSS SKIPPED HITS
+    SGD MOMENTUM ADAGRAD ADAM  FURTHEST LARGEST  LOSS SKIPPED CULPRIT HITS
 """
 _DEFINES = "".join(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split())
 

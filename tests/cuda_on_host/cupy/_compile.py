@@ -13,7 +13,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "source"
 FLAGS = (
     *("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-w"),
-    *("-ffp-contract=off", "-fno-fast-math", "-U_FORTIFY_SOURCE"),
+    *("-ffp-contract=off", "-fno-fast-math", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE"),
 )
 
 

@@ -103,7 +103,8 @@ class Training:
 
     def step(self, batch, slot=0, rate=HYPER.rate):
         self.steps.set_rate(self.hyper(rate).rate)
-        self.steps.train(slot, *self.data[slot], self.next_rows(slot, batch), self.totals)
+        rows = self.next_rows(slot, batch)
+        self.steps.train(slot, *self.data[slot], rows, rows, self.totals)
 
     def plain(self, batch, slot=0, rate=HYPER.rate):
         rows, hyper = self.next_rows(slot, batch), self.hyper(rate)
@@ -158,7 +159,8 @@ def test_a_new_rate_takes_effect_in_a_recorded_step(device, recorder, optimizer,
 def test_a_rate_that_was_never_set_is_zero(device):
     training = Training(device)
     before = training.numbers()[0]
-    training.steps.train(0, *training.data[0], training.next_rows(0, SMALL), training.totals)
+    rows = training.next_rows(0, SMALL)
+    training.steps.train(0, *training.data[0], rows, rows, training.totals)
     assert_array_equal(training.numbers()[0], before)
     assert training.numbers()[-1].any()  # though there was a loss
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch import kernels
-from hogbatch.kernels.contract import LOSS, LOSSES, ROWS, SKIPPED, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import CULPRIT, LOSS, LOSSES, ROWS, SKIPPED, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu import linear, model as compiled
 from hogbatch.kernels.network import Network as Interpreted, corrected
 from hogbatch.models import Network
@@ -111,10 +111,25 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(optimiz
     case.order[5] = bad
     case.train(batch)
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
+    assert case.totals[CULPRIT] == bad + 1
     assert case.totals[ROWS] == len(case.order)
     assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
     assert all(np.isfinite(slot).all() for slot in case.slots)
     assert (case.head == -1).all()
+
+
+@overflowing
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_row_that_is_huge_but_scored_leaves_the_model_finite(optimizer, batch):
+    case, bad = Case("logistic", optimizer), SET - 1
+    case.params[:] = 0  # as training begins: every score is finite
+    case.inputs.values[case.inputs.indptr[bad] :] = 3e38
+    case.order[:] = np.where(case.order == bad, 1, case.order)
+    case.order[[0, 1, 7]] = bad
+    case.train(batch)
+    assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
+    assert all(np.isfinite(slot).all() for slot in case.slots)
 
 
 def test_a_raised_fence_stops_a_lease_before_its_first_row():

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
+    CULPRIT,
     HINGE,
     HITS,
     LOGISTIC,
@@ -64,7 +65,7 @@ BY_HAND = {
     "multilabel-softmax, far out": (
         SOFTMAX_MANY,
         multi_labels(np.array([0, 2], np.int64), np.array([0, 1], np.int32)),
-        [900, 0, -math.inf],
+        [900, 0, -3e38],
         450,
         [0.5, -0.5, 0],
     ),
@@ -84,7 +85,7 @@ def test_losses_and_gradients_worked_out_by_hand(kernels, case):
     kind, labels, scores, loss, gradient = case
     z = np.array([scores], np.float32)
     grad, sums = junk(*z.shape), totals()
-    kernels.loss_gradient(kind, labels, ONE, len(scores), z, grad, sums)
+    kernels.loss_gradient(kind, labels, ONE, ONE, len(scores), z, grad, sums)
     assert sums[LOSS] == pytest.approx(loss, rel=1e-5, abs=1e-6)
     assert grad[0] == pytest.approx(gradient, rel=1e-5, abs=1e-6)
     assert not sums[SKIPPED]
@@ -102,9 +103,10 @@ def draw_scores(shape, loss):
 def test_loss_gradient_is_the_reference_in_double_precision(kernels, shape, loss):
     labels, rows, width, scores = draw_scores(shape, loss)
     grad, sums = junk(*scores.shape), totals()
-    kernels.loss_gradient(loss, labels, rows, width, scores, grad, sums)
+    kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
     exact, exact_sums = np.empty(scores.shape), totals()
-    reference.loss_gradient(loss, labels, rows, width, scores.astype(float), exact, exact_sums)
+    precise = scores.astype(float)
+    reference.loss_gradient(loss, labels, rows, rows, width, precise, exact, exact_sums)
     assert_allclose(grad, exact, rtol=1e-4, atol=1e-6)
     assert_allclose(
         sums, exact_sums, rtol=1e-5, atol=1e-6
@@ -129,27 +131,29 @@ def test_loss_and_hits_are_the_reference_in_double_precision(kernels, shape, los
 def test_both_operations_report_the_same_loss(kernels, shape, loss):
     labels, rows, width, scores = draw_scores(shape, loss)
     training, evaluation = totals(), totals()
-    kernels.loss_gradient(loss, labels, rows, width, scores, junk(*scores.shape), training)
+    kernels.loss_gradient(loss, labels, rows, rows, width, scores, junk(*scores.shape), training)
     kernels.loss_and_hits(loss, labels, rows, width, scores, evaluation)
     assert training[LOSS] == pytest.approx(evaluation[LOSS], rel=1e-5, abs=1e-6)
 
 
 @overflowing
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])  # one costs, one may not
 def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     random, width = np.random.default_rng(7), score_width(loss, 6)
     labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
-    if loss in (LOGISTIC, HINGE):
-        labels.values[1] = 0  # the side on which an infinite score costs
     scores = padded(random, 3, width)
     clean, clean_sums, sums, hits = junk(*scores.shape), totals(), totals(), totals()
-    kernels.loss_gradient(loss, labels, rows[[0, 2]], width, scores[[0, 2]], clean[:2], clean_sums)
+    kernels.loss_gradient(
+        *(loss, labels, rows[[0, 2]], rows[[0, 2]], width),
+        *(scores[[0, 2]], clean[:2], clean_sums),
+    )
     scores[1, 0] = bad
     grad = junk(*scores.shape)
-    kernels.loss_gradient(loss, labels, rows, width, scores, grad, sums)
+    kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
     kernels.loss_and_hits(loss, labels, rows, width, scores, hits)
     assert sums[SKIPPED] == hits[SKIPPED] == 1
+    assert sums[CULPRIT] == 1 + 1
     assert_allclose([sums[LOSS], hits[LOSS]], clean_sums[LOSS], rtol=1e-5)
     assert not grad[1].any()
     assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is still over B = 3
@@ -164,7 +168,7 @@ def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
     labels, scores = labels_for(random, loss, WIDE), padded(random, 2, WIDE)
     scores[0, place] = bad  # where several labels are possible, row 0 has none
     grad = junk(*scores.shape)
-    kernels.loss_gradient(loss, labels, rows, WIDE, scores, grad, sums)
+    kernels.loss_gradient(loss, labels, rows, rows, WIDE, scores, grad, sums)
     kernels.loss_and_hits(loss, labels, rows, WIDE, scores, hits)
     assert sums[SKIPPED] == hits[SKIPPED] == 1 and sums[LOSS] > 0
     assert not grad[0].any() and grad[1].any()
@@ -186,10 +190,35 @@ def test_metrics_of_wide_rows_are_the_reference(kernels, loss, order):
 
 @overflowing
 @pytest.mark.parametrize(("loss", "label"), [(SOFTMAX, YES), (SOFTMAX_MANY, SECOND)])
-def test_evaluation_refuses_an_infinite_score_even_where_its_loss_is_finite(kernels, loss, label):
-    scores, sums = np.array([[-np.inf, 0]], np.float32), totals()
-    kernels.loss_and_hits(loss, label, ONE, 2, scores, sums)
-    assert sums[SKIPPED] == 1 and sums[LOSS] == sums[HITS] == 0
+def test_an_infinite_score_is_refused_even_where_its_loss_is_finite(kernels, loss, label):
+    scores, sums, hits = np.array([[-np.inf, 0]], np.float32), totals(), totals()
+    kernels.loss_gradient(loss, label, ONE, ONE, 2, scores, junk(*scores.shape), sums)
+    kernels.loss_and_hits(loss, label, ONE, 2, scores, hits)
+    assert sums[SKIPPED] == hits[SKIPPED] == 1
+    assert sums[LOSS] == hits[LOSS] == hits[HITS] == 0
+
+
+@overflowing
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
+    random, width, sums = np.random.default_rng(7), score_width(loss, 6), totals()
+    labels, rows = labels_for(random, loss, width), np.arange(5)
+    scores = padded(random, 5, width)
+
+    def culprit(bad, first):
+        kept = scores[bad, 0].copy()
+        scores[bad, 0] = np.nan
+        numbers = np.array([0, 3, 2, 1, 4]) + first
+        kernels.loss_gradient(loss, labels, rows, numbers, width, scores, junk(*scores.shape), sums)
+        scores[bad, 0] = kept
+        return sums[CULPRIT]
+
+    assert culprit([], 0) == 0
+    assert culprit([0], 0) == 1  # so that no row is 0
+    assert culprit([3, 1, 2], 70) == 74
+    assert culprit([0, 2], 20) == 74
+    assert culprit([0], 1 << 40) == (1 << 40) + 1
+    assert sums[SKIPPED] == 7
 
 
 @pytest.mark.parametrize(

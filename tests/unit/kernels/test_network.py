@@ -9,8 +9,10 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
     ACTIVATIONS,
     ADAM,
+    CULPRIT,
     HINGE,
     LINEAR,
+    LOGISTIC,
     LOSS,
     LOSSES,
     MOMENTUM,
@@ -155,6 +157,31 @@ def test_a_row_that_overflows_on_the_way_leaves_no_trace(kernels, sparse):
     run.train(np.array([3, ROWS_OF_SET - 1, 1]), SGD, PLAIN._replace(rate=0.3))
     clean.train(np.array([3, 1]), SGD, PLAIN._replace(rate=0.2))  # means over 3 and over 2
     assert run.totals[SKIPPED] == 1
+    assert_allclose(run.params, clean.params, rtol=1e-4, atol=1e-5)
+
+
+@overflowing
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("loss", [LOGISTIC, HINGE, SOFTMAX])
+def test_a_row_that_overflows_and_costs_nothing_leaves_no_trace_either(
+    kernels, loss, sparse, label
+):
+    """Its one hidden output is infinite and its scores so, with the sign of its label."""
+    run, clean = (
+        Run(kernels, np.float32, loss, ACTIVATIONS["relu"], sparse, hidden=(1,)) for _ in range(2)
+    )
+    for each in run, clean:
+        lower, upper = (each.params[one.weights :][: one.fan_in * one.fan_out] for one in run.plan)
+        np.abs(lower, out=lower)
+        upper[: run.plan[1].width] = -1
+        upper[label if loss == SOFTMAX else 0] = 1 if loss == SOFTMAX or label else -1
+        each.labels.values[-1] = label
+    cells = run.inputs.values if sparse else run.inputs.dense[-1]
+    cells[-FEATURES:] = np.float32(3e38)
+    run.train(np.array([3, ROWS_OF_SET - 1, 1]), SGD, PLAIN._replace(rate=0.3))
+    clean.train(np.array([3, 1]), SGD, PLAIN._replace(rate=0.2))
+    assert (run.totals[SKIPPED], run.totals[CULPRIT]) == (1, ROWS_OF_SET)
     assert_allclose(run.params, clean.params, rtol=1e-4, atol=1e-5)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import FURTHEST
@@ -10,6 +10,7 @@ from tests.unit.kernels.cases import (
     HYPER,
     csr_set,
     examples,
+    overflowing,
     padded,
     shapes,
     slots_for,
@@ -102,3 +103,51 @@ def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
     reference.bound_rows(OPTIMIZERS[name].kind, hyper, len(rows), written, expected)
     kernels.csr_bound_rows(OPTIMIZERS[name].kind, hyper, inputs, rows, grad)
     assert_allclose(grad, expected, rtol=1e-5)
+
+
+@overflowing
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("bad", [1e15, -3e38, np.inf, -np.inf, np.nan])
+def test_adagrad_and_adam_take_no_gradient_that_their_sums_could_not_hold(kernels, name, bad):
+    (weights, slots), (others, other_slots) = (stepped_once(kernels, name) for _ in range(2))
+    gradient = padded(np.random.default_rng(6), 5, 20, len(weights))
+    gradient[3, 17], without = bad, gradient.copy()
+    without[3, 17] = 0
+    kernels.step(OPTIMIZERS[name].kind, HYPER, gradient, slots, weights)
+    kernels.step(OPTIMIZERS[name].kind, HYPER, without, other_slots, others)
+    if name in ("adagrad", "adam"):
+        assert_array_equal(weights, others)
+        assert_array_equal(slots.first, other_slots.first)
+        assert_array_equal(slots.second, other_slots.second)
+    else:
+        assert not abs(weights[3, 17] - others[3, 17]) < 1e10
+
+
+def stepped_once(kernels, name):
+    """Weights [5, 20] and slots that have seen a step."""
+    random = np.random.default_rng(4)
+    weights, _ = weights_and_bias(random, 5, 20)
+    slots = slots_for(OPTIMIZERS[name].slots, weights)
+    gradient = padded(random, 5, 20, len(weights))
+    kernels.step(OPTIMIZERS[name].kind, HYPER, gradient, slots, weights)
+    return weights, slots
+
+
+@overflowing
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+@pytest.mark.parametrize("width", [1, 4, 20])
+@pytest.mark.parametrize("bad", [1e15, -3e38])
+def test_nor_do_touched_rows(kernels, name, width, bad):
+    kind, features, rows, results = OPTIMIZERS[name].kind, 9, np.arange(4), []
+    for value in (bad, 0):
+        random = np.random.default_rng(4)
+        inputs, (weights, _) = csr_set(random, features), weights_and_bias(random, features, width)
+        slots, grad = slots_for(OPTIMIZERS[name].slots, weights), padded(random, 4, width)
+        grad[:, :width] = 1 + np.abs(grad[:, :width])
+        scratch = kernels.module.csr_scratch(*weights.shape)
+        kernels.csr_step(kind, HYPER, inputs, rows, grad, scratch, slots, weights)
+        inputs.values[inputs.indptr[1]] = value  # the only one of its feature among these rows
+        kernels.csr_step(kind, HYPER, inputs, rows, grad, scratch, slots, weights)
+        results.append((weights, *slots))
+    for with_bad, without in zip(*results, strict=True):
+        assert_array_equal(with_bad, without)

@@ -29,6 +29,7 @@ DONE = Done(
     refused=1,
     active=1500.5,
     too_large=16_384,
+    culprit=8125,
 )
 WORK = Work(
     lease=70_000,
@@ -39,6 +40,7 @@ WORK = Work(
     batch_size=64,
     learning_rate=0.0125,
     fence=7,
+    rollbacks=1,
 )
 HELLO = Hello("gpu", "gpu:0", threads=1, pid=4242, package="0.1.0", fingerprint="abc123")
 WELCOME = Welcome(

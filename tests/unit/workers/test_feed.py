@@ -57,6 +57,7 @@ def test_a_batch_has_the_rows_of_the_order(kind, name, order, cuts):
         batch = feed.batch(start, stop)
         assert len(batch.rows) == stop - start
         assert of(batch) == contents(train.inputs, train.labels, order[start:stop])
+        assert_array_equal(batch.numbers, order[start:stop])
 
 
 @every_set
@@ -81,7 +82,7 @@ def test_a_slot_is_always_the_same_arrays(kind, name):
     seen = {}
     for start in (0, 8, 4, 9, 15):
         batch = feed.batch(start, start + 8)
-        arrays = (*batch.inputs, *batch.labels, batch.rows)
+        arrays = (*batch.inputs, *batch.labels, batch.rows, batch.numbers)
         places = [(array.ctypes.data, array.shape) for array in arrays]
         assert seen.setdefault(batch.slot, places) == places
 

@@ -324,10 +324,10 @@ def test_an_engine_trains_and_evaluates_exactly(background):
 
     engine = CpuEngine(1 + background)
     engine.prepare(wide(background=background), post)
-    for number in range(6):
+    for number in range(12):
         engine.submit(Work(number, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
         engine.submit(Work(number, "evaluate", 0, 0, WIDE_ROWS, 4, 0.0, 0))
-    for _ in range(12):
+    for _ in range(24):
         assert heard.acquire(timeout=WITHIN_S)
     assert all(isinstance(one, Done) and one.rows == WIDE_ROWS for one in posts)
     losses = [one.loss for one in posts if one.hits]

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from hogbatch.kernels.contract import ACTIVE, HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
+from hogbatch.kernels.contract import ACTIVE, CULPRIT, HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Work
 from workers.report import Account, report
@@ -14,7 +14,7 @@ EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
 
 def totals(**cells):
     places = {"loss": LOSS, "skipped": SKIPPED, "rows": ROWS, "updates": UPDATES, "hits": HITS}
-    places["active"] = ACTIVE
+    places |= {"active": ACTIVE, "culprit": CULPRIT}
     made = np.zeros(TOTALS)
     for name, value in cells.items():
         made[places[name]] = value
@@ -22,8 +22,9 @@ def totals(**cells):
 
 
 def test_a_finished_lease_is_reported_with_its_sums():
-    done = report(TRAIN, totals(rows=60, updates=4, loss=31.5, skipped=2), 0.25)
-    assert done == Done(7, rows=60, updates=4, seconds=0.25, loss=31.5, skipped=2, hits=())
+    sums = totals(rows=60, updates=4, loss=31.5, skipped=2, culprit=18)
+    done, counts = report(TRAIN, sums, 0.25), {"updates": 4, "skipped": 2, "culprit": 18}
+    assert done == Done(7, rows=60, seconds=0.25, loss=31.5, hits=(), **counts)
 
 
 def test_an_evaluation_reports_hits_and_training_does_not():

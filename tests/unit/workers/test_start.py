@@ -1,3 +1,9 @@
+import os
+import select
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from hogbatch.errors import DeviceError, HogbatchError
@@ -27,3 +33,56 @@ def test_a_bug_ends_with_its_traceback(capsys):
 def test_a_worker_that_was_told_to_stop_ends_well(capsys):
     assert finish(None) == 0
     assert capsys.readouterr().err == ""
+
+
+# A process that starts another, which is bound to its life once it has said so on stdout.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+child.wait()
+"""
+CHILD = """
+import os, sys, time
+from workers.start import die_with
+os.write(1, b"%d\\n" % os.getpid())
+die_with(os.getppid() if sys.argv[1] == "parent" else int(sys.argv[1]))
+os.write(1, b"bound\\n")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def family():
+    """A process and its child: (the first, the pid of the other, what the other says)."""
+    started = []
+
+    def start(parent):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, CHILD, parent], stdout=subprocess.PIPE
+        )
+        started.append(process)
+        return process, int(process.stdout.readline()), process.stdout
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_worker_dies_with_who_started_it_even_while_it_is_stopped(family, stopped):
+    parent, child, says = family("parent")
+    assert says.readline() == b"bound\n"
+    end = os.pidfd_open(child)
+    if stopped:
+        signal.pidfd_send_signal(end, signal.SIGSTOP)
+    parent.kill()
+    assert select.select([end], [], [], 2.0)[0]
+    os.close(end)
+
+
+def test_a_worker_whose_starter_has_died_already_ends_at_once(family):
+    parent, _, says = family(str(os.getpid()))  # not its parent, as after the parent's end
+    assert says.readline() == b""
+    assert parent.wait(10) == 0

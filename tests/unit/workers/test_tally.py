@@ -1,8 +1,9 @@
 import threading
 
 import numpy as np
+import pytest
 
-from hogbatch.kernels.contract import TOTALS
+from hogbatch.kernels.contract import CULPRIT, TOTALS
 from hogbatch.wire.messages import Work
 from workers.cpu import Tally
 
@@ -18,7 +19,20 @@ def test_a_tally_adds_totals_and_seconds():
     tally = Tally(WORK, 2)
     tally.add(np.arange(TOTALS, dtype=float), 0.5)
     tally.add(np.ones(TOTALS), 0.25)
-    assert tally.totals.tolist() == [n + 1 for n in range(TOTALS)] and tally.seconds == 0.75
+    expected = np.arange(TOTALS, dtype=float) + 1
+    expected[CULPRIT] = CULPRIT
+    assert tally.totals.tolist() == expected.tolist() and tally.seconds == 0.75
+
+
+@pytest.mark.parametrize("culprits", [(0, 0), (0, 8), (8, 0), (3, 8), (8, 3)])
+def test_the_culprit_of_a_tally_is_that_of_any_part(culprits):
+    tally = Tally(WORK, 2)
+    for culprit in culprits:
+        part = np.zeros(TOTALS)
+        part[CULPRIT] = culprit
+        tally.add(part, 0.5)
+        assert part[CULPRIT] == culprit
+    assert tally.totals[CULPRIT] == max(culprits)
 
 
 def test_two_leases_do_not_share_their_totals():
@@ -41,4 +55,6 @@ def test_one_of_many_threads_that_finish_together_is_the_last():
     for each in crew:
         each.join()
     assert last.count(True) == 1
-    assert tally.totals.tolist() == [threads * 200] * TOTALS
+    expected = np.full(TOTALS, threads * 200)
+    expected[CULPRIT] = 1
+    assert tally.totals.tolist() == expected.tolist()

@@ -149,7 +149,7 @@ def train(model, finder, inputs, labels, rows, lease, hyper, seat, fence, totals
         scores = score(x, active.shape[0], space.neurons)
         grad = matrix(space.neurons.grad, 0, part.shape[0], scores.shape[1])
         own, order = by_column(labels, part, seat.place, space), space.order[: part.shape[0]]
-        loss_gradient(lease.loss, own, order, active.shape[0], scores, grad, totals)
+        loss_gradient(lease.loss, own, order, part, active.shape[0], scores, grad, totals)
         forget_not_finite(totals, space.hidden.activations)
         exact = corrected(optimizer, hyper, model.steps[0])
         below = matrix(space.hidden.grad, 0, part.shape[0], x.shape[1])

@@ -59,6 +59,7 @@ __device__ void step_cell(long long kind, const double* rate, double l2, double 
 {
     float by = (float)*rate;
     float w = weights[cell];
+    if ((kind == ADAGRAD || kind == ADAM) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
     float g = gradient + (float)l2 * w;
     if (kind == SGD) {
         w -= by * g;

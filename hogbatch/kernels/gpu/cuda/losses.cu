@@ -94,10 +94,16 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
 // Whether a row has a list of labels, or the one label in `targets`.
 __device__ bool many(long long kind) { return kind == MULTILABEL || kind == SOFTMAX_MANY; }
 
+// cell = max(cell, value), neither of them negative: then doubles are in the order of their bits.
+__device__ void raise_to(double* cell, double value)
+{
+    atomicMax((unsigned long long*)cell, (unsigned long long)__double_as_longlong(value));
+}
+
 extern "C" __global__ void loss_gradient(
     long long kind, const float* targets, const long long* indptr, const int* indices,
-    const long long* rows, long long B, long long width, long long H, const float* scores,
-    float* grad, double* totals)
+    const long long* rows, const long long* numbers, long long B, long long width, long long H,
+    const float* scores, float* grad, double* totals)
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
@@ -119,11 +125,13 @@ extern "C" __global__ void loss_gradient(
     }
     __syncthreads();
     int bad = !isfinite(loss);
-    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(slopes[h]);
+    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
     bad = __syncthreads_or(bad);
     if (bad)
         for (int h = threadIdx.x; h < width; h += blockDim.x) slopes[h] = 0;
-    if (threadIdx.x == 0) atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
+    if (threadIdx.x > 0) return;
+    atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
+    if (bad) raise_to(&totals[CULPRIT], numbers[blockIdx.x] + 1.0);
 }
 
 // Precision at 1, 3 and 5, added to totals[HITS...] by thread 0.

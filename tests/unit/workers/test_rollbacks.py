@@ -1,0 +1,184 @@
+"""A model that stops being finite is put back by the coordinator; what workers keep of it goes."""
+
+import queue
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hogbatch.wire.messages import Done
+from tests.unit.workers.assignments import NEURONS, assignment, examples, wide
+from tests.unit.workers.conftest import WITHIN_S
+from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, lease
+from tests.unit.workers.test_hashed import Rig, in_tables, true_codes, wait_for
+from workers.cpu import CpuEngine
+from workers.exchange import MOST_REFUSED
+from workers.seat import copy_slots, seat_for
+
+every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured(tmp_path, monkeypatch):
+    """Every GPU engine measures its device."""
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+
+
+def arrays(model):
+    return model.params, model.first, model.second
+
+
+def rolled_back(one, times=1):
+    """The lease `one` after so many roll-backs."""
+    return msgspec.structs.replace(one, rollbacks=times)
+
+
+class CpuRig:
+    """A CPU engine of some threads with this test as its session."""
+
+    def __init__(self, given, threads):
+        self.posts = queue.SimpleQueue()
+        self.engine = CpuEngine(threads)
+        self.engine.prepare(given, self.posts.put)
+
+    def do(self, one):
+        self.engine.submit(one)
+        done = self.posts.get(timeout=WITHIN_S)
+        assert isinstance(done, Done), done
+        return done
+
+
+# CPU workers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_slots_that_a_thread_keeps_are_copied_anew(sparse):
+    given = wide(sparse=sparse, hidden=(8, 6))
+    seats = [seat_for(given, number) for number in range(2)]
+    for array in arrays(given.model):
+        array[:] = np.arange(array.size)
+    seats[1].model.own_first[:] = seats[1].model.own_second[:] = np.nan
+    for seat in seats:
+        copy_slots(given, seat)
+    dense = {"layers.1.weight", "layers.1.bias"}
+    dense |= set() if sparse else {"layers.0.weight", "layers.0.bias"}
+    own = seats[1].model.own_first, seats[1].model.own_second
+    for slots, shared in zip(own, (given.model.first, given.model.second), strict=True):
+        for tensor in given.network.tensors():
+            there = tensor.view(shared) if tensor.name in dense else np.nan
+            assert_array_equal(tensor.view(slots), np.broadcast_to(there, tensor.shape))
+    assert_array_equal(given.model.first, np.arange(given.model.first.size))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_no_thread_brings_a_poisoned_model_back(sparse):
+    given = assignment(examples(ROWS, sparse=sparse), optimizer="momentum", l2=0.01)
+    rig = CpuRig(given, threads=3)
+    assert rig.do(lease(batch=4)).skipped == 0
+    good = [array.copy() for array in arrays(given.model)]
+    given.model.params[:] = np.nan
+    poisoned = rig.do(lease(batch=4))
+    assert poisoned.skipped == ROWS and 1 <= poisoned.culprit <= ROWS
+    for array, copy in zip(arrays(given.model), good, strict=True):
+        array[:] = copy
+    for one in (rolled_back(lease(batch=4)), rolled_back(lease(batch=4, epoch=1))):
+        done = rig.do(one)
+        assert (done.skipped, done.culprit) == (0, 0)
+        assert all(np.isfinite(array).all() for array in arrays(given.model))
+
+
+def test_hashed_outputs_are_hashed_anew_once(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=1))
+    rig.train(3)
+    rig.weights[:] *= -1
+    for _ in range(3):  # as three threads that meet the same lease
+        rig.layer.begin_anew(1)
+    ((functions, ids),) = rig.builds
+    assert len(ids) == NEURONS
+    with rig.layer._tables() as finder:
+        assert_array_equal(in_tables(finder), true_codes(rig, functions))
+    rig.layer.begin_anew(2)
+    assert [len(ids) for _, ids in rig.builds] == [NEURONS, NEURONS]
+    rig.train(4)
+    assert len(rig.builds[-1][1]) < NEURONS  # that was all
+
+
+def test_hashed_outputs_are_hashed_anew_beside_training(monkeypatch):
+    rig = Rig(monkeypatch, wide(background=True, rehash=1000))
+    with rig.layer._tables() as old:
+        rig.given.model.steps[0] = 0  # as the snapshot has it
+        rig.layer.begin_anew(1)
+        wait_for(rig, lambda finder: finder is not old)
+    assert [len(ids) for _, ids in rig.builds] == [NEURONS]
+
+
+def test_threads_with_hashed_outputs_begin_anew():
+    given = wide(background=True)
+    rig = CpuRig(given, threads=2)
+    assert rig.do(lease(stop=60, batch=4)).skipped == 0
+    good = [array.copy() for array in arrays(given.model)]
+    given.model.params[:] = np.nan
+    assert rig.do(lease(stop=60, batch=4)).skipped > 0
+    for array, copy in zip(arrays(given.model), good, strict=True):
+        array[:] = copy
+    for epoch in range(2):
+        assert rig.do(rolled_back(lease(stop=60, batch=4, epoch=epoch))).skipped == 0
+    assert all(np.isfinite(array).all() for array in arrays(given.model))
+
+
+# GPU workers -------------------------------------------------------------------------------------
+
+
+@every_data
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_a_replica_is_pulled_anew_with_its_slots(data, optimizer):
+    settings = {"data": data, "optimizer": optimizer}
+    used, fresh = (given_for(**settings) for _ in range(2))
+    rig = Rehearsal(used)
+    rig.do(lease(0, 320, number=1), lease(320, ROWS, number=2))
+    for there, here in zip(arrays(used.model), arrays(fresh.model), strict=True):
+        there[:] = here
+    used.model.steps[0] = used.model.merges[0] = 0
+    replica = rig.engine._replica
+    for array in (replica.params, *replica.slots):
+        array.fill(np.nan)
+    leases = lease(0, 320, number=3), lease(320, ROWS, number=4)
+    for done in rig.do(*map(rolled_back, leases)):
+        assert (done.skipped, done.refused) == (0, 0)
+    Rehearsal(fresh).do(*leases)
+    np.testing.assert_allclose(used.model.params, fresh.model.params, rtol=1e-5, atol=1e-6)
+
+
+def given_for(data, **settings):
+    return assignment(examples(ROWS, **data), **settings)
+
+
+@every_data
+def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
+    given = given_for(data, optimizer="adagrad")
+    good = [array.copy() for array in arrays(given.model)]
+    rig = Rehearsal(given)
+    given.model.params[:] = np.nan
+    for number in range(MOST_REFUSED + 2):
+        (done,) = rig.do(lease(0, 320, number=number))
+        assert isinstance(done, Done) and done.skipped == 320 and done.refused > 0
+    for array, copy in zip(arrays(given.model), good, strict=True):
+        array[:] = copy
+    (done,) = rig.do(rolled_back(lease()))
+    assert (done.skipped, done.refused, done.culprit) == (0, 0, 0)
+    assert all(np.isfinite(array).all() for array in arrays(given.model))
+
+
+@every_data
+@pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
+def test_a_row_that_is_skipped_is_named_by_its_number_in_the_set(data, staged, monkeypatch):
+    if staged:
+        monkeypatch.setattr("workers.feed.ROOM", 0.0)
+    given = given_for(data)
+    bad = int(given.orders.of(1)[77])
+    given.train.labels.values[bad] = np.nan  # as nothing but a fault in memory can make it
+    rig = Rehearsal(given)
+    clean, found = rig.do(lease(0, 64, epoch=1, number=1), lease(64, 256, epoch=1, number=2))
+    assert (clean.skipped, clean.culprit) == (0, 0)
+    assert (found.skipped, found.culprit, found.refused) == (1, bad + 1, 0)
