@@ -54,7 +54,7 @@ def read(path: Path, options: Options) -> RawSet:
 def _open(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            members = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise DataError(f"no such file: {path}") from None
     except TypeError:  # a bare .npy array is no archive
@@ -63,6 +63,7 @@ def _open(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path}: not an intact .npz of plain arrays: {error}") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    return {n: a for n, a in members.items() if isinstance(a, np.ndarray)}  # else bytes, no .npy
 
 
 def _inputs(arrays: Arrays) -> tuple[Inputs, int]:

@@ -7,18 +7,16 @@ when its last process ends, by SIGKILL or otherwise.
 import errno
 import fcntl
 import os
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.machine.linux import read_topology
+from hogbatch.machine.linux import free_memory, memory_quota, read_topology
 from hogbatch.store.layout import Layout
 from hogbatch.store.pages import allocate, collapse, map_shared
 
-MEMINFO = Path("/proc/meminfo")
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
 FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
@@ -92,7 +90,8 @@ class Segment:
 
 def _check_room(name: str, size: int) -> None:
     # Asked before allocating, because a memfd that outgrows the memory wakes the OOM killer.
-    if size > _available_bytes():
+    room, _ = _available()
+    if size > room:
         raise _too_little(name, size)
 
 
@@ -105,14 +104,17 @@ def _allocate(name: str, fd: int, size: int) -> None:
         raise
 
 
-def _available_bytes() -> int:
-    lines = MEMINFO.read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+def _available() -> tuple[int, str]:
+    """Bytes that can still be had, and what limits them besides the server."""
+    free, quota = free_memory(), memory_quota()
+    if quota is not None and quota < free:
+        return quota, ", all that this process's cgroup allows"
+    return free, ""
 
 
 def _too_little(name: str, size: int) -> UsageError:
+    room, limit = _available()
     return UsageError(
-        f"expected {size / 1e9:.2f} GB of free memory for the {name} segment;"
-        f" got {_available_bytes() / 1e9:.2f} GB: end other programs, or use fewer rows or a"
-        " smaller network"
+        f"expected {size / 1e9:.2f} GB of free memory for the {name} segment; got"
+        f" {room / 1e9:.2f} GB{limit}: end other programs, or use fewer rows or a smaller network"
     )

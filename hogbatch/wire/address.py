@@ -8,13 +8,24 @@ libzmq itself would let a second process take over an address without a word.
 import fcntl
 import os
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
 from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
+
+
+Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """What a worker needs to come in over tcp: a file that holds it must be the user's alone."""
+
+    server: Key  # the coordinator's public key
+    public: Key  # of the pair that all workers of a run have
+    secret: Key
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -25,6 +36,7 @@ class Address(msgspec.Struct, frozen=True):
     control: str  # ZeroMQ endpoint
     store: str  # path of the socket that hands the segments over
     since: str
+    keys: Keys | None = None  # None: whoever can connect is let in
 
 
 def make_private(run_dir: Path) -> None:
@@ -51,6 +63,7 @@ class Tenancy:
         try:
             make_private(run_dir)
             fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.fchmod(fd, 0o600)  # if it was there already
         except OSError as error:
             raise UsageError(
                 f"cannot use {run_dir} as run directory: {error.strerror}; choose another --run-dir"
@@ -78,13 +91,22 @@ class Tenancy:
 
 
 def find(run_dir: Path) -> Address:
-    """Return the address of the coordinator in `run_dir`; UsageError if none is published."""
+    """Return the address of the coordinator in `run_dir`.
+
+    UsageError if none is published, or if it comes with keys that others may have read.
+    """
     try:
-        address = _parse((run_dir / NAME).read_bytes())
+        with (run_dir / NAME).open("rb") as file:
+            address, mode = _parse(file.read()), os.fstat(file.fileno()).st_mode & 0o777
     except OSError as error:
         raise UsageError(f"{run_dir} is no run directory: {NAME}: {error.strerror}") from None
     if address is None:
         raise UsageError(f"no coordinator lives in {run_dir}; start one with hogbatch coordinator")
+    if address.keys and mode & 0o077:
+        raise UsageError(
+            f"expected mode 0600 for {run_dir / NAME}, which holds keys; got {mode:04o}: others may"
+            " have read them, so start the run anew"
+        )
     return address
 
 

@@ -43,7 +43,7 @@ class WorkerEnd(Protocol):
         """Return the next message, None if there is none now; ProtocolError if it is foreign."""
 
     def send(self, message: ToCoordinator) -> None:
-        """Pass `message` on without waiting."""
+        """Pass `message` on without waiting; ProtocolError if nobody takes it."""
 
     def close(self) -> None:
         """Hang up, giving what was sent half a second to leave."""

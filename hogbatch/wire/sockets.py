@@ -1,9 +1,9 @@
-"""The control plane over ZeroMQ; the only place that imports it.
+"""The control plane over ZeroMQ; only this file and :mod:`curve` import it.
 
-The coordinator's socket has no name on disk. It is bound inside the run directory, an O_PATH
-descriptor of the socket is kept, and the name is removed at once; workers connect through
-/proc/<pid>/fd/<n>, which only the same user may open. So nothing is left behind, not even when
-every process is killed with SIGKILL.
+Unless it is to listen on tcp, the coordinator's socket has no name on disk. It is bound inside the
+run directory, an O_PATH descriptor of the socket is kept, and the name is removed at once; workers
+connect through /proc/<pid>/fd/<n>, which only the same user may open. So nothing is left behind,
+not even when every process is killed with SIGKILL.
 """
 
 import logging
@@ -12,11 +12,13 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from math import ceil
 from pathlib import Path
 
 import zmq
 
-from hogbatch.errors import ProtocolError
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.wire.address import Keys
 from hogbatch.wire.codec import (
     PROTOCOL,
     BadFrame,
@@ -25,11 +27,15 @@ from hogbatch.wire.codec import (
     decode_to_worker,
     encode,
 )
+from hogbatch.wire.curve import Door, show_keys
+from hogbatch.wire.listen import Endpoint, check_listen
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
+from hogbatch.wire.throttle import GARBAGE, HONEST, Throttle
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 65536  # bytes; libzmq drops the peer that sends a longer one
+MOST_UNREAD = 20  # messages of a peer that wait in memory; the next ones stay with their sender
 MOST_AT_ONCE = 1000  # messages of one `receive`, so that a flood cannot stop the clock
 COMPLAIN_EVERY_S = 60.0
 
@@ -37,47 +43,103 @@ COMPLAIN_EVERY_S = 60.0
 class Router:
     """The coordinator's end: one ROUTER socket, and whatever else has to be waited for."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, listen: str | None = None, insecure: bool = False) -> None:
+        """Listen, without a name in `run_dir`, or over tcp on the endpoint `listen`.
+
+        Over tcp only workers with `keys` are let in, or with `insecure` everyone. UsageError if
+        that cannot be.
+        """
+        endpoint = check_listen(listen, insecure)
         self.refused = 0
         self._silent_until = 0.0
+        self._throttle = Throttle(time.monotonic())
+        self._inode = -1
+        self._door: Door | None = None
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.LINGER, 500)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable worker is an error
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
-        self._inode = _bind_unnamed(self._socket, run_dir)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        with ExitStack() as undo:
+            undo.callback(self._context.destroy, linger=0)
+            self._socket = self._context.socket(zmq.ROUTER)
+            self._socket.setsockopt(zmq.LINGER, 500)
+            self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable worker is an error
+            self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+            self._socket.setsockopt(zmq.RCVHWM, MOST_UNREAD)
+            if endpoint is None:
+                self._inode = _bind_unnamed(self._socket, run_dir)
+                self.address = f"ipc:///proc/{os.getpid()}/fd/{self._inode}"
+            else:
+                self._door = None if insecure else Door(self._context, self._socket, endpoint)
+                self.address = _bind_tcp(self._socket, endpoint)
+            undo.pop_all()
+        doors = self._door.sockets if self._door else ()
+        self._others = _poller(*doors)  # what is waited for while the throttle rests
+        self._all = _poller(self._socket, *doors)
 
     @property
-    def address(self) -> str:
-        """Where workers of this user on this server connect."""
-        return f"ipc:///proc/{os.getpid()}/fd/{self._inode}"
+    def keys(self) -> Keys | None:
+        """What workers must have to be let in, besides `address`."""
+        return self._door.keys if self._door else None
+
+    @property
+    def turned_away(self) -> int:
+        """Connections that were closed because they came without the keys."""
+        return self._door.turned_away if self._door else 0
 
     def watch(self, fd: int) -> None:
-        self._poller.register(fd, zmq.POLLIN)
+        self._others.register(fd, zmq.POLLIN)
+        self._all.register(fd, zmq.POLLIN)
 
     def unwatch(self, fd: int) -> None:
-        self._poller.unregister(fd)
+        self._others.unregister(fd)
+        self._all.unregister(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        ready = self._poller.poll(max(0, round(timeout_s * 1000)))
-        return [source for source, _ in ready if isinstance(source, int)]
+        rest = min(self._throttle.rest(time.monotonic()), timeout_s)
+        ready = self._poll(self._others, rest) if rest > 0 else []
+        return ready or self._poll(self._all, timeout_s - rest)
+
+    def _poll(self, poller: zmq.Poller, timeout_s: float) -> list[int]:
+        ready = [source for source, _ in poller.poll(ceil(max(0.0, timeout_s) * 1000))]
+        fds = [source for source in ready if isinstance(source, int)]
+        if self._door and len(ready) > len(fds):
+            self._door.attend()
+        return fds
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         for _ in range(MOST_AT_ONCE):
-            try:
-                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if self._throttle.rest(time.monotonic()):
                 return
             try:
-                if len(frames) != 1:
-                    raise BadFrame(f"{len(frames)} frames instead of 1")
-                message = decode_to_coordinator(frames[0])
-            except BadFrame as error:
-                self._refuse(identity.hex(), error)
-            else:
-                yield identity.hex(), message
+                peer, frame, excess = self._next()
+            except zmq.Again:
+                return
+            message = self._read(peer, frame, excess)
+            price = GARBAGE + excess if message is None else HONEST
+            self._throttle.charge(price, time.monotonic())
+            if message is not None:
+                yield peer.hex(), message
+
+    def _next(self) -> tuple[bytes, bytes, int]:
+        """A peer's identity, the first frame that it has sent, and how many came with that one."""
+        peer = self._socket.recv(zmq.NOBLOCK)
+        frame, excess = self._socket.recv(), 0
+        while self._socket.getsockopt(zmq.RCVMORE):
+            self._socket.recv(copy=False)
+            excess += 1
+        return peer, frame, excess
+
+    def _read(self, peer: bytes, frame: bytes, excess: int) -> ToCoordinator | None:
+        """The message in `frame`, None if it is none or the peer has had its strikes."""
+        try:
+            if self._throttle.out(peer):
+                self.refused += 1
+                return None
+            if excess:
+                raise BadFrame(f"{1 + excess} frames instead of 1")
+            return decode_to_coordinator(frame)
+        except BadFrame as error:
+            self._throttle.strike(peer)
+            self._refuse(peer.hex(), error)
+            return None
 
     def _refuse(self, worker: str, error: BadFrame) -> None:
         """Count a bad frame; log at most one a minute, so that a flood cannot fill the disk."""
@@ -97,7 +159,9 @@ class Router:
         return True
 
     def close(self) -> None:
-        os.close(self._inode)
+        if self._inode >= 0:
+            os.close(self._inode)
+        self._inode = -1
         self._context.destroy(linger=500)
 
 
@@ -121,17 +185,42 @@ def _bind_unnamed(socket: "zmq.Socket[bytes]", run_dir: Path) -> int:
         return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
 
 
+def _bind_tcp(socket: "zmq.Socket[bytes]", endpoint: Endpoint) -> str:
+    """Bind; return where workers of this machine connect."""
+    socket.setsockopt(zmq.IPV6, endpoint.host.version == 6)
+    try:
+        socket.bind(str(endpoint))
+    except zmq.ZMQError as error:
+        raise UsageError(
+            f"--listen {endpoint}: {os.strerror(error.errno or 0)}; choose another address of this"
+            " machine, or port 0 for any that is free"
+        ) from None
+    bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    return str(endpoint.reached(int(bound.rpartition(":")[2])))
+
+
+def _poller(*sockets: "zmq.Socket[bytes]") -> zmq.Poller:
+    """What waits for messages on `sockets`."""
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    return poller
+
+
 class Dealer:
     """A worker's end. Every instance has a fresh identity, so a restarted worker is a new one."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, keys: Keys | None = None) -> None:
+        """Connect to the coordinator at `address`, with the keys of its run if it has some."""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 500)
         self._socket.setsockopt(zmq.IDENTITY, b"W" + secrets.token_bytes(15))
+        self._socket.setsockopt(zmq.IPV6, "[" in address)
+        if keys:
+            show_keys(self._socket, keys)
         self._socket.connect(address)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller = _poller(self._socket)
 
     def watch(self, fd: int) -> None:
         self._poller.register(fd, zmq.POLLIN)
@@ -146,13 +235,24 @@ class Dealer:
             return decode_to_worker(b"".join(frames))
         except zmq.Again:
             return None
+        except OtherVersion as error:
+            raise ProtocolError(
+                f"the coordinator speaks protocol {error.theirs}, this worker {PROTOCOL}: install"
+                " the same hogbatch on both sides"
+            ) from None
         except BadFrame as error:
             raise ProtocolError(
                 f"the coordinator sent what this worker cannot read: {error}"
             ) from None
 
     def send(self, message: ToCoordinator) -> None:
-        self._socket.send(encode(message))
+        try:
+            self._socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:  # refused because of its keys, or a thousand messages lie unread
+            raise ProtocolError(
+                "the coordinator takes no message of this worker: either it has other keys than"
+                " coordinator.json, or it has stopped reading"
+            ) from None
 
     def close(self) -> None:
         self._context.destroy(linger=500)

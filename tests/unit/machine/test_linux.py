@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from hogbatch.machine.linux import cpu_quota, read_topology
+from hogbatch.machine.linux import cpu_quota, free_memory, memory_quota, read_topology
 
 
 @pytest.fixture
@@ -135,8 +135,60 @@ def test_the_tightest_cpu_quota_counts(server, files, quota):
     assert cpu_quota(server(files)) == quota
 
 
+STAT = "anon 5\ninactive_file {}\ntotal_inactive_file {}"
+
+
+def v2(group, limit, usage, unused=0):
+    files = {"max": limit, "current": usage, "stat": STAT.format(unused, "x")}
+    return {f"{CGROUP}{group}memory.{name}": text for name, text in files.items()}
+
+
+def v1(group, limit, usage, unused=0):
+    files = {"limit_in_bytes": limit, "usage_in_bytes": usage, "stat": STAT.format("x", unused)}
+    return {f"{CGROUP}{group}/memory.{name}": text for name, text in files.items()}
+
+
+AB = {"proc/self/cgroup": "0::/a/b"}
+JOB = {"proc/self/cgroup": "4:memory:/job\n5:cpu:/\n0::/"}
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        (AB | v2("a/b/", 1000, 400), 600),
+        (AB | v2("a/b/", 1000, 400, unused=150), 750),
+        (AB | v2("a/b/", "max", 400), None),
+        (AB | v2("a/b/", "max", 400) | v2("a/", 1000, 900), 100),
+        (AB | v2("a/b/", 500, 400) | v2("a/", 1000, 950), 50),
+        (AB | v2("a/b/", 500, 900), 0),
+        (AB | {CGROUP + "a/b/memory.max": 500}, None),
+        (AB | {CGROUP + "a/b/memory.max": 500, CGROUP + "a/b/memory.current": 200}, 300),
+        (JOB | v1("memory/job", 1000, 400, unused=50), 650),
+        (JOB | v1("memory/job", 9223372036854771712, 400), None),
+        (JOB | v1("memory/job", 9223372036854771712, 400) | v1("memory", 1000, 400), 600),
+        (JOB | v1("cpu", 1000, 400), None),
+        (v2("", 1000, 400), None),
+        (AB | v2("a/b/", "many", 400), None),
+    ],
+    ids=[
+        *("v2", "v2-unused-files", "v2-max", "v2-parent", "v2-fullest", "v2-overdrawn"),
+        *("v2-no-usage", "v2-no-stat", "v1", "v1-unlimited", "v1-parent", "v1-other-controller"),
+        *("no-membership", "nonsense"),
+    ],
+)
+def test_the_fullest_cgroup_counts(server, files, quota):
+    assert memory_quota(server(files)) == quota
+
+
+def test_free_memory_is_what_the_kernel_calls_available(server):
+    files = {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB"}
+    assert free_memory(server(files)) == 3072
+
+
 def test_this_machine_can_be_read():
     topology = read_topology()
     assert topology.cores == os.sched_getaffinity(0)
     for parts in (topology.nodes, topology.siblings):
         assert sorted(core for part in parts for core in part) == sorted(topology.cores)
+    assert free_memory() > 0
+    assert memory_quota() is None or memory_quota() >= 0

@@ -14,6 +14,7 @@ from hogbatch.store import handover as module
 from hogbatch.store.handover import Catalog, Handover, Peer, receive, records
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
+from tests.other_user import as_root, start_as_nobody
 
 ME = Peer(os.getpid(), os.geteuid())
 
@@ -156,6 +157,33 @@ def test_another_user_gets_nothing(handover, monkeypatch):
         assert handover.serve() == []
         assert handover.refused == 1
         assert socket.recv_fds(other, 100, 4)[:2] == (b"", [])
+
+
+CLIENT_BY_DESCRIPTOR = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.settimeout(60)
+connection.connect(f"/proc/self/fd/{sys.argv[1]}")
+print("connected", flush=True)
+print(socket.recv_fds(connection, 100, 4)[:2])
+"""
+
+
+@as_root
+@pytest.mark.parametrize(("mode", "first_line"), [(0o755, ""), (0o777, "connected\n")])
+def test_a_process_of_another_user_gets_nothing(handover, mode, first_line):
+    """It holds a descriptor of the socket; the second time the socket is even open to all."""
+    inode = os.open(handover.address, os.O_PATH)
+    os.chmod(f"/proc/self/fd/{inode}", mode)
+    client = start_as_nobody(CLIENT_BY_DESCRIPTOR, inode, pass_fds=[inode])
+    os.close(inode)
+    with client:
+        assert client.stdout.readline() == first_line
+        if first_line:
+            assert handover.serve() == [] and handover.refused == 1
+        out, err = client.communicate(timeout=60)
+    assert out == ("(b'', [])\n" if first_line else "")
+    assert first_line or "PermissionError" in err
 
 
 def test_a_coordinator_of_another_user_is_not_believed(handover, monkeypatch):

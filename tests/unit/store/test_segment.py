@@ -146,11 +146,29 @@ def test_another_failure_is_not_taken_for_too_little_memory(monkeypatch):
         Segment.create("data", LAYOUT)
 
 
-def test_free_memory_is_what_the_kernel_calls_available(monkeypatch, tmp_path):
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB\n")
-    monkeypatch.setattr(module, "MEMINFO", tmp_path / "meminfo")
-    with pytest.raises(UsageError, match=r"got 0\.00 GB"):
-        Segment.create("data", Layout((), 4096))
+def test_free_memory_is_what_the_kernel_calls_available(monkeypatch):
+    monkeypatch.setattr(module, "free_memory", lambda: 3_000_000)
+    with pytest.raises(UsageError, match=r"expected 0\.01 GB .*; got 0\.00 GB: end other programs"):
+        Segment.create("data", Layout((), 10_000_000))
+
+
+@pytest.mark.parametrize(
+    ("quota", "said"),
+    [(8 * 10**9, r"got 8\.00 GB, all that this process's cgroup allows: "), (0, "")],
+)
+def test_a_cgroup_may_allow_less_than_is_free(monkeypatch, quota, said):
+    monkeypatch.setattr(module, "free_memory", lambda: 10**12)
+    monkeypatch.setattr(module, "memory_quota", lambda: quota)
+    with pytest.raises(UsageError, match=rf"expected 12\.40 GB .* data segment; {said}"):
+        Segment.create("data", Layout((), 12_400_000_000))
+
+
+@pytest.mark.parametrize("quota", [None, 10**13])
+def test_a_cgroup_that_allows_more_than_is_free_changes_nothing(monkeypatch, quota):
+    monkeypatch.setattr(module, "free_memory", lambda: 10**9)
+    monkeypatch.setattr(module, "memory_quota", lambda: quota)
+    with pytest.raises(UsageError, match=r"got 1\.00 GB: end other programs"):
+        Segment.create("data", Layout((), 12_400_000_000))
 
 
 def test_the_kernel_has_taken_every_page(segment):

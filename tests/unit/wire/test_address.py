@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from msgspec import json, structs
 
 from hogbatch.errors import RunDirectoryHeld, UsageError
-from hogbatch.wire.address import NAME, Address, Tenancy, find
+from hogbatch.wire.address import NAME, Address, Keys, Tenancy, find
 
 ADDRESS = Address("a-run", 4242, "ipc:///proc/4242/fd/7", "/proc/4242/fd/8", "2026-01-01T12:00:00")
 
@@ -19,6 +20,8 @@ tenancy.publish(Address("other", 4242, "ipc://x", "y", "yesterday"))
 print("held", flush=True)
 time.sleep(600)
 """
+
+KEYS = Keys("s" * 40, "p" * 40, "x" * 40)
 
 
 @pytest.fixture
@@ -125,5 +128,38 @@ def test_a_directory_without_coordinator_json_is_no_run_directory(run_dir):
 def test_a_broken_address_is_none(run_dir, text):
     run_dir.mkdir(parents=True)
     (run_dir / NAME).write_text(text)
+    with pytest.raises(UsageError, match="no coordinator lives in"):
+        find(run_dir)
+
+
+def test_keys_stand_in_a_file_of_the_user_alone(run_dir):
+    run_dir.mkdir(mode=0o700, parents=True)
+    (run_dir / NAME).touch(mode=0o666)
+    (run_dir / NAME).chmod(0o666)  # whatever the umask; an earlier run may have left it so
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(structs.replace(ADDRESS, keys=KEYS))
+    assert (run_dir / NAME).stat().st_mode & 0o777 == 0o600
+    assert find(run_dir).keys == KEYS
+    tenancy.close()
+    assert "x" * 40 not in (run_dir / NAME).read_text(), "nor are they there after the run"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o601])
+def test_keys_that_others_may_have_read_are_not_used(run_dir, mode):
+    tenancy = Tenancy.take(run_dir)
+    tenancy.publish(structs.replace(ADDRESS, keys=KEYS))
+    (run_dir / NAME).chmod(mode)
+    with pytest.raises(UsageError, match=f"expected mode 0600 for .*holds keys; got {mode:04o}"):
+        find(run_dir)
+    tenancy.publish(ADDRESS)
+    assert find(run_dir) == ADDRESS  # without keys it is no secret
+    tenancy.close()
+
+
+@pytest.mark.parametrize("key", ["", "s" * 39, "s" * 41, 7])
+def test_what_can_be_no_key_is_refused(run_dir, key):
+    run_dir.mkdir(parents=True)
+    keys = {"server": key, "public": "p" * 40, "secret": "x" * 40}
+    (run_dir / NAME).write_bytes(json.encode(structs.asdict(ADDRESS) | {"keys": keys}))
     with pytest.raises(UsageError, match="no coordinator lives in"):
         find(run_dir)

@@ -1,0 +1,29 @@
+"""Processes of a user to whom nothing of a run belongs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+NOBODY = {"user": 65_534, "group": 65_534, "extra_groups": [], "cwd": "/"}
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+
+
+def start_as_nobody(code, *arguments, **options):
+    """Start Python `code`, which has the standard library alone, as another user."""
+    command = [_interpreter(), "-I", "-S", "-c", code, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, **NOBODY, **options)
+
+
+def _interpreter():
+    """A Python that everybody may run: not every user's is one."""
+    for path in (sys.executable, "/usr/bin/python3"):
+        try:
+            subprocess.run([path, "-I", "-S", "-c", ""], check=True, capture_output=True, **NOBODY)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return path
+    pytest.skip("there is no Python that another user may run")

@@ -1,0 +1,145 @@
+"""Who is let in over tcp: real sockets on the loopback interface."""
+
+import socket
+import time
+from contextlib import suppress
+
+import pytest
+import zmq
+
+from hogbatch.errors import ProtocolError
+from hogbatch.wire.address import Keys
+from hogbatch.wire.messages import Beat
+from hogbatch.wire.sockets import Dealer, Router
+from tests.unit.wire.messages import HELLO, WELCOME
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture(params=["tcp://127.0.0.1:0", "tcp://[::1]:0"])
+def router(request, tmp_path):
+    router = Router(tmp_path, listen=request.param)
+    yield router
+    router.close()
+
+
+def worker(router, keys):
+    end = Dealer(router.address, keys)
+    end.send(HELLO)
+    return end
+
+
+def wait_until(condition, router):
+    """Serve until `condition(what was received)` holds; return what was received."""
+    deadline, seen = time.monotonic() + WITHIN_S, []
+    while not condition(seen):
+        assert time.monotonic() < deadline, f"only {seen}, {router.turned_away} turned away"
+        router.wait(0.05)
+        seen += router.receive()
+    return seen
+
+
+def new_pair():
+    return [key.decode() for key in zmq.curve_keypair()]
+
+
+def test_a_worker_with_the_keys_is_let_in_and_answered(router):
+    end = worker(router, router.keys)
+    ((key, message),) = wait_until(len, router)
+    assert message == HELLO and router.turned_away == 0
+    assert router.send(key, WELCOME)
+    end.wait(WITHIN_S)
+    assert end.receive() == WELCOME
+    end.close()
+
+
+def no_keys(keys):
+    return None
+
+
+def another_pair(keys):
+    return Keys(keys.server, *new_pair())
+
+
+def another_secret(keys):
+    return Keys(keys.server, keys.public, new_pair()[1])
+
+
+def another_server(keys):
+    return Keys(new_pair()[0], keys.public, keys.secret)
+
+
+def the_servers_own_key(keys):
+    return Keys(keys.server, keys.server, keys.secret)
+
+
+@pytest.mark.parametrize(
+    "shown", [no_keys, another_pair, another_secret, another_server, the_servers_own_key]
+)
+def test_nobody_else_is_and_that_is_counted(router, shown):
+    stranger = worker(router, shown(router.keys))
+    assert wait_until(lambda seen: router.turned_away > 0, router) == []
+    honest = worker(router, router.keys)
+    ((key, _),) = wait_until(len, router)
+    with suppress(ProtocolError):  # if it has been told to go away for good
+        stranger.send(Beat())
+    honest.send(Beat())
+    assert wait_until(len, router) == [(key, Beat())]
+    assert stranger.receive() is None
+    stranger.close()
+    honest.close()
+
+
+def test_a_worker_that_is_turned_away_does_not_wait_for_ever(router):
+    stranger = worker(router, another_pair(router.keys))
+    wait_until(lambda seen: router.turned_away > 0, router)
+    deadline = time.monotonic() + WITHIN_S
+    with pytest.raises(ProtocolError, match="takes no message of this worker"):
+        while time.monotonic() < deadline:
+            stranger.send(Beat())
+            router.wait(0.001)
+    stranger.close()
+
+
+def test_a_password_is_no_key(router):
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.setsockopt(zmq.IPV6, "[" in router.address)
+        stranger.setsockopt(zmq.PLAIN_USERNAME, b"root")
+        stranger.setsockopt(zmq.PLAIN_PASSWORD, b"root")
+        stranger.connect(router.address)
+        assert wait_until(lambda seen: router.turned_away > 0, router) == []
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 1000, b"\xff" + bytes(8) + b"\x7f\x03\x00NULL", b""],
+    ids=["http", "ones", "greeting without encryption", "nothing"],
+)
+def test_what_is_not_zeromq_disturbs_nobody(router, noise):
+    host, port = router.address.removeprefix("tcp://").rsplit(":", 1)
+    with socket.create_connection((host.strip("[]"), int(port))) as rude:
+        rude.sendall(noise)
+        honest = worker(router, router.keys)
+        assert [message for _, message in wait_until(len, router)] == [HELLO]
+        honest.close()
+
+
+def test_every_run_has_keys_of_its_own(tmp_path):
+    routers = [Router(tmp_path, listen="tcp://127.0.0.1:0") for _ in range(2)]
+    keys = [key for router in routers for key in (router.keys.server, router.keys.secret)]
+    assert len(set(keys)) == 4
+    for router in routers:
+        router.close()
+
+
+def test_without_keys_everyone_is_let_in_if_that_is_asked_for(tmp_path):
+    router = Router(tmp_path, listen="tcp://127.0.0.1:0", insecure=True)
+    end = worker(router, None)
+    assert [message for _, message in wait_until(len, router)] == [HELLO]
+    end.close()
+    router.close()
+
+
+def test_nothing_is_left_in_the_run_directory(router, tmp_path):
+    assert list(tmp_path.iterdir()) == []

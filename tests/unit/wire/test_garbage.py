@@ -1,0 +1,113 @@
+"""What is no message is dropped and counted, and the next honest message is read all the same."""
+
+import time
+
+import pytest
+import zmq
+
+from hogbatch.wire.codec import encode
+from hogbatch.wire.messages import Beat
+from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
+from hogbatch.wire.throttle import STRIKES
+from tests.garbage import MESSAGES, OVERSIZED
+
+WITHIN_S = 20.0
+HONEST = encode(Beat())
+
+
+@pytest.fixture
+def router(tmp_path):
+    router = Router(tmp_path)
+    yield router
+    router.close()
+
+
+@pytest.fixture
+def stranger(router):
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDTIMEO, 0)
+        socket.connect(router.address)
+        yield socket
+
+
+@pytest.fixture
+def worker(router):
+    end = Dealer(router.address)
+    yield end
+    end.close()
+
+
+def serve_until(router, condition):
+    """Read until `condition(what was read)` holds; return what was read."""
+    deadline, seen = time.monotonic() + WITHIN_S, []
+    while not condition(seen):
+        assert time.monotonic() < deadline, f"only {seen}, {router.refused} refused"
+        router.wait(0.05)
+        seen += (message for _, message in router.receive())
+    return seen
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_it_is_dropped_and_counted(router, stranger, worker, name, caplog):
+    stranger.send_multipart(MESSAGES[name])
+    assert serve_until(router, lambda seen: router.refused) == []
+    worker.send(Beat())
+    assert serve_until(router, len) == [Beat()]
+    assert router.refused == 1
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 300 and record.getMessage().isprintable()
+
+
+def test_the_largest_frame_is_as_large_as_may_be():
+    assert max(len(frame) for frames in MESSAGES.values() for frame in frames) == MAX_FRAME
+    assert len(OVERSIZED[0]) == MAX_FRAME + 1
+
+
+def test_a_peer_with_ten_strikes_is_not_listened_to_any_more(router, stranger, worker):
+    for strikes in range(STRIKES):
+        stranger.send(b"rubbish")
+        serve_until(router, lambda seen, n=strikes + 1: router.refused == n)
+        if strikes < STRIKES - 1:
+            stranger.send(HONEST)
+            assert serve_until(router, len) == [Beat()]
+    stranger.send(HONEST)
+    worker.send(Beat())
+    assert serve_until(router, lambda seen: router.refused == STRIKES + 1 and seen) == [Beat()]
+
+
+def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
+    router, stranger, worker
+):
+    def flood():
+        try:
+            while True:
+                stranger.send(b"rubbish")
+        except zmq.Again:
+            return
+
+    worker.send(Beat())
+    assert serve_until(router, len) == [Beat()]
+    flood()
+    serve_until(router, lambda seen: router.refused > 500)
+    flood()
+    before = router.refused
+    worker.send(Beat())
+    assert serve_until(router, len) == [Beat()]
+    assert router.refused - before < 100, "peers are read in turn"
+
+
+def test_reading_garbage_is_slow_on_purpose(router, stranger):
+    began = time.monotonic()
+    sent = 0
+    while router.refused < 1000:
+        while sent < router.refused + 500:
+            stranger.send(b"rubbish")
+            sent += 1
+        serve_until(router, lambda seen, n=router.refused: router.refused > n)
+    assert 0.3 < time.monotonic() - began < WITHIN_S
+
+
+def test_what_lies_unread_is_limited_by_number(router, stranger):
+    assert router._socket.getsockopt(zmq.RCVHWM) == 20
+    assert router._socket.getsockopt(zmq.MAXMSGSIZE) == MAX_FRAME
