@@ -10,6 +10,20 @@ from pathlib import Path
 
 WITHIN_S = 60  # far more than any step takes, so that a slow machine fails no test
 
+BELONG = (  # in a run directory
+    *("model.safetensors", "summary.json", "events.jsonl", "config.toml", "worker-*.log"),
+    *(
+        "coordinator.json",
+        "bad-leases.jsonl",
+        "checkpoints",
+        "checkpoints/[0-9][0-9][0-9][0-9][0-9][0-9]",
+    ),
+    *(
+        "[0-9][0-9][0-9][0-9][0-9][0-9]/tensors.safetensors",
+        "[0-9][0-9][0-9][0-9][0-9][0-9]/manifest.json",
+    ),
+)
+
 
 def wait_for(condition, what):
     """Return the first true value of `condition()`; fail when there is none in good time."""
@@ -86,6 +100,10 @@ class Job:
         """What `process` has written to stderr."""
         return (self.folder / f"{self.started.index(process)}.err").read_text()
 
+    def printed(self, process):
+        """What `process` has written to stdout."""
+        return (self.folder / f"{self.started.index(process)}.out").read_text()
+
     def address(self):
         """What coordinator.json says; None while there is no coordinator."""
         try:
@@ -139,6 +157,11 @@ class Job:
             if any(inode in self.inodes for inode, _ in mapped(pid)):
                 left.append(f"a mapping in process {pid}")
         return left
+
+    def strangers(self):
+        """Files in the run directory that are not for its users: temporary ones left behind."""
+        paths = (path.relative_to(self.run_dir) for path in self.run_dir.rglob("*"))
+        return sorted(str(path) for path in paths if not any(map(path.match, BELONG)))
 
     def close(self):
         """Kill whatever of this run still lives."""

@@ -1,6 +1,7 @@
 """The command line of both workers, and how a worker process begins and ends."""
 
 import argparse
+import ctypes
 import logging
 import os
 import signal
@@ -8,20 +9,21 @@ import sys
 import traceback
 from pathlib import Path
 
-from hogbatch.errors import HogbatchError
+from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.store.handover import receive
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
 from workers.session import Engine, Session, leave_on_signals
 
 ATTACH_WITHIN_S = 10.0
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     """Work for the coordinator of `run_dir` until it has no more work, or is gone."""
     address = find(run_dir)
     received = receive(address.store, ATTACH_WITHIN_S)
-    end = Dealer(address.control)
+    end = Dealer(address.control, address.keys)
     session = Session(end, received, engine)
     if launched:  # Ctrl-C in the coordinator's terminal is the coordinator's business
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,11 +47,25 @@ def finish(error: BaseException | None) -> int:
     return 1
 
 
-def run(run_dir: Path, engine: Engine, launched: bool) -> None:
-    """`attach`, then end the process at once: threads inside kernels need not be waited for."""
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process, whatever it is doing, when the thread ends that started
+    it; `parent` is that thread's process. prctl(2), PR_SET_PDEATHSIG.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel knew of this
+        os._exit(UsageError.exit_code)
+
+
+def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
+    """`attach`, then end the process at once: threads inside kernels need not be waited for.
+
+    `launcher` is the process that has started this one, and is not to be outlived; None: a user.
+    """
+    if launcher is not None:
+        die_with(launcher)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        attach(run_dir, engine, launched)
+        attach(run_dir, engine, launcher is not None)
         code = 0
     except BaseException as error:
         code = finish(error)
@@ -62,5 +78,5 @@ def parser(device: str, about: str) -> argparse.ArgumentParser:
     """Flags that every worker has."""
     made = argparse.ArgumentParser(prog=f"hogbatch worker {device}", description=about)
     made.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="where the coordinator lives")
-    made.add_argument("--launched", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--launched", type=int, metavar="PID", help=argparse.SUPPRESS)
     return made

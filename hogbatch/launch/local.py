@@ -5,17 +5,20 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from hogbatch.coordinator.loop import Restart
-from hogbatch.errors import DeviceError
+from hogbatch.coordinator.loop import GivenUp, Restart
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.launch.restarts import Restarts
 from hogbatch.machine.topology import Cores, show_cores
 from hogbatch.values import WorkerRequest
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20
-MOST_RESTARTS = 3  # of a worker whose device fails; then the device is left alone
+# of workers that were told to stop, or would fail in the same way again
+FINAL_CODES = (0, UsageError.exit_code, ProtocolError.exit_code)
 
 
 @dataclass(slots=True)
@@ -27,25 +30,50 @@ class Child:
     cores: Cores
     log: Path
     process: subprocess.Popen[bytes]
-    restarts: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    ended: bool = False  # for good
 
-    @property
-    def ended(self) -> bool:
-        """Whether its process has."""
-        return self.process.poll() is not None
+    def died(self, worked: bool, now: float) -> GivenUp | None:
+        """Take in the end of its process; the word of parting if it is given up for that."""
+        if self.process.wait() not in FINAL_CODES:
+            return self.fail(worked, now)
+        self.ended = True
+        return self._give_up(_ending(self.process)) if self.process.returncode else None
 
-    @property
-    def starts_again(self) -> bool:
-        """Whether its process has ended in a way that a new one may mend."""
-        failed = self.ended and self.process.returncode == DeviceError.exit_code
-        return failed and self.restarts < MOST_RESTARTS
+    def fail(self, worked: bool, now: float) -> GivenUp | None:
+        """Plan its next start, or give it up."""
+        self.restarts.died(now, worked)
+        self.ended = self.restarts.due_at is None
+        return self._give_up(str(self.restarts)) if self.ended else None
+
+    def start_again(self, now: float) -> Restart | GivenUp | None:
+        """Start it in a new process; None if that failed and is to be tried once more."""
+        self.restarts.start()
+        try:
+            self.process = _run(command(self.request, self.run_dir, self.cores), self.log)
+        except OSError:  # no process, no memory
+            return self.fail(worked=False, now=now)
+        times, most = self.restarts.times, self.restarts.most
+        return Restart(str(self.request), self.process.pid, times, most)
+
+    def _give_up(self, why: str) -> GivenUp:
+        return GivenUp(str(self.request), self.with_log(why))
+
+    def with_log(self, why: str) -> str:
+        """`why`, then the last lines of its log."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        except OSError:  # somebody has removed it
+            lines = []
+        return "\n".join([f"{why}; {self.log} ends with:", *lines]) if lines else why
 
 
 class LocalLauncher:
     """Starts `python -m workers.cpu` and `workers.gpu`, each with a log file in the run directory.
 
     A fresh interpreter each, never a fork: neither CUDA nor OpenMP survives one. A session of its
-    own keeps Ctrl-C away from them; that is the coordinator's business.
+    own keeps Ctrl-C away from them; that is the coordinator's business. The kernel kills them when
+    the *thread* ends that has started them, so one thread starts all, and sees the run out.
     """
 
     def __init__(self) -> None:
@@ -59,55 +87,54 @@ class LocalLauncher:
     def pids(self) -> list[int]:
         return [child.process.pid for child in self._children]
 
-    def restart(self, pid: int) -> Restart | None:
-        for child in self._children:
-            if child.process.pid == pid and child.starts_again:
-                return self._restart(child)
-        return None
+    def died(self, pid: int, worked: bool, now: float) -> GivenUp | None:
+        child = self._child(pid)
+        return child.died(worked, now) if child else None
 
-    def _restart(self, child: Child) -> Restart | None:
-        child.restarts += 1
-        try:
-            child.process = _run(command(child.request, child.run_dir, child.cores), child.log)
-        except OSError:  # no process, no memory: the run goes on with the others
-            child.restarts = MOST_RESTARTS
-            return None
-        return Restart(str(child.request), child.process.pid, child.restarts, MOST_RESTARTS)
+    def start_due(self, now: float) -> Iterator[Restart | GivenUp]:
+        for child in self._children:
+            if child.restarts.is_due(now) and (change := child.start_again(now)):
+                yield change
 
     def all_ended(self) -> str | None:
-        gone = [child.ended and not child.starts_again for child in self._children]
-        if not gone or not all(gone):
+        if not self._children or not all(child.ended for child in self._children):
             return None
         last = self._children[-1]
-        tail = "\n".join(last.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        why = f"every worker has ended; the last one {_ending(last.process)}"
-        return f"{why}; {last.log} ends with:\n{tail}" if tail else why
+        return last.with_log(f"every worker has ended; the last one {_ending(last.process)}")
 
     def cause_of_death(self, pid: int) -> str:
-        for child in self._children:
-            if child.process.pid == pid:
-                child.process.wait()
-                return f"process {pid} {_ending(child.process)}; see {child.log.name}"
-        return f"process {pid} ended"
+        child = self._child(pid)
+        if child is None:
+            return f"process {pid} ended"
+        killed = child.process.wait() == -signal.SIGKILL
+        hint = "out of memory? see dmesg" if killed else f"see {child.log.name}"
+        return f"process {pid} {_ending(child.process)} ({hint})"
 
     def stop(self, patience_s: float = LEAVE_WITHIN_S) -> None:
         processes = [child.process for child in self._children]
-        for patience, number in ((patience_s, signal.SIGTERM), (1.0, signal.SIGKILL)):
-            deadline = time.monotonic() + patience
+        try:
+            for patience, number in ((patience_s, signal.SIGTERM), (1.0, signal.SIGKILL)):
+                deadline = time.monotonic() + patience
+                for process in processes:
+                    try:
+                        process.wait(max(0.0, deadline - time.monotonic()))
+                    except subprocess.TimeoutExpired:
+                        process.send_signal(number)
+        finally:  # Ctrl-C once more: at once, then
             for process in processes:
-                try:
-                    process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    process.send_signal(number)
-        for process in processes:
-            process.wait()
+                process.kill()
+            for process in processes:
+                process.wait()
+
+    def _child(self, pid: int) -> Child | None:
+        return next((child for child in self._children if child.process.pid == pid), None)
 
 
 def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:
     """The command that starts a worker as asked for."""
     # -P: a module of the working directory must not take the place of one of ours
-    module = f"workers.{request.device}"
-    start = [sys.executable, "-P", "-m", module, os.fspath(run_dir), "--launched"]
+    start = [sys.executable, "-P", "-m", f"workers.{request.device}", os.fspath(run_dir)]
+    start += ["--launched", str(os.getpid())]
     if request.device == "gpu":
         return [*start, "--device", str(request.ordinal)]
     pinned = ["--cores", show_cores(cores)] if cores else []
@@ -127,7 +154,9 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:
+    """How a process that was waited for has ended."""
     code = process.returncode
-    if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"exited with code {code}"
+    if code >= 0:
+        return f"exited with code {code}"
+    named = -code in set(signal.Signals)  # a real-time signal is not
+    return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"

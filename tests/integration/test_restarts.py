@@ -1,6 +1,9 @@
-"""Launched workers whose device fails: they are started again, but not for ever."""
+"""Launched workers that die: they are started again, but not for ever."""
 
+import os
+import re
 import signal
+import time
 
 import pytest
 
@@ -9,11 +12,13 @@ from tests.saboteur import wait_for
 ROWS = 32_561  # of a9a
 
 # `hogbatch train`, but for GPU workers: what is in FAILURE comes FAILURES times before the worker.
+# All pauses are short.
 FAILING = """
 import os, sys
 from hogbatch import cli
-from hogbatch.launch import local
+from hogbatch.launch import local, restarts
 
+restarts.LONGEST_PAUSE_S = 0.1
 started = local.command
 
 def command(request, *rest):
@@ -35,6 +40,7 @@ if os.path.getsize("attempts") > int(failures):
     os.execv(worker[0], worker)
 """
 AT_START = "print('no device', flush=True); os._exit(12)"
+KILLED = "os.kill(os.getpid(), 9)"
 AT_WORK = """
 from workers import gpu
 gpu.GpuEngine.submit = lambda self, work: os._exit(12)
@@ -60,8 +66,10 @@ def log(job, number):
     return (job.run_dir / f"worker-{number}.log").read_text()
 
 
-@pytest.mark.parametrize("failure", [AT_START, AT_WORK], ids=["at start", "at work"])
-def test_a_worker_whose_device_fails_twice_trains_in_a_third_process(job, train, failure):
+@pytest.mark.parametrize(
+    "failure", [AT_START, AT_WORK, KILLED], ids=["at start", "at work", "killed"]
+)
+def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train, failure):
     train(2, failure, "--workers", "gpu:host", "--epochs", 1)
     assert job.finish() == 0
     restarts = job.events("worker_restarted")
@@ -86,6 +94,10 @@ def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     assert len(job.events("worker_restarted")) == 3
+    (given_up,) = job.events("worker_given_up")
+    assert given_up["runs_on"] == "gpu:host"
+    assert re.match(r"4 deaths in \d+ s without one finished lease; ", given_up["reason"])
+    assert given_up["reason"].count("no device") == 4
     assert job.leftovers() == []
 
 
@@ -96,3 +108,28 @@ def test_a_device_that_fails_for_good_ends_the_run_if_nobody_else_is_there(job, 
     assert said.startswith("hogbatch: every worker has ended; the last one exited with code 12")
     assert said.count("no device") == 4 and "Traceback" not in said
     assert job.summary()["status"] == "failed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
+def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job, number):
+    job.train("a9a", "--workers", "cpu:1,cpu:1", "--max-seconds", 300, "--hidden", "256,256")
+    victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
+    job.wait_for_event("lease", 3, worker="cpu-0")
+    killed = time.time()
+    os.kill(victim, number)
+    assert job.wait_for_event("worker_left")["at"] - killed < 0.25
+    restart = job.wait_for_event("worker_restarted")
+    assert restart["at"] - killed < 0.5
+    assert (restart["runs_on"], restart["times"]) == ("cpu:1", 1)
+    name = job.wait_for_event("worker_joined", pid=restart["pid"])["worker"]
+    job.wait_for_event("lease", worker=name)
+    job.wait_for_event("epoch")
+    job.coordinator.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+    assert {event["rows"] for event in job.events("epoch")} == {ROWS}
+    said = job.printed(job.coordinator)
+    why = "SIGKILL (out of memory? see dmesg)" if number == signal.SIGKILL else "SIGSEGV (see "
+    assert f"\ncpu-0 is lost: process {victim} was killed by {why}" in said
+    assert "; its rows go to others\n" in said
+    assert "\ncpu:1 is started again (1 of 3)\n" in said
+    assert job.leftovers() == []

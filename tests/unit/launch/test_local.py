@@ -1,15 +1,18 @@
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
 
+from hogbatch.coordinator.loop import GivenUp, Restart
 from hogbatch.launch import local
 from hogbatch.launch.local import LocalLauncher, command
 from hogbatch.values import WorkerRequest
 
 CPU = WorkerRequest("cpu", threads=2)
+NEVER = "import time; time.sleep(600)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -35,8 +38,13 @@ def launch(tmp_path, monkeypatch):
     launcher.stop(0.0)
 
 
-def pids(launcher):
-    return launcher.pids()
+def die(launcher, number=0, worked=False, now=0.0):
+    """Wait for the end of a worker, and pass it on as the loop does."""
+    return launcher.died(launcher.pids()[number], worked, now)
+
+
+def ending(launcher):
+    return launcher.cause_of_death(launcher.pids()[0])
 
 
 def runs(pid):
@@ -57,14 +65,44 @@ def wait_until(true, patience=30.0):
 @pytest.mark.parametrize(
     ("request_", "end"),
     [
-        (CPU, ["-P", "-m", "workers.cpu", "runs/one", "--launched", "--threads", "2"]),
+        (
+            CPU,
+            [
+                "-P",
+                "-m",
+                "workers.cpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--threads",
+                "2",
+            ],
+        ),
         (
             WorkerRequest("gpu", ordinal=3),
-            ["-P", "-m", "workers.gpu", "runs/one", "--launched", "--device", "3"],
+            [
+                "-P",
+                "-m",
+                "workers.gpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--device",
+                "3",
+            ],
         ),
         (
             WorkerRequest("gpu", ordinal="host"),
-            ["-P", "-m", "workers.gpu", "runs/one", "--launched", "--device", "host"],
+            [
+                "-P",
+                "-m",
+                "workers.gpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--device",
+                "host",
+            ],
         ),
     ],
     ids=["cpu", "gpu", "host"],
@@ -85,39 +123,58 @@ def test_a_launcher_that_started_nobody_has_lost_nobody():
 
 def test_each_worker_has_a_log_with_all_it_says(launch, tmp_path):
     launcher = launch("print('one')", "import sys; print('two', file=sys.stderr)")
-    wait_until(launcher.all_ended)
+    die(launcher, 0)
+    die(launcher, 1)
     assert (tmp_path / "worker-0.log").read_text() == "one\n"
     assert (tmp_path / "worker-1.log").read_text() == "two\n"
 
 
 def test_while_one_runs_not_all_have_ended(launch):
-    launcher = launch("pass", "import time; time.sleep(600)")
-    assert "exited with code 0" in launcher.cause_of_death(pids(launcher)[0])
+    launcher = launch("pass", NEVER)
+    die(launcher)
     assert launcher.all_ended() is None
 
 
 def test_when_all_have_ended_the_last_lines_of_the_log_say_why(launch):
-    launcher = launch("for k in range(100): print('line', k)\nraise SystemExit(6)")
-    wait_until(launcher.all_ended)
+    launcher = launch("for k in range(100): print('line', k)\nraise SystemExit(2)")
+    die(launcher)
     why = launcher.all_ended()
-    assert "the last one exited with code 6" in why
+    assert "the last one exited with code 2" in why
     assert "worker-0.log ends with:\nline 80\n" in why
     assert why.endswith("line 99")
 
 
 def test_a_log_that_is_no_text_is_shown_all_the_same(launch):
     launcher = launch("import os; os.write(1, b'\\xff\\xfe end')")
-    wait_until(launcher.all_ended)
+    die(launcher)
     assert launcher.all_ended().endswith(" end")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS])
-def test_the_cause_of_death_names_the_signal(launch, number):
-    launcher = launch("import time; time.sleep(600)")
-    (pid,) = pids(launcher)
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "SIGKILL (out of memory? see dmesg)"),
+        (signal.SIGSEGV, "SIGSEGV (see worker-0.log)"),
+        (signal.SIGBUS, "SIGBUS (see worker-0.log)"),
+        (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1} (see worker-0.log)"),
+    ],
+)
+def test_the_cause_of_death_names_the_signal(launch, number, said):
+    launcher = launch(NEVER)
+    (pid,) = launcher.pids()
     os.kill(pid, number)
-    cause = launcher.cause_of_death(pid)
-    assert cause == f"process {pid} was killed by {number.name}; see worker-0.log"
+    assert launcher.cause_of_death(pid) == f"process {pid} was killed by {said}"
+
+
+def test_the_cause_of_death_names_the_exit_code_and_the_log(launch):
+    launcher = launch("raise SystemExit(7)")
+    assert ending(launcher).endswith(" exited with code 7 (see worker-0.log)")
+
+
+def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
+    launcher = launch("raise SystemExit(2)")
+    (tmp_path / "worker-0.log").unlink()
+    assert die(launcher) == GivenUp("cpu:2", "exited with code 2")
 
 
 def test_the_cause_of_death_of_a_stranger_is_unknown(launch):
@@ -127,13 +184,13 @@ def test_the_cause_of_death_of_a_stranger_is_unknown(launch):
 def test_stop_lets_a_worker_leave_by_itself(launch):
     launcher = launch("import time; time.sleep(0.2)")
     launcher.stop(30.0)
-    assert "exited with code 0" in launcher.all_ended()
+    assert "exited with code 0" in ending(launcher)
 
 
 def test_stop_terminates_a_worker_that_stays(launch):
-    launcher = launch("import time; time.sleep(600)")
+    launcher = launch(NEVER)
     launcher.stop(0.0)
-    assert "killed by SIGTERM" in launcher.all_ended()
+    assert "killed by SIGTERM" in ending(launcher)
 
 
 def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
@@ -143,54 +200,86 @@ def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
     began = time.monotonic()
     launcher.stop(0.0)
     assert time.monotonic() - began < 10.0
-    assert "killed by SIGKILL" in launcher.all_ended()
-    assert not any(map(runs, pids(launcher)))
+    assert "killed by SIGKILL" in ending(launcher)
+    assert not any(map(runs, launcher.pids()))
     launcher.stop()  # once more does no harm
 
 
+def test_ctrl_c_while_workers_are_waited_for_ends_them_at_once(launch, monkeypatch):
+    launcher = launch(STUBBORN, STUBBORN)
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launcher.stop(600.0)
+    assert not any(map(runs, launcher.pids()))
+
+
 def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(launch):
-    launcher = launch("import time; time.sleep(600)")
-    assert os.getsid(pids(launcher)[0]) != os.getsid(0)
+    launcher = launch(NEVER)
+    assert os.getsid(launcher.pids()[0]) != os.getsid(0)
 
 
-@pytest.mark.parametrize(("code", "again"), [(0, False), (1, False), (11, False), (12, True)])
-def test_only_a_failed_device_is_a_reason_to_start_a_worker_again(launch, code, again):
+@pytest.mark.parametrize("code", [1, 11, 12])
+def test_a_worker_that_failed_is_started_again_after_a_second(launch, code):
     launcher = launch(f"raise SystemExit({code})")
     (pid,) = launcher.pids()
-    launcher.cause_of_death(pid)
-    assert (launcher.all_ended() is None) == again
-    restart = launcher.restart(pid)
-    assert (restart is not None) == again
-    assert restart is None or (restart.runs_on, restart.times, restart.most) == ("cpu:2", 1, 3)
-    assert launcher.restart(pid) is None, "it is another process now"
+    assert die(launcher, now=5.0) is None
+    assert launcher.all_ended() is None
+    assert list(launcher.start_due(5.9)) == []
+    (restart,) = launcher.start_due(6.0)
+    assert restart == Restart("cpu:2", launcher.pids()[0], 1, 3)
+    assert restart.pid != pid
+    assert launcher.died(pid, False, 7.0) is None, "it is another process now"
+    assert list(launcher.start_due(99.0)) == []
 
 
-def test_a_worker_that_runs_or_was_killed_is_not_started_again(launch):
-    launcher = launch("import time; time.sleep(600)")
-    (pid,) = launcher.pids()
-    assert launcher.restart(pid) is None
-    os.kill(pid, signal.SIGKILL)
-    assert "SIGKILL" in launcher.cause_of_death(pid)
-    assert launcher.restart(pid) is None
+def test_a_worker_that_was_killed_after_some_work_is_started_again_at_once(launch):
+    launcher = launch(NEVER)
+    os.kill(launcher.pids()[0], signal.SIGKILL)
+    assert die(launcher, worked=True, now=5.0) is None
+    assert [restart.times for restart in launcher.start_due(5.0)] == [1]
+
+
+@pytest.mark.parametrize("code", [0, 2, 4])
+def test_a_worker_that_would_end_in_the_same_way_again_is_not_started(launch, tmp_path, code):
+    launcher = launch(f"print('no such flag'); raise SystemExit({code})", NEVER)
+    given_up = die(launcher, worked=True)
+    assert list(launcher.start_due(99.0)) == []
+    if code == 0:
+        assert given_up is None
+    else:
+        log = tmp_path / "worker-0.log"
+        said = f"exited with code {code}; {log} ends with:\nno such flag"
+        assert given_up == GivenUp("cpu:2", said)
 
 
 def test_each_worker_is_started_again_three_times(launch, tmp_path):
     launcher = launch("pass", "print('failed'); raise SystemExit(12)")
-    for times in (1, 2, 3):
-        failed = launcher.pids()[1]
-        launcher.cause_of_death(failed)
+    die(launcher)
+    for now, times in ((0.0, 1), (1.0, 2), (3.0, 3)):
+        assert die(launcher, 1, now=now) is None
         assert launcher.all_ended() is None
-        assert launcher.restart(failed).times == times
-    wait_until(launcher.all_ended)
-    assert launcher.restart(launcher.pids()[1]) is None
+        assert [restart.times for restart in launcher.start_due(now + 2.0 ** (times - 1))] == [
+            times
+        ]
+    given_up = die(launcher, 1, now=7.0)
+    assert given_up.reason.startswith("4 deaths in 7 s without one finished lease; ")
+    assert given_up.reason.endswith("/worker-1.log ends with:" + "\nfailed" * 4)
+    assert list(launcher.start_due(99.0)) == []
     assert "the last one exited with code 12" in launcher.all_ended()
     assert (tmp_path / "worker-1.log").read_text() == "failed\n" * 4
 
 
-def test_a_worker_that_cannot_be_started_again_is_left_alone(launch, monkeypatch):
+def test_a_worker_that_cannot_be_started_again_is_tried_some_more_and_given_up(launch, monkeypatch):
     launcher = launch("raise SystemExit(12)")
-    (pid,) = launcher.pids()
-    launcher.cause_of_death(pid)
+    die(launcher)
     monkeypatch.setattr(local, "command", lambda *_: ["/no/such/program"])
-    assert launcher.restart(pid) is None
+    assert list(launcher.start_due(1.0)) == []
+    assert list(launcher.start_due(3.0)) == []
+    (given_up,) = launcher.start_due(7.0)
+    assert given_up.runs_on == "cpu:2" and given_up.reason.startswith("4 deaths in 7 s")
     assert "the last one exited with code 12" in launcher.all_ended()

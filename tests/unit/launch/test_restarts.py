@@ -1,0 +1,71 @@
+from hypothesis import given, strategies as st
+
+from hogbatch.launch.restarts import LONGEST_PAUSE_S, MOST_RESTARTS, Restarts
+
+
+def pauses(restarts, deaths):
+    """How long a worker that never finishes a lease waits for each start until it is given up."""
+    found, now = [], 0.0
+    for _ in range(deaths):
+        restarts.died(now, worked=False)
+        if restarts.due_at is None:
+            break
+        found.append(restarts.due_at - now)
+        now = restarts.due_at
+        restarts.start()
+    return found
+
+
+def test_a_worker_that_never_works_is_given_up_after_three_restarts():
+    restarts = Restarts()
+    assert pauses(restarts, 9) == [1, 2, 4]
+    assert str(restarts) == "4 deaths in 7 s without one finished lease"
+
+
+def test_pauses_double_up_to_half_a_minute():
+    assert pauses(Restarts(most=8), 9) == [1, 2, 4, 8, 16, 32, 32, 32]
+
+
+def test_a_worker_that_has_worked_is_started_at_once():
+    restarts = Restarts()
+    restarts.died(5.0, worked=True)
+    assert restarts.is_due(5.0)
+    restarts.start()
+    assert restarts.times == 1 and not restarts.is_due(99.0)
+
+
+def test_after_work_the_count_begins_anew():
+    restarts = Restarts()
+    assert len(pauses(restarts, 2)) == 2
+    restarts.died(100.0, worked=True)
+    restarts.start()
+    assert restarts.times == 1
+    restarts.died(110.0, worked=False)
+    assert restarts.due_at == 111.0
+    assert str(restarts) == "1 death in 0 s without one finished lease"
+
+
+def test_a_worker_is_not_started_before_its_time():
+    restarts = Restarts()
+    restarts.died(10.0, worked=False)
+    assert not restarts.is_due(10.99) and restarts.is_due(11.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60))
+def test_whatever_happens_the_rule_is_kept(lives):
+    """Each life lasts some seconds and ends with or without a lease finished in it."""
+    restarts, now, idle = Restarts(), 0.0, 0
+    for seconds, worked in lives:
+        now += seconds
+        restarts.died(now, worked)
+        idle = 0 if worked else idle + 1
+        if restarts.due_at is None:
+            assert not worked and restarts.times == MOST_RESTARTS
+            assert MOST_RESTARTS <= idle <= MOST_RESTARTS + 1
+            return
+        pause = restarts.due_at - now
+        assert (pause <= 0) == worked and pause <= LONGEST_PAUSE_S
+        now = restarts.due_at
+        assert restarts.is_due(now)
+        restarts.start()
+        assert 1 <= restarts.times <= MOST_RESTARTS
