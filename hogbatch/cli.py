@@ -1,10 +1,12 @@
-"""The command line: `hogbatch train | coordinator | worker | evaluate | predict`."""
+"""The command line: `hogbatch train | coordinator | worker | evaluate | predict | simulate`."""
 
 import argparse
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
@@ -46,11 +48,20 @@ def train(arguments: Sequence[str], launch: bool) -> int:
     parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
     add_flags(parser, [name for name in FLAGS if launch or name not in ("workers", "pin")])
     given = vars(parser.read(arguments))
-    config = merge_sources(given, given.pop("config"))
+    config = merge_sources(given, given.pop("config") or _settings_before(given))
     sys.path.append("")  # the module of --policy module:Class may lie in the working directory
     from hogbatch.training import execute  # here: --help and errors in flags need none of it
 
     return execute(config, launch=launch).exit_code
+
+
+def _settings_before(given: Mapping[str, object]) -> Path | None:
+    """The flags of the run that is resumed, which hold where none are given."""
+    if given.get("resume") is None:
+        return None
+    from hogbatch.checkpoint.resume import settings_of
+
+    return settings_of(given)
 
 
 def worker(arguments: Sequence[str]) -> int:
@@ -118,6 +129,30 @@ def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Name
     return given
 
 
+def simulate(arguments: Sequence[str]) -> int:
+    """`hogbatch simulate`."""
+    parser = Parser("simulate")
+    about_workers = (
+        "cpu:16x2000rows/s,...: 16 workers of 2000 rows/s each; @half=256: a batch of 256 rows has "
+        "half of that speed (default for gpu)"
+    )
+    parser.add_argument("--workers", metavar="LIST", default="cpu:4x2000rows/s", help=about_workers)
+    flags = ("policy", "alpha", "beta", "cpu_batch", "gpu_batch", "lease_ms", "epochs")
+    add_flags(parser, [*flags, "max_seconds"])
+    parser.add_argument("--rows", default="1000000", metavar="N", help="of an epoch (1000000)")
+    parser.add_argument("--seed", default="0", metavar="N", help="of all chance (0)")
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    about_faults = "instead: a run full of faults, drawn from --seed, that must keep all promises"
+    parser.add_argument("--faults", action="store_true", help=about_faults)
+    about_seeds = "many such runs; stops at the first that fails"
+    parser.add_argument("--seeds", metavar="FIRST:STOP[:STEP]", help=about_seeds)
+    given = vars(parser.read(arguments))
+    own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
+    from hogbatch.simulate.command import execute
+
+    return execute(merge_sources({"data": "simulated", **given}), **own)
+
+
 COMMANDS: Final[dict[str, tuple[Callable[[Sequence[str]], int], str]]] = {
     "train": (
         lambda arguments: train(arguments, launch=True),
@@ -129,6 +164,7 @@ COMMANDS: Final[dict[str, tuple[Callable[[Sequence[str]], int], str]]] = {
     ),
     "worker": (worker, "Attach one worker to a running job: hogbatch worker cpu|gpu RUN_DIR."),
     "evaluate": (evaluate, "Loss and metrics of a model on a file with labels."),
+    "simulate": (simulate, "What workers of given speeds would do under a policy, without them."),
     "predict": (predict, "Predictions of a model, one line per row of a file."),
 }
 
@@ -160,7 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"hogbatch: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("hogbatch: interrupted", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would end in a traceback
+        with suppress(OSError):  # a terminal that is gone
+            print("hogbatch: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -29,6 +29,7 @@ from hogbatch.values import (
     SHARE,
     SWITCH,
     TEXT,
+    UP_TO_ONE,
     WHOLE,
     WIDTHS,
     WORKERS,
@@ -179,6 +180,22 @@ class TrainConfig:
     deterministic: bool = _flag(
         False, SWITCH, "the same model to the bit: one CPU thread, evaluated by epoch"
     )
+    checkpoint_seconds: float = _flag(
+        60.0, NUMBER, "between two checkpoints (0: none)", "S", NOT_NEGATIVE
+    )
+    resume: str | None = _flag(
+        None, TEXT, "go on from a run directory or checkpoint; auto: of --run-dir", "auto|PATH"
+    )
+    bad_lines: float = _flag(
+        0.0, NUMBER, "share of a text file's lines that may be skipped", "SHARE", UP_TO_ONE
+    )
+    listen: str | None = _flag(
+        None,
+        TEXT,
+        "where workers connect, with keys of this run (default: a socket without a name)",
+        "tcp://IP:PORT",
+    )
+    insecure: bool = _flag(False, SWITCH, "with --listen: no keys, whoever can connect is let in")
     run_dir: str | None = _flag(
         None, TEXT, "folder of the run (default: runs/<timestamp>-<data name>)", "DIR"
     )
@@ -206,6 +223,8 @@ class TrainConfig:
             _check(name, described.check, getattr(self, name))
         if self.staleness_damping not in ("root", "off") and self.merge != "delta":
             raise UsageError(f"staleness-damping needs merge delta; got merge {self.merge}")
+        if self.resume == "auto" and self.run_dir is None:
+            raise UsageError("resume auto needs run-dir; or give resume a run directory")
         return self._determined() if self.deterministic else self
 
     def _determined(self) -> "TrainConfig":

@@ -3,11 +3,12 @@
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,38 +16,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.checkpoint.folder import prune
 from hogbatch.checkpoint.model import Frequencies, Model, save_model
+from hogbatch.checkpoint.resume import FOLDER, Origin, find, origin_dir, settings_of
+from hogbatch.checkpoint.snapshots import KEPT, Arrays, Snapshots
 from hogbatch.config import TrainConfig, merge_sources, to_toml
+from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.coordinator.loop import Loop, Surroundings
-from hogbatch.coordinator.plan import Finish
+from hogbatch.coordinator.plan import Finish, Plan
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.data.batch import Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
-from hogbatch.data.order import epoch_order
+from hogbatch.data.raw import Options
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
 from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.memory import Store
 from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
 from hogbatch.planner.settle import network_for, plan_for
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import BatchPolicy, Settings
 from hogbatch.policy.choose import choose
-from hogbatch.store import dataset
 from hogbatch.store.average import MovingMean
-from hogbatch.store.dataset import EpochOrders
-from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Catalog, Handover, records
-from hogbatch.store.layout import arrange
-from hogbatch.store.model import SharedModel
-from hogbatch.store.segment import Segment
-from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.crash import crash_report
+from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
 from hogbatch.telemetry.sinks import write_summary
 from hogbatch.values import WorkerRequest
 from hogbatch.wire.address import Address, Tenancy
+from hogbatch.wire.listen import check_listen
 from hogbatch.wire.sockets import Router
+
+STALE = (
+    *("model.safetensors", "summary.json", "events.jsonl", "bad-leases.jsonl", "crash.txt"),
+    "worker-*.log",
+)
 
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached property
@@ -84,30 +91,38 @@ def train(data: str | Path, **settings: Any) -> Run:
     """
     if not isinstance(data, str | Path):
         raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
-    return execute(merge_sources({"data": str(data), **settings}), launch=True)
+    given = {"data": str(data), **settings}
+    return execute(merge_sources(given, settings_of(given)), launch=True)
 
 
 def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
     live = Live(config.quiet)
+    check_listen(config.listen, config.insecure)
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
     policy = choose(config.policy, Settings(config.alpha, config.beta))
     with _tenancy(run_dir) as tenancy, ExitStack() as undo:
+        origin = _origin(config, run_dir, live)
         loaded = _load(config, live)
         network = network_for(config, loaded)
+        who = _identity(config, loaded, network)
+        if origin:
+            origin.check(who)
         live.say(_describe(config, loaded, network, run_dir))
-        undo.callback((store := Store(config, loaded, network)).close)
+        undo.callback((store := Store(config, loaded, network, run_dir)).close)
         loaded = store.in_place_of(loaded)
-        _clear(run_dir)
-        text = to_toml(replace(config, run_dir=None))  # or a repeat would overwrite this run
-        (run_dir / "config.toml").write_text(text, encoding="utf-8")
-        state = Coordinator(plan_for(config, loaded, network, run_dir.name), policy)
-        journal = Journal(run_dir, live, store.model.params)
+        text = to_toml(replace(config, run_dir=None, resume=None))  # so that it can be repeated
+        journal = Journal(run_dir, live, store.model.params, _prepare(run_dir, text, origin))
+        plan = plan_for(config, loaded, network, run_dir.name)
+        state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
+        into = run_dir / FOLDER
+        describe = partial(_describe_run, who, text, journal, store)
+        snapshots = Snapshots(store.model, network, into, describe, mean.forget)
         sampled = state.plan.ending.average and not config.deterministic
         with (
-            _planes(run_dir, store, tenancy) as (router, handover),
+            _planes(config, run_dir, store, tenancy) as (router, handover),
             _launched(requests, run_dir, config.pin) as launcher,
             mean.sampling() if sampled else nullcontext(),
         ):
@@ -118,80 +133,139 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 handover=handover,
                 fences=store.fences,
                 children=launcher,
+                snapshots=snapshots,
                 shuffle=store.shuffle,
-                record=journal.record,
+                quarantine=store.quarantine,
+                record=partial(_record, journal, loaded.train.inputs),
                 report=journal.report,
                 show_mean=mean.show,
                 keep=journal.keep,
             )
-            finish, standing = Loop(state, around).run()
+            loop = Loop(state, around)
+            with crash_report(run_dir / "crash.txt", text, loop.heard):
+                finish, standing = loop.run()
             handover.close()  # who is still on the way in is turned away, not waited for
+        if config.checkpoint_seconds and not finish.diverged:
+            _save_last(state, snapshots, live)
         model = _model(config, loaded, network, journal.params)
-        summary = journal.summary(finish.status, finish.reason, standing, router.refused)
+        refused = Refused(router.refused, router.turned_away + handover.refused)
+        summary = journal.summary(finish.status, finish.reason, standing, refused)
         journal.log.close()
         return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, journal)
 
 
 def _load(config: TrainConfig, live: Live) -> Loaded:
-    return load(
+    loaded = load(
         config.data,
+        options=Options(
+            label=config.label,
+            index_base=None if config.index_base == "auto" else int(config.index_base),
+            bad_lines=config.bad_lines,
+        ),
         test=config.test,
         test_fraction=config.test_fraction,
-        label=config.label,
-        index_base=None if config.index_base == "auto" else int(config.index_base),
         loss=config.loss,
         standardize=config.standardize,
         cache=DataCache.of(config.data_cache, live.say),
     )
+    for note in loaded.notes:
+        live.say(note)
+    return loaded
 
 
-class Store:
-    """The two segments of a run, filled and ready to be handed over."""
+def _origin(config: TrainConfig, run_dir: Path, live: Live) -> Origin | None:
+    """The checkpoint to go on from; says which, and why no newer one."""
+    if config.resume is None:
+        return None
+    origin = find(config.resume, origin_dir(config.resume, run_dir) or run_dir)
+    if origin is None:
+        live.say(f"{run_dir} has no checkpoint: a new run begins")
+        return None
+    for sentence in origin.bad:
+        live.say(f"passed over: {sentence}")
+    saved = origin.saved
+    live.say(
+        f"resumed from {origin.checkpoint.path}: epoch {saved.epoch}, {saved.rows:,} rows trained "
+        f"on in {saved.seconds:.1f} s"
+    )
+    return origin
 
-    def __init__(self, config: TrainConfig, loaded: Loaded, network: Network) -> None:
-        train, test = loaded.train, loaded.test
-        self.data = Segment.create("data", arrange(dataset.fields(train, test)))
-        dataset.fill(self.data, train, test)
-        self.data.seal_data()
-        fields = {
-            **SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
-            **EpochOrders.fields(train.rows),
-            **Fences.fields(),
-        }
-        self.shared = Segment.create("shared", arrange(fields))
-        self.model = SharedModel.of(self.shared)
-        self.fences = Fences.of(self.shared)
-        self._orders = EpochOrders.attach(self.shared)
-        self._seed = config.seed
-        self.features = train.features
-        self.fingerprint = loaded.fingerprint
-        network.initialise(self.model.params, config.seed, train.mean_square)
 
-    def close(self) -> None:
-        """Give the memory back; views of it live on as long as someone holds them."""
-        self.data.close()
-        self.shared.close()
+def _identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str, object]:
+    """What a checkpoint and a run that goes on from it must have in common."""
+    train = loaded.train
+    return {
+        "data": f"{train.rows} rows of {train.features} features ({loaded.fingerprint})",
+        "network": f"{_widths(network)} {network.layers[0].activation}",
+        "output": "by neuron" if network.layers[-1].by_neuron else "dense",
+        "loss": network.loss,
+        "optimizer": config.optimizer,
+        "seed": config.seed,
+    }
 
-    @property
-    def segments(self) -> dict[str, Segment]:
-        """By the names that workers know."""
-        return {"data": self.data, "shared": self.shared}
 
-    def in_place_of(self, loaded: Loaded) -> Loaded:
-        """`loaded` with its sets as views of shared memory, so that they are there only once."""
-        features = self.features
-        train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)
-        return replace(loaded, train=train, test=test)
+def _prepare(run_dir: Path, text: str, origin: Origin | None) -> bool:
+    """Make the directory ready; True if what an earlier process of this run has left stays."""
+    goes_on = origin is not None and origin.run_dir.resolve() == run_dir.resolve()
+    if not goes_on:
+        _clear(run_dir)
+    prune(run_dir / FOLDER, KEPT)  # what a killed writer has left, too
+    (run_dir / "config.toml").write_text(text, encoding="utf-8")
+    return goes_on
 
-    def shuffle(self, epoch: int) -> None:
-        """Write the order of `epoch`."""
-        order = self._orders.of(epoch)
-        order[:] = epoch_order(len(order), self._seed, epoch)
+
+def _begin(
+    origin: Origin | None, plan: Plan, policy: BatchPolicy, store: Store, journal: Journal
+) -> Coordinator:
+    """A coordinator at the start of a run, or where `origin` has left off."""
+    if origin is None:
+        return Coordinator(plan, policy)
+    arrays, saved = origin.checkpoint.arrays, origin.saved
+    store.resume(arrays)
+    journal.resume(origin.history, origin.kept, arrays.get("kept"))
+    todo = [list(span.rows) for span in saved.todo]
+    about = {"checkpoint": str(origin.checkpoint.path), "epoch": saved.epoch, "todo": todo}
+    journal.record("resumed", {**about, "rows": saved.rows, "seconds": saved.seconds})
+    return Coordinator.resumed(plan, policy, saved)
+
+
+def _describe_run(
+    identity: dict[str, object], config: str, journal: Journal, store: Store
+) -> tuple[dict[str, Any], Arrays]:
+    """What a checkpoint holds beside the model and the coordinator's state."""
+    arrays: Arrays = {"quarantined": np.array(store.quarantined.rows, np.int64)}
+    if journal.kept_params is not None:
+        arrays["kept"] = journal.kept_params
+    description = {
+        "hogbatch": version("hogbatch"),
+        "identity": identity,
+        "config": config,
+        "history": [asdict(evaluation) for evaluation in journal.history],
+        "kept": None if journal.kept is None else asdict(journal.kept),
+    }
+    return description, arrays
+
+
+def _record(journal: Journal, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
+    """Record an event; of rows that are often skipped with what is special about one of them."""
+    if event == "rows_often_skipped":
+        largest = largest_feature(inputs, fields["culprit"] - 1) if fields["culprit"] else 0.0
+        fields = {**fields, "warning": skipped_warning(**fields, largest=largest)}
+    journal.record(event, fields)
+
+
+def _save_last(state: Coordinator, snapshots: Snapshots, live: Live) -> None:
+    """Write a checkpoint of a run that has ended, from which it can be prolonged."""
+    draft = snapshots.draft(state.saved(time.monotonic()))
+    if not snapshots.copy(draft) and (failure := draft.write()):
+        live.say(failure)
 
 
 def _run_dir(config: TrainConfig) -> Path:
     if config.run_dir is not None:
         return Path(config.run_dir)
+    if config.resume is not None and (resumed := origin_dir(config.resume, None)):
+        return resumed
     name = Path(config.data).name.split(".")[0] or "run"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
@@ -199,9 +273,10 @@ def _run_dir(config: TrainConfig) -> Path:
 
 def _clear(run_dir: Path) -> None:
     """Remove what an earlier run has left here: it would pass for this one's."""
-    for stale in ("model.safetensors", "summary.json", "events.jsonl", "worker-*.log"):
+    for stale in STALE:
         for path in run_dir.glob(stale):
             path.unlink()
+    prune(run_dir / FOLDER, 0)
 
 
 @contextmanager
@@ -230,18 +305,23 @@ def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Pa
     """One line about data and network."""
     form = "sparse" if loaded.train.sparse else "dense"
     testing = f"{loaded.test.rows:,} for test" if loaded.test is not None else "no test set"
-    widths = "-".join(str(layer.fan_in) for layer in network.layers) + f"-{network.outputs}"
     return (
         f"{config.data}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
-        f"network {widths}, loss {network.loss}; run directory {run_dir}"
+        f"network {_widths(network)}, loss {network.loss}; run directory {run_dir}"
     )
 
 
+def _widths(network: Network) -> str:
+    return "-".join(str(layer.fan_in) for layer in network.layers) + f"-{network.outputs}"
+
+
 @contextmanager
-def _planes(run_dir: Path, store: Store, tenancy: Tenancy) -> Iterator[tuple[Router, Handover]]:
+def _planes(
+    config: TrainConfig, run_dir: Path, store: Store, tenancy: Tenancy
+) -> Iterator[tuple[Router, Handover]]:
     """Open control and data plane, and let workers find them."""
     with ExitStack() as undo:
-        router = Router(run_dir)
+        router = Router(run_dir, listen=config.listen, insecure=config.insecure)
         undo.callback(router.close)
         catalog = Catalog(run_dir.name, store.fingerprint, store.features, records(store.segments))
         handover = Handover.open(run_dir, catalog, store.segments)
@@ -253,6 +333,7 @@ def _planes(run_dir: Path, store: Store, tenancy: Tenancy) -> Iterator[tuple[Rou
                 control=router.address,
                 store=handover.address,
                 since=datetime.now().isoformat(timespec="seconds"),
+                keys=router.keys,
             )
         )
         yield router, handover
@@ -305,7 +386,7 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
     """
     path = run.run_dir / "model.safetensors"
     finite = all(np.isfinite(tensor).all() for tensor in run.model.tensors.values())
-    saved = finite and (finish.status != "failed" or journal.kept_something)
+    saved = finite and (finish.status != "failed" or journal.kept_params is not None)
     if saved:
         run.save(path)
     where = f"the model is in {path}" if saved else "no model was saved"
@@ -318,5 +399,6 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     journal.live.say(f"{run.status}: {result}{where}")
     if finish.status == "stopped":
-        print(f"hogbatch: interrupted; {where}", file=sys.stderr)
+        with suppress(OSError):  # a terminal that is gone
+            print(f"hogbatch: interrupted; {where}", file=sys.stderr)
     return run

@@ -25,8 +25,9 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "schedules",
         "optim",
     ),
-    *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "launch", "predict"),
-    *("training", "estimator", "cli"),
+    *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "simulate"),
+    *("launch", "predict"),
+    *("memory", "training", "estimator", "cli"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
@@ -45,13 +46,26 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
 PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.coordinator.state", "hogbatch.coordinator.ledger", "hogbatch.coordinator.plan"),
     *("hogbatch.coordinator.progress", "hogbatch.coordinator.worker", "hogbatch.policy"),
+    *(
+        "hogbatch.coordinator.account",
+        "hogbatch.coordinator.epochs",
+        "hogbatch.coordinator.leases",
+        "hogbatch.coordinator.roster",
+    ),
+    *(
+        "hogbatch.coordinator.recovery",
+        "hogbatch.coordinator.health",
+        "hogbatch.coordinator.saved",
+        "hogbatch.coordinator.trace",
+    ),
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
     *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
-    *("hogbatch.machine.topology", "hogbatch.lsh"),
+    *("hogbatch.machine.topology", "hogbatch.lsh", "hogbatch.launch.restarts"),
+    "hogbatch.simulate",
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it
-    "zmq": ["hogbatch.wire.sockets"],
+    "zmq": ["hogbatch.wire.sockets", "hogbatch.wire.curve"],
     "cupy": ["hogbatch.kernels.gpu", "workers.gpu"],
     "cupyx": ["hogbatch.kernels.gpu", "workers.gpu"],
     "pickle": [],

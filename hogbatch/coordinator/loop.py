@@ -5,34 +5,44 @@ decision is taken.
 """
 
 import os
-import queue
+import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Protocol, assert_never
+from functools import partial
+from typing import Any, Protocol, assert_never
 
+from hogbatch.coordinator.beside import Beside, Event
 from hogbatch.coordinator.plan import (
     Command,
     Finish,
     Keep,
     Kill,
+    Quarantine,
     Record,
     Report,
     Revoke,
+    RollBack,
     Send,
     ShowMean,
     Shuffle,
+    Snapshot,
 )
+from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Handover
 from hogbatch.telemetry.records import Evaluation, Standing
 from hogbatch.wire.ends import CoordinatorEnd
+from hogbatch.wire.messages import ToCoordinator
 
 TICK_S = 0.05
+KILLED_WITHIN_MS = 200
+MOST_HEARD = 1000
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -42,8 +52,16 @@ class Restart:
 
     runs_on: str  # as in Hello.name: "gpu:0"
     pid: int  # of the new process
-    times: int  # so far
+    times: int  # since it last finished a lease
     most: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A worker that is not started again."""
+
+    runs_on: str
+    reason: str  # with the last lines of its log
 
 
 class Children(Protocol):
@@ -52,14 +70,44 @@ class Children(Protocol):
     def pids(self) -> list[int]:
         """Those of this server, whose ends are to be watched."""
 
-    def restart(self, pid: int) -> Restart | None:
-        """Start the worker again that process `pid` was, if a new process may mend what failed."""
-
-    def all_ended(self) -> str | None:
-        """Why, if some were started and none runs any more."""
-
     def cause_of_death(self, pid: int) -> str:
         """What is known of the end of process `pid`."""
+
+    def died(self, pid: int, worked: bool, now: float) -> GivenUp | None:
+        """Process `pid` has ended; it had `worked` if it had finished a lease.
+
+        Plans when the worker is started again, if it was one of ours and a new process may do.
+        """
+
+    def start_due(self, now: float) -> Iterator[Restart | GivenUp]:
+        """Start again those whose time has come."""
+
+    def all_ended(self) -> str | None:
+        """Why, if some were started, none runs any more, and none will be started again."""
+
+
+class Draft(Protocol):
+    """A checkpoint that is to be written."""
+
+    @property
+    def about(self) -> Mapping[str, object]:
+        """What the event log says of it."""
+
+    def write(self) -> str:
+        """Write it, which may take long; return why that failed, or nothing."""
+
+
+class Snapshots(Protocol):
+    """Copies of the model."""
+
+    def draft(self, saved: Saved) -> Draft:
+        """Begin a checkpoint, with all that stands now and is not the model."""
+
+    def copy(self, draft: Any) -> str:
+        """Copy the model, for `draft` too; or return where it is not finite. May take long."""
+
+    def put_back(self) -> None:
+        """Put the last copy in the model's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +118,9 @@ class Surroundings:
     handover: Handover
     fences: Fences
     children: Children
-    shuffle: Callable[[int], None]  # writes the order of an epoch; called on another thread
+    snapshots: Snapshots
+    shuffle: Callable[[int, int], None]  # writes an order; called on another thread
+    quarantine: Callable[[int, int, int], None]
     record: Callable[[str, Mapping[str, object]], None]
     report: Callable[[Evaluation, Standing], None]
     show_mean: Callable[[bool], None]
@@ -83,10 +133,10 @@ class Loop:
     def __init__(self, state: Coordinator, around: Surroundings) -> None:
         self._state = state
         self._around = around
+        # (seconds, worker, message): the last ones, for a report when this process crashes
+        self.heard: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MOST_HEARD)
         self._ends: dict[int, int] = {}  # pidfd → pid of each child and all who have mapped us
-        self._ready_orders: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._shuffles: list[threading.Thread] = []  # that may still run
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._beside = Beside()
         self._interrupts = 0
         self._finish: Finish | None = None
 
@@ -96,7 +146,7 @@ class Loop:
         A second Ctrl-C raises KeyboardInterrupt.
         """
         around, state = self._around, self._state
-        around.end.watch(self._bell)
+        around.end.watch(self._beside.bell.fd)
         around.end.watch(around.handover.fileno())
         for pid in around.children.pids():  # before they attach, for they may never do so
             self._watch(pid)
@@ -105,11 +155,11 @@ class Loop:
                 self._carry_out(state.begin(time.monotonic()))
                 while self._finish is None:
                     self._turn(around.end.wait(TICK_S))
+                self._beside.finish()  # not after a second Ctrl-C: a write may take long
         finally:
-            for shuffle in self._shuffles:  # each rings the bell at its end
-                shuffle.join()
-            for fd in (*self._ends, self._bell):
-                os.close(fd)
+            self._beside.bell.close()
+            for pidfd in self._ends:
+                os.close(pidfd)
         return self._finish, self._standing()
 
     def _standing(self) -> Standing:
@@ -118,20 +168,21 @@ class Loop:
     def _turn(self, ready: list[int]) -> None:
         """One round: everything that has happened, then the clock."""
         around, state = self._around, self._state
+        # First: time in which this process was stopped counts for nothing that has come meanwhile.
+        self._carry_out(state.tick(time.monotonic()))
         for peer in around.handover.serve() if around.handover.fileno() in ready else ():
             self._watch(peer.pid)
         for key, message in around.end.receive():
+            self.heard.append((time.monotonic(), key, message))
             self._carry_out(state.receive(key, message, time.monotonic()))
         for pidfd in [fd for fd in ready if fd in self._ends]:
             self._bury(pidfd)
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
-        while not self._ready_orders.empty():
-            epoch = self._ready_orders.get_nowait()
-            self._carry_out(state.order_ready(epoch, time.monotonic()))
+        for event in self._beside.events():
+            self._carry_out(event(time.monotonic()))
         if self._interrupts:
             self._carry_out(state.interrupt(time.monotonic()))
-        self._carry_out(state.tick(time.monotonic()))
+        if self._finish is None and not self._interrupts:  # no new processes for the last moments
+            self._note(around.children.start_due(time.monotonic()))
         if not state.workers and (why := around.children.all_ended()):
             self._carry_out(state.abandon(why, time.monotonic()))
 
@@ -139,15 +190,22 @@ class Loop:
         for command in commands:
             match command:
                 case Send(worker, message):
-                    if not self._around.end.send(worker, message):
+                    if not self._around.end.send(worker, message) and not self._is_watched(worker):
                         lost = self._state.lose(worker, "cannot be reached", time.monotonic())
                         self._carry_out(lost)
                 case Revoke(number):
                     self._around.fences.revoke(number)
                 case Kill(pid):
                     self._kill(pid)
-                case Shuffle(epoch):
-                    self._start_shuffle(epoch)
+                case Shuffle(epoch, without):
+                    self._beside.shuffles.submit(self._shuffle, epoch, without)
+                case Quarantine(epoch, start, stop):
+                    self._around.quarantine(epoch, start, stop)
+                case Snapshot(saved):
+                    draft = None if saved is None else self._around.snapshots.draft(saved)
+                    self._beside.copies.submit(self._copy, draft)
+                case RollBack():
+                    self._around.snapshots.put_back()
                 case Record(event, fields):
                     self._around.record(event, fields)
                 case Report(evaluation):
@@ -161,15 +219,25 @@ class Loop:
                 case _:
                     assert_never(command)
 
-    def _start_shuffle(self, epoch: int) -> None:
-        self._shuffles = [shuffle for shuffle in self._shuffles if shuffle.is_alive()]
-        self._shuffles.append(threading.Thread(target=self._shuffle, args=(epoch,), daemon=True))
-        self._shuffles[-1].start()
+    # These three run on threads beside the loop; what they return, the loop tells the state.
 
-    def _shuffle(self, epoch: int) -> None:
-        self._around.shuffle(epoch)
-        self._ready_orders.put(epoch)
-        os.eventfd_write(self._bell, 1)
+    def _shuffle(self, epoch: int, without: int) -> Event:
+        self._around.shuffle(epoch, without)
+        return partial(self._state.order_ready, epoch, without)
+
+    def _copy(self, draft: Draft | None) -> Event:
+        bad = self._around.snapshots.copy(draft)
+        if draft is not None and not bad:
+            self._beside.writes.submit(self._write, draft)
+        return partial(self._state.snapshot_taken, bad)
+
+    def _write(self, draft: Draft) -> Event:
+        return partial(self._written, draft, draft.write())
+
+    def _written(self, draft: Draft, failure: str, now: float) -> list[Command]:
+        if not failure:
+            self._around.record("checkpoint", draft.about)
+        return self._state.checkpoint_written(failure, now)
 
     def _watch(self, pid: int) -> None:
         """Have the end of process `pid` reported; the kernel tells within a millisecond."""
@@ -180,6 +248,11 @@ class Loop:
             self._ends[pidfd] = pid
             self._around.end.watch(pidfd)
 
+    def _is_watched(self, key: str) -> bool:
+        """Whether the end of worker `key` will be reported, and why it came with it."""
+        worker = self._state.workers.get(key)
+        return worker is not None and worker.pid in self._ends.values()
+
     def _bury(self, pidfd: int) -> None:
         pid = self._ends.pop(pidfd)
         self._around.end.unwatch(pidfd)
@@ -187,15 +260,33 @@ class Loop:
         cause = self._around.children.cause_of_death(pid)
         for key in [w.key for w in self._state.workers.values() if w.pid == pid]:
             self._carry_out(self._state.lose(key, cause, time.monotonic()))
-        if self._finish is None and (restart := self._around.children.restart(pid)):
-            self._around.record("worker_restarted", asdict(restart))
-            self._watch(restart.pid)
+        was = (w for w in self._state.roster.departed if w.pid == pid)
+        worked = any(w.rows > 0 for w in was)
+        if self._finish is None:
+            given_up = self._around.children.died(pid, worked, time.monotonic())
+            self._note([given_up] if given_up else [])
+
+    def _note(self, changes: Iterable[Restart | GivenUp]) -> None:
+        """Tell of workers that were started again, and of those that never will be."""
+        for change in changes:
+            match change:
+                case Restart():
+                    self._around.record("worker_restarted", asdict(change))
+                    self._watch(change.pid)
+                case GivenUp():
+                    self._around.record("worker_given_up", asdict(change))
 
     def _kill(self, pid: int) -> None:
-        """End a child or a process that has mapped our segments; no other is ever signalled."""
+        """End a child or a process that has mapped our segments; no other is ever signalled.
+
+        Returns when it can run, and so write, no more; its end is taken in like any other later.
+        """
         for pidfd in [fd for fd, known in self._ends.items() if known == pid]:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            end = select.poll()
+            end.register(pidfd, select.POLLIN)
+            end.poll(KILLED_WITHIN_MS)  # longer only where the kernel itself is stuck
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -209,7 +300,9 @@ class Loop:
             if self._interrupts > 1:
                 raise KeyboardInterrupt
 
-        before = {s: signal.signal(s, count) for s in ENDING_SIGNALS}
+        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        ours = [s for s in ENDING_SIGNALS if not (nohup and s == signal.SIGHUP)]
+        before = {s: signal.signal(s, count) for s in ours}
         try:
             yield
         finally:

@@ -1,9 +1,11 @@
 """What a run is to do, settled before it starts, and what the coordinator may command."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hogbatch.coordinator.saved import Saved
 from hogbatch.lsh import Lsh
 from hogbatch.schedules import LearningRate
 from hogbatch.telemetry.records import Evaluation
@@ -101,6 +103,7 @@ class Plan:
     test_rows: int
     beta: float = 1.0  # what policies count an update of a CPU worker for
     start_with: int = 1  # workers that must be ready before training starts
+    checkpoint_seconds: float = math.inf  # between two checkpoints
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
 
 
@@ -128,9 +131,38 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """Command: prepare the order of `epoch`; answer with `Coordinator.order_ready`."""
+    """Command: prepare the order of `epoch`; answer with `Coordinator.order_ready`.
+
+    Of the rows that were quarantined, the first `without` come last.
+    """
 
     epoch: int
+    without: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Command: note that rows [start, stop) of the order of `epoch` kill whoever trains on them."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Command: look the model through and copy it, beside whatever goes on; answer with
+    `Coordinator.snapshot_taken`.
+
+    With `saved`, write a checkpoint of the copy too; answer with `Coordinator.checkpoint_written`.
+    """
+
+    saved: Saved | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Command: put the last good snapshot in the model's place; nobody writes at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +203,17 @@ class Finish:
     diverged: bool = False  # the status is "failed" because the model is of no use
 
 
-Command = Send | Revoke | Kill | Shuffle | Record | Report | ShowMean | Keep | Finish
+Command = (
+    Send
+    | Revoke
+    | Kill
+    | Shuffle
+    | Quarantine
+    | Snapshot
+    | RollBack
+    | Record
+    | Report
+    | ShowMean
+    | Keep
+    | Finish
+)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.saved import Saved
 from hogbatch.losses import LOSSES, Measured, in_units, metric_values
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
@@ -30,6 +31,10 @@ class TrainingClock:
         self._before = self.read(now)
         self._since = None
 
+    def resume(self, seconds: float) -> None:
+        """Stand at `seconds`, from before the run was cut off."""
+        self._before = seconds
+
     def skip(self, seconds: float, now: float) -> None:
         """Leave out `seconds` that have just passed, as far as it has run in them."""
         if self._since is not None:
@@ -46,6 +51,7 @@ class Sums:
 
     rows: int = 0  # without those the guard skipped
     skipped: int = 0
+    culprit: int = 0  # 1 + the number of one of these; see Done
     loss: float = 0.0
     hits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
@@ -53,6 +59,7 @@ class Sums:
         """Take in one finished lease."""
         self.rows += max(0, done.rows - done.skipped)
         self.skipped += done.skipped
+        self.culprit = done.culprit or self.culprit
         self.loss += done.loss
         for k, value in enumerate(done.hits[:3]):
             self.hits[k] += value
@@ -95,9 +102,18 @@ class Progress:
     tested: Sums = field(default_factory=Sums)  # in the evaluation at hand
     _best: Best = field(default_factory=Best)
     _began: float = 0.0  # the evaluation at hand, by the caller's clock
-    _took: float = 0.0  # the last evaluation
-    _evaluated_at: float = 0.0  # training seconds
-    _evaluated_rows: int = 0
+    evaluation_seconds: float = 0.0  # the last evaluation
+    evaluated_at: float = 0.0  # training seconds
+    evaluated_rows: int = 0
+    _epoch_ended: bool = False  # since the last evaluation
+
+    def resume(self, saved: Saved) -> None:
+        """Go on where `saved` was taken."""
+        self.rows = saved.rows
+        self.clock.resume(saved.seconds)
+        self._best.beaten_by(saved.best)
+        self.evaluated_at, self.evaluated_rows = saved.evaluated_at, saved.evaluated_rows
+        self.evaluation_seconds = saved.evaluation_seconds
 
     @property
     def epochs(self) -> float:
@@ -121,8 +137,8 @@ class Progress:
     def evaluation_is_due(self, now: float) -> bool:
         """Whether it is time to stop and see how good the model is."""
         if self.plan.ending.by_epoch:
-            return self.rows >= self._evaluated_rows + self.plan.train_rows
-        since, every = self.seconds(now) - self._evaluated_at, self.plan.ending.eval_seconds
+            return self._epoch_ended
+        since, every = self.seconds(now) - self.evaluated_at, self.plan.ending.eval_seconds
         return since >= (self._usual_pause(now) if every is None else every)
 
     def _usual_pause(self, now: float) -> float:
@@ -134,15 +150,23 @@ class Progress:
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.plan.ending.target_loss is not None:
             return max(TARGET_SHARE * self._cost(seconds), 0.05 * seconds)
-        if self.rows // rows > self._evaluated_rows // rows:
-            return max(self._took, 0.02 * seconds)
-        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self._took, 0.05 * seconds)
+        if self.rows // rows > self.evaluated_rows // rows:
+            return max(self.evaluation_seconds, 0.02 * seconds)
+        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self.evaluation_seconds, 0.05 * seconds)
 
     def _cost(self, seconds: float) -> float:
         """What an evaluation takes: as the last one, before the first as training on its rows."""
-        if self._took or not self.rows:
-            return self._took or math.inf
+        if self.evaluation_seconds or not self.rows:
+            return self.evaluation_seconds or math.inf
         return FORWARD_SHARE * self.plan.test_rows * seconds / self.rows
+
+    def end_epoch(self) -> None:
+        """Every row of an epoch has been trained on."""
+        self._epoch_ended = True
+
+    def roll_back(self) -> None:
+        """Forget the losses and skipped rows of a model that is no more."""
+        self.trained = Sums()
 
     def begin_evaluation(self, now: float) -> None:
         """Stop the clock and make room for the test set's sums."""
@@ -164,9 +188,10 @@ class Progress:
             test_loss=tested and tested.loss,
             test_values=tested.metrics if tested else {},
         )
-        self._took = now - self._began
-        self._evaluated_at, self._evaluated_rows = evaluation.seconds, evaluation.rows
+        self.evaluation_seconds = now - self._began
+        self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows
         self.trained = Sums()
+        self._epoch_ended = False
         return evaluation
 
     def target_is_met(self, evaluation: Evaluation) -> bool:
@@ -184,6 +209,11 @@ class Progress:
         if self.plan.training.lsh is None or not evaluation.test_values:
             return self._best.beaten_by(evaluation.test_loss)
         return self._best.beaten_by(1.0 - next(iter(evaluation.test_values.values())))
+
+    @property
+    def best_loss(self) -> float | None:
+        """The lowest test loss so far, or what stands for it; None before there is one."""
+        return None if self._best.loss == math.inf else self._best.loss
 
     @property
     def wants_current_model(self) -> bool:

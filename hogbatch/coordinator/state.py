@@ -3,19 +3,25 @@
 This module covers
 - which rows go to whom, in leases of how many rows and batches of which size;
 - what happens when a worker joins, finishes, fails, falls silent or dies;
-- when to evaluate, and when a run is over.
+- when to look the model through, to evaluate and to save, and when a run is over.
 
 This module does *not* cover
 - sockets, clocks, files and processes (see :mod:`hogbatch.coordinator.loop`);
 - the size of a batch (see :mod:`hogbatch.policy`).
 
-Phases: waiting → train ⇄ drain → evaluate → train … → finished. In `drain` nothing new is handed
-out until the last lease is back; then nobody writes the model, and it is evaluated and copied.
+Phases: waiting → train → drain → inspect → evaluate → train … → finished. In `drain` nothing new
+is handed out until the last lease is back. Then nobody writes the model: it is looked through and
+copied (`inspect`), and evaluated. One that is not finite goes back to the last good copy instead.
 """
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hogbatch.coordinator.account import Account
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.leases import LEASES_IN_FLIGHT, Leases
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import (
     Command,
@@ -26,16 +32,18 @@ from hogbatch.coordinator.plan import (
     Record,
     Report,
     Revoke,
+    RollBack,
     Send,
     ShowMean,
-    Shuffle,
+    Snapshot,
     Status,
 )
 from hogbatch.coordinator.progress import Progress
+from hogbatch.coordinator.recovery import MOST_ROLLBACKS, Recovery, too_many_skipped
 from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.worker import Profile, Worker
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.policy.throughput import useful_limits
 from hogbatch.telemetry.records import Faults, Standing
 from hogbatch.wire.messages import (
     Beat,
@@ -49,9 +57,9 @@ from hogbatch.wire.messages import (
     ToCoordinator,
 )
 
-LEASES_IN_FLIGHT = 2  # one running, one waiting: hides the round trip
+LOOK_S = 0.05  # between two looks at all workers
 AWAKE_S = 2.0  # a longer pause between two ticks means that this process was stopped
-MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
+PATIENCE_S = 4.0  # with leases at hand, once a run is interrupted
 
 
 @dataclass(slots=True)
@@ -61,40 +69,84 @@ class Coordinator:
     plan: Plan
     policy: BatchPolicy
     roster: Roster = field(init=False)
-    phase: Literal["waiting", "train", "drain", "evaluate", "finished"] = "waiting"
-    epoch: int = 0
+    phase: Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"] = "waiting"
     progress: Progress = field(init=False)
-    epoch_rows: Ledger = field(init=False)
-    test_rows: Ledger = field(init=False)
+    recovery: Recovery = field(init=False)
+    epochs: Epochs = field(init=False)
+    leases: Leases = field(init=False)
     ending: Status | None = None  # set once the end is decided
-    faults: dict[str, int] = field(default_factory=dict)
-    _orders: set[int] = field(default_factory=set)  # epochs whose order is ready
-    _lease: int = 0
+    account: Account = field(init=False)
     _alone_since: float | None = None
+    _interrupted_at: float | None = None
     _ticked: float | None = None
+    _look_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.plan)
+        self.recovery = Recovery(self.plan.checkpoint_seconds)
         self.roster = Roster(self.plan.beta)
-        self.epoch_rows = Ledger(self.plan.train_rows)
-        self.test_rows = Ledger(self.plan.test_rows)
+        self.epochs = Epochs(self.plan.train_rows)
+        self.leases = Leases(self.plan, self.roster, self.epochs, self.recovery)
+        self.account = Account(
+            self.epochs, self.leases, self.progress, self.recovery, self._next_size
+        )
+
+    @classmethod
+    def resumed(cls, plan: Plan, policy: BatchPolicy, saved: Saved) -> "Coordinator":
+        """One that goes on where `saved` was taken, with whatever workers come."""
+        state = cls(plan, policy)
+        state.epochs.resume(saved.epoch, saved.quarantined, saved.epoch_rows, saved.todo)
+        state.progress.resume(saved)
+        state.recovery.rollbacks = saved.rollbacks
+        left = [
+            replace(w, left_at=saved.seconds) if w.left_at is None else w for w in saved.workers
+        ]
+        state.roster.resume(left, saved.batch_sizes, saved.admitted)
+        state.account.faults.update(saved.faults)
+        state.leases.last = saved.last_lease
+        if plan.ending.epochs is not None and saved.epoch >= plan.ending.epochs:
+            state.ending = "finished"
+        return state
 
     @property
     def workers(self) -> dict[str, Worker]:
         """Everyone attached, by key."""
         return self.roster.attached
 
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch at hand, from 0."""
+        return self.epochs.number
+
     # Events ---------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
-        """Start to wait for workers, and have the first epoch shuffled."""
+        """Start to wait for workers, and have the first epoch shuffled and the model copied."""
         self._alone_since = now
-        return [Shuffle(0)]
+        return [*self.epochs.begin(), self._snapshot(with_checkpoint=False)]
 
-    def order_ready(self, epoch: int, now: float) -> list[Command]:
-        """The order of `epoch` lies in shared memory."""
-        self._orders.add(epoch)
+    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
+        """The order of `epoch` lies in shared memory, `without` rows of those quarantined."""
+        self.epochs.order_ready(epoch, without)
         return self._advance(now)
+
+    def snapshot_taken(self, bad: str, now: float) -> list[Command]:
+        """The model is looked through and copied; or it is not finite, at `bad`, and is not."""
+        self.recovery.end_snapshot(bad)
+        if self.phase == "inspect":
+            then = self._roll_back(now) if bad else self._begin_evaluation(now)
+            return then + self._advance(now)
+        if bad and self.phase == "train":
+            self.phase = "drain"
+        return self._advance(now)
+
+    def checkpoint_written(self, failure: str, now: float) -> list[Command]:
+        """A checkpoint is on disk, or there was a `failure`."""
+        self.recovery.end_checkpoint(bool(failure), now)
+        if not failure:
+            return []
+        self.account.faults["checkpoints_failed"] += 1
+        return [Record("checkpoint_failed", {"reason": failure})]
 
     def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
         """Take in one message from worker `key`."""
@@ -112,28 +164,49 @@ class Coordinator:
             case Beat():
                 return []
             case Failed(reason):
-                return self.lose(key, reason, now)
+                return self._fail(worker, reason, now)
             case Goodbye():
-                return self._remove(worker, now)
+                leaving: list[Command] = [Record("goodbye", {"worker": worker.name})]
+                leaving.append(Revoke(worker.number))
+                return leaving + self._remove(worker, now, died=False)
 
-    def lose(self, key: str, reason: str, now: float) -> list[Command]:
-        """Worker `key` is gone or useless; its rows go to whoever is idle."""
+    def lose(self, key: str, reason: str, now: float, died: bool = True) -> list[Command]:
+        """Worker `key` is gone or useless; its rows go to whoever is idle.
+
+        Its process, if there still is one, is ended before they do. It may have `died` of them.
+        """
         worker = self.workers.get(key)
         if worker is None:
             return []
-        self._count("workers_lost")
+        return [
+            *self._lost(worker, reason),
+            Kill(worker.pid),
+            *self._remove(worker, now, died),
+        ]
+
+    def _fail(self, worker: Worker, reason: str, now: float) -> list[Command]:
+        """A worker says that it ends, and will say more in its log; a device is no row's fault."""
+        died = worker.device == "cpu"
+        return [*self._lost(worker, reason), *self._remove(worker, now, died)]
+
+    def _lost(self, worker: Worker, reason: str) -> list[Command]:
+        self.account.faults["workers_lost"] += 1
         lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
-        return [lost, *self._remove(worker, now)]
+        return [lost, Revoke(worker.number)]
 
     def tick(self, now: float) -> list[Command]:
         """Let time pass; call it a few times a second."""
         if self._ticked is not None and now - self._ticked > AWAKE_S:
             self._sleep(now - self._ticked, now)
         self._ticked = now
+        if now < self._look_at:
+            return self._advance(now, [])
+        self._look_at = now + LOOK_S
         commands: list[Command] = []
-        for worker in self.roster.silent(now):
-            silence = f"silent for {now - worker.last_seen:.0f} s"
-            commands += [Kill(worker.pid), *self.lose(worker.key, silence, now)]
+        for worker, reason in self.roster.given_up(now):
+            commands += self.lose(worker.key, reason, now)
+        if self._interrupted_at is not None and now - self._interrupted_at > PATIENCE_S:
+            commands += self._cut_short(now)
         waited = now - self._alone_since if self._alone_since is not None else 0.0
         if waited > self.plan.ending.wait_for_workers and self.phase != "finished":
             return commands + self.abandon(f"no worker for {waited:.0f} s", now)
@@ -151,6 +224,8 @@ class Coordinator:
         if self.phase == "finished":
             return []
         self.ending = self.ending or "stopped"
+        if self._interrupted_at is None:
+            self._interrupted_at = now
         if self.phase == "waiting" or not self.workers:  # no lease is at hand
             return self._stop_here(now)
         return self._advance(now)
@@ -163,7 +238,8 @@ class Coordinator:
 
     def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
         if key in self.workers:
-            return self.lose(key, "said Hello twice", now) + self._admit(key, hello, now)
+            again = self.lose(key, "said Hello twice", now, died=False)
+            return again + self._admit(key, hello, now)
         reason = self.plan.identity.objection(hello) or self.roster.full()
         if reason or self.phase == "finished":
             return [Send(key, Refused(reason) if reason else Stop())]
@@ -173,143 +249,77 @@ class Coordinator:
         joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
         return [Send(key, welcome), Record("worker_joined", joined)]
 
-    def _make_ready(
-        self, worker: Worker, profile: tuple[tuple[int, float], ...], now: float
-    ) -> list[Command]:
-        given = self.plan.limits.cpu if worker.device == "cpu" else self.plan.limits.gpu
-        if given is None:
-            if not any(rows > 0 and seconds > 0 for rows, seconds in profile):
-                return self.lose(worker.key, "sent no measured batch sizes", now)
-            given = useful_limits(profile)
-        worker.limits = given
+    def _make_ready(self, worker: Worker, profile: Profile, now: float) -> list[Command]:
+        if objection := worker.limit(self.plan.limits, profile):
+            return self.lose(worker.key, objection, now)
         self.roster.make_ready(worker, now)
         worker.joined_at = self.progress.seconds(now)
         worker.head_start = self.roster.head_start(worker)
-        worker.resize(self.policy.first_size(worker.view()), worker.joined_at)
-        ready = {"worker": worker.name, "limits": given, "batch_size": worker.batch_size}
-        return [Record("worker_ready", ready), *self._advance(now)]
+        size = self.roster.inherited_size(worker.device)
+        if size is None:
+            size = self.policy.first_size(worker.view())
+        worker.resize(size, worker.joined_at)
+        ready = {"worker": worker.name, "limits": worker.limits, "batch_size": worker.batch_size}
+        return [Record("worker_ready", ready), *self._advance(now, [worker])]
 
-    def _remove(self, worker: Worker, now: float) -> list[Command]:
-        for lease in reversed(worker.leases.values()):
-            (self.epoch_rows if lease.task == "train" else self.test_rows).give_back(lease.number)
-            self._count("leases_reissued")
-        reissued = [[lease.start, lease.stop] for lease in worker.leases.values()]
-        worker.leases.clear()
+    def _remove(self, worker: Worker, now: float, died: bool) -> list[Command]:
+        commands = self.account.take_back(worker, died)
         self.roster.remove(worker, self.progress.seconds(now))
         if not self.workers:
             self._alone_since = now
-        left = Record("worker_left", {"worker": worker.name, "reissued": reissued})
-        return [Revoke(worker.number), left, *self._advance(now)]
+        return commands + self._advance(now)
 
     # Work -----------------------------------------------------------------------------------
 
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
         lease = worker.leases.pop(done.lease, None)
         if lease is None:  # said twice, or never handed out
-            self._count("messages_refused")
+            self.account.faults["messages_refused"] += 1
             return []
         if lie := lease.objection(done):
             worker.leases[lease.number] = lease
-            return self.lose(worker.key, lie, now)
-        if lease.task == "train":
-            commands = self._train_done(worker, lease, done, now)
-        else:
-            commands = []
-            self.test_rows.acknowledge(lease.number, done.rows)
-            self.progress.tested.add(done)
-        if done.too_large:
-            commands += self._shrink(worker, lease, done, now)
-        return [*commands, *self._advance(now)]
+            return self.lose(worker.key, lie, now, died=False)
+        records = self.account.take_in(worker, lease, done, now)
+        whole = done.rows == lease.stop - lease.start  # or others have room for the rest
+        return [*records, *self._advance(now, [worker] if whole else None)]
 
-    def _train_done(self, worker: Worker, lease: Lease, done: Done, now: float) -> list[Command]:
-        rows = self.epoch_rows.acknowledge(lease.number, done.rows)
-        self.progress.add(done)
-        self._count("rows_skipped", done.skipped)
-        self._count("merges_refused", done.refused)
-        worker.add(done)
-        seconds = self.progress.seconds(now)
-        if not done.too_large:
-            size = self.policy.next_size(worker.view(), self.roster.others(worker))
-            worker.resize(size, seconds)
-        fields: dict[str, object] = {
-            "seconds": round(seconds, 4),
-            "epoch": self.epoch,
-            "rows": list(rows),
-            "worker": worker.name,
-            "batch_size": lease.batch_size,
-            "updates": done.updates,
-        }
-        if worker.device == "gpu":
-            fields["staleness"] = round(done.staleness, 4)
-        did = [Record("lease", fields)] if done.rows else []
-        return [*did, *[Record("merge_refused", {"worker": worker.name})] * done.refused]
+    def _next_size(self, worker: Worker) -> int:
+        return self.policy.next_size(worker.view(), self.roster.others(worker))
 
-    def _shrink(self, worker: Worker, lease: Lease, done: Done, now: float) -> list[Command]:
-        """Let a worker go on with batches that its device has memory for."""
-        too_large = lease.beyond_memory(done)
-        if not worker.shrink(too_large, self.progress.seconds(now)):
-            return []  # the second lease of the old size
-        size = worker.batch_size if lease.task == "train" else worker.evaluation_batch
-        return [Record("out_of_memory", {"worker": worker.name, "from": too_large, "to": size})]
-
-    def _advance(self, now: float) -> list[Command]:
-        """Do whatever can be done now."""
+    def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
+        """Do whatever can be done now; `to` are the workers that may have new room, None: all."""
         commands: list[Command] = []
-        waiting = self.phase == "waiting" and self.epoch in self._orders
+        before = self.phase, self.epoch
+        waiting = self.phase == "waiting" and self.epochs.ready
         if waiting and self.roster.enough_ready(self.plan, now):
             self.phase = "train"
             self.progress.clock.start(now)
-            commands.append(Shuffle(self.epoch + 1))
-        if self.phase in ("train", "drain") and self.epoch_rows.finished:
+            self.recovery.start(now)
+            commands += self.epochs.prepare_next()
+        if self.phase in ("train", "drain") and self.epochs.rows.finished:
             commands += self._end_epoch()
         if self.phase == "train" and self._pause_is_due(now):
             self.phase = "drain"
-        if self.phase == "drain" and not self.epoch_rows.held:
-            commands += self._begin_evaluation(now)
-        if self.phase == "evaluate" and self.test_rows.finished:
+        if self.phase == "train" and self.recovery.is_due(now):
+            commands.append(self._snapshot(with_checkpoint=True, now=now))
+        if self.phase == "drain" and not self.epochs.rows.held and not self.recovery.copying:
+            self.phase = "inspect"
+            self.progress.begin_evaluation(now)
+            commands.append(self._snapshot(with_checkpoint=self.recovery.is_due(now), now=now))
+        if self.phase == "evaluate" and self.leases.test_rows.finished:
             commands += self._end_evaluation(now)
-        return commands + self._hand_out(now)
+        if (self.phase, self.epoch) != before:
+            to = None
+        return [*commands, *self.leases.hand_out(self.phase, now, to)]
 
     def _end_epoch(self) -> list[Command]:
-        acknowledged = Record("epoch", {"epoch": self.epoch, "rows": self.epoch_rows.acknowledged})
-        self.epoch += 1
-        self._orders.discard(self.epoch - 1)
-        self.epoch_rows = Ledger(self.plan.train_rows)
+        commands = self.epochs.end()
+        self.progress.end_epoch()
+        if self.epochs.rows.finished:  # nothing is left of the training set
+            self.ending = self.ending or "finished"
         if self.plan.ending.epochs is not None and self.epoch >= self.plan.ending.epochs:
             self.ending = self.ending or "finished"
-            return [acknowledged]
-        return [acknowledged, Shuffle(self.epoch + 1)]
-
-    def _hand_out(self, now: float) -> list[Command]:
-        """Give every ready worker leases, the first to all before the second to any."""
-        if self.phase not in ("train", "evaluate"):
-            return []
-        if self.phase == "train" and self.epoch not in self._orders:
-            return []
-        ledger = self.epoch_rows if self.phase == "train" else self.test_rows
-        commands: list[Command] = []
-        for in_flight in range(LEASES_IN_FLIGHT):
-            for worker in self.workers.values():
-                if worker.ready and len(worker.leases) == in_flight and self._suits(worker, ledger):
-                    commands.append(self._assign(worker, ledger))
-        return commands
-
-    def _suits(self, worker: Worker, ledger: Ledger) -> bool:
-        """Whether there is work, and the others would not have to wait for this worker."""
-        training = ledger is self.epoch_rows
-        return bool(ledger.todo) and not (
-            training and self.roster.would_wait(worker, ledger.remaining)
-        )
-
-    def _assign(self, worker: Worker, ledger: Ledger) -> Send:
-        training = ledger is self.epoch_rows
-        size = worker.batch_size if training else worker.evaluation_batch
-        rows = self.roster.lease_rows(worker, size, self.plan.lease_seconds, ledger.remaining)
-        self._lease += 1
-        start, stop = ledger.take(self._lease, rows)
-        lease = Lease(self._lease, "train" if training else "evaluate", start, stop, size)
-        rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
-        return Send(worker.key, worker.take(lease, self.epoch, rate))
+        return commands if self.ending else commands + self.epochs.prepare_next()
 
     # Evaluation and the end -----------------------------------------------------------------
 
@@ -318,17 +328,43 @@ class Coordinator:
             self.ending = self.ending or "time"
         return self.ending is not None or self.progress.evaluation_is_due(now)
 
+    def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> Snapshot:
+        self.recovery.begin_snapshot(with_checkpoint)
+        return Snapshot(self.saved(now) if with_checkpoint else None)
+
+    def _roll_back(self, now: float) -> list[Command]:
+        """Go on from the last good snapshot, more carefully; nobody writes."""
+        where, suspects = self.recovery.poisoned, list(self.recovery.suspects)
+        goes_on = self.recovery.roll_back()
+        times = self.recovery.rollbacks
+        fields = {"where": where, "times": times, "most": MOST_ROLLBACKS, "suspects": suspects}
+        commands: list[Command] = [Record("poisoned", fields), RollBack()]
+        self.account.faults["roll_backs"] += 1
+        self.progress.roll_back()
+        if not goes_on:
+            return commands + self._diverge(self.recovery.diverged(where), now)
+        self.phase = "train"
+        self.progress.clock.start(now)
+        return commands
+
     def _begin_evaluation(self, now: float) -> list[Command]:
         if self.ending == "stopped":
             return self._stop_here(now)
         self.phase = "evaluate"
-        self.test_rows = Ledger(self.plan.test_rows)
-        self.progress.begin_evaluation(now)
+        self.leases.test_rows = Ledger(self.plan.test_rows)
         return [ShowMean(True)] * self.plan.ending.average
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while nobody writes the model."""
         return [*self._keep_last(), *self._finish("stopped", "interrupted", now)]
+
+    def _cut_short(self, now: float) -> list[Command]:
+        """End an interrupted run without those who are still at work."""
+        commands: list[Command] = []
+        for worker in [worker for worker in self.workers.values() if worker.leases]:
+            still = "still at work some time after the interrupt"
+            commands += self.lose(worker.key, still, now)
+        return commands + (self._stop_here(now) if self.phase == "evaluate" else [])
 
     def _keep_last(self) -> list[Command]:
         """Keep the model as it stands, if that is the one to keep and anything was learnt."""
@@ -336,40 +372,39 @@ class Coordinator:
         return [Keep(None)] if wanted and self.phase != "finished" else []
 
     def _end_evaluation(self, now: float) -> list[Command]:
-        skipped = self.progress.trained.share_skipped
+        trained = self.progress.trained
         evaluation = self.progress.end_evaluation(now)
+        self.phase = "train"
         for worker in self.workers.values():
-            worker.update_trace.append((round(evaluation.seconds, 4), worker.updates))
+            worker.update_trace.add(evaluation.seconds, worker.updates)
         if self.progress.target_is_met(evaluation):
             self.ending = "target"
-        commands: list[Command] = [Report(evaluation)]
+        commands = self.recovery.warn(trained, self.plan.learning_rate.base)
+        commands.append(Report(evaluation))
         if self.progress.is_best(evaluation) or (self.ending and self.progress.wants_current_model):
             commands.append(Keep(evaluation))
         commands += [ShowMean(False)] * self.plan.ending.average
-        if skipped > MOST_SKIPPED:
-            return commands + self._diverged(skipped, now)
+        if reason := too_many_skipped(trained):
+            return commands + self._diverge(reason, now)
         if self.ending:
             return commands + self._finish(self.ending, "", now)
-        self.phase = "train"
         self.progress.clock.start(now)
         return commands
 
-    def _diverged(self, skipped: float, now: float) -> list[Command]:
-        reason = (
-            f"training has diverged: {skipped:.0%} of the rows since the last evaluation gave no "
-            "finite gradient; lower --lr, or scale features (--standardize) and labels"
-        )
-        return self._finish("failed", reason, now, diverged=True)
+    def _diverge(self, reason: str, now: float) -> list[Command]:
+        return self._finish("failed", f"training has diverged: {reason}", now, diverged=True)
 
     def _finish(
         self, status: Status, reason: str, now: float, diverged: bool = False
     ) -> list[Command]:
         if self.phase == "finished":
             return []
+        shown = self.phase == "evaluate" and self.plan.ending.average
         self.progress.clock.pause(now)
         self.phase = "finished"
         self.ending = status
-        return [*(Send(key, Stop()) for key in self.workers), Finish(status, reason, diverged)]
+        stops = [Send(key, Stop()) for key in self.workers]
+        return [*[ShowMean(False)] * shown, *stops, Finish(status, reason, diverged)]
 
     # Account --------------------------------------------------------------------------------
 
@@ -381,17 +416,36 @@ class Coordinator:
             epochs=self.progress.epochs,
             rows=self.progress.rows,
             workers=self.roster.records(seconds),
-            faults=Faults(**self.faults),
+            faults=Faults(**self.account.faults),
+        )
+
+    def saved(self, now: float) -> Saved:
+        """All it takes to go on from here."""
+        seconds, progress = self.progress.seconds(now), self.progress
+        return Saved(
+            epoch=self.epoch,
+            epoch_rows=self.epochs.rows.rows,
+            todo=self.epochs.rows.unfinished,
+            quarantined=self.epochs.quarantined,
+            rollbacks=self.recovery.rollbacks,
+            rows=progress.rows,
+            seconds=seconds,
+            best=progress.best_loss,
+            evaluated_at=progress.evaluated_at,
+            evaluated_rows=progress.evaluated_rows,
+            evaluation_seconds=progress.evaluation_seconds,
+            last_lease=self.leases.last,
+            faults=dict(self.account.faults),
+            batch_sizes=self.roster.batch_sizes(),
+            admitted=self.roster.admitted,
+            workers=self.roster.records(seconds),
         )
 
     def validate(self) -> None:
         """Check what must always hold."""
-        for ledger, task in ((self.epoch_rows, "train"), (self.test_rows, "evaluate")):
+        for ledger, task in ((self.epochs.rows, "train"), (self.leases.test_rows, "evaluate")):
             ledger.validate()
             leases = [lease for worker in self.workers.values() for lease in worker.leases.values()]
             numbers = [lease.number for lease in leases if lease.task == task]
             assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(w.leases) <= LEASES_IN_FLIGHT for w in self.workers.values())
-
-    def _count(self, fault: str, times: int = 1) -> None:
-        self.faults[fault] = self.faults.get(fault, 0) + times

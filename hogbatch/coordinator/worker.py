@@ -1,18 +1,24 @@
 """One worker as the coordinator sees it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hogbatch.coordinator.plan import Limits
+from hogbatch.coordinator.trace import Trace
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.throughput import SecondsPerRow
+from hogbatch.policy.throughput import SecondsPerRow, useful_limits
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Done, Work
 
+Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
+
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
+ON_TRIAL = 2  # deaths of workers on the same rows; from now on it must be clear what did it
 WITHIN_MEMORY = 0.9  # of a batch that was too large: the most that is tried afterwards
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lease:
     """Rows [start, stop) that one Work handed out."""
 
@@ -21,6 +27,8 @@ class Lease:
     start: int
     stop: int
     batch_size: int
+    deaths: int = 0  # of workers that had these rows
+    due: float = math.inf  # by the caller's clock; then its worker is given up
 
     def objection(self, done: Done) -> str:
         """Why `done` cannot be said of this lease, or its worker be kept; empty if it can."""
@@ -50,6 +58,7 @@ class Worker:
     pid: int
     fence: int  # value under which it may write
     last_seen: float
+    admitted_at: float = 0.0  # by the caller's clock
     ready: bool = False
     limits: tuple[int, int] = (1, 1)
     fitting: int | None = None  # most rows of a batch that may fit its memory; None: not known
@@ -64,8 +73,9 @@ class Worker:
     joined_at: float = 0.0  # training seconds at its Ready
     left_at: float | None = None  # and at its end
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)
-    batch_trace: list[tuple[float, int]] = field(default_factory=list)
-    update_trace: list[tuple[float, int]] = field(default_factory=list)
+    tested: SecondsPerRow = field(default_factory=SecondsPerRow)  # the same in evaluation
+    batch_trace: Trace = field(default_factory=Trace)
+    update_trace: Trace = field(default_factory=Trace)
 
     def view(self) -> WorkerView:
         """What a policy may see."""
@@ -78,6 +88,16 @@ class Worker:
             self.speed.value,
         )
 
+    def limit(self, given: Limits, profile: Profile) -> str:
+        """Keep its batches within the limits given, or those it has measured; or why that fails."""
+        limits = given.cpu if self.device == "cpu" else given.gpu
+        if limits is None:
+            if not any(rows > 0 and seconds > 0 for rows, seconds in profile):
+                return "sent no measured batch sizes"
+            limits = useful_limits(profile)
+        self.limits = limits
+        return ""
+
     @property
     def evaluation_batch(self) -> int:
         """Rows of a batch that only reads the model."""
@@ -89,7 +109,33 @@ class Worker:
         """Updates of others between pull and merge, mean over its merges; None without any."""
         return self.stale / self.updates if self.device == "gpu" and self.updates else None
 
-    def take(self, lease: Lease, epoch: int, learning_rate: float) -> Work:
+    @property
+    def on_trial(self) -> bool:
+        """Whether it has rows on which one more death is too many; then it is given no more."""
+        return any(lease.deaths >= ON_TRIAL for lease in self.leases.values())
+
+    def expected_seconds(self, lease: Lease) -> float:
+        """How long `lease` should take; nan while its speed at such work is unknown."""
+        speed = self.speed if lease.task == "train" else self.tested
+        return (lease.stop - lease.start) * speed.value
+
+    def account(
+        self, lease: Lease, done: Done, rows: tuple[int, int], epoch: int, seconds: float
+    ) -> dict[str, object]:
+        """What the event log says of a lease that is done, at training second `seconds`."""
+        fields: dict[str, object] = {
+            "seconds": round(seconds, 4),
+            "epoch": epoch,
+            "rows": list(rows),
+            "worker": self.name,
+            "batch_size": lease.batch_size,
+            "updates": done.updates,
+        }
+        if self.device == "gpu":
+            fields["staleness"] = round(done.staleness, 4)
+        return fields
+
+    def take(self, lease: Lease, epoch: int, learning_rate: float, rollbacks: int = 0) -> Work:
         """Hold `lease`; the message that says so."""
         self.leases[lease.number] = lease
         return Work(
@@ -101,6 +147,7 @@ class Worker:
             batch_size=lease.batch_size,
             learning_rate=learning_rate,
             fence=self.fence,
+            rollbacks=rollbacks,
         )
 
     def add(self, done: Done) -> None:
@@ -119,7 +166,7 @@ class Worker:
         size = int(min(max(smallest, size), largest))  # in this order, nan gives the smallest
         if size != self.batch_size:
             self.batch_size = size
-            self.batch_trace.append((round(seconds, 4), size))
+            self.batch_trace.add(seconds, size)
 
     def shrink(self, too_large: int, seconds: float) -> bool:
         """Stay below `too_large` rows a batch, which its device has no memory for, from now on.
@@ -147,8 +194,8 @@ class Worker:
             busy=min(1.0, self.busy_seconds / attached) if attached > 0 else 0.0,
             left_at=self.left_at,
             batch_size=self.batch_size,
-            batch_trace=self.batch_trace,
-            update_trace=self.update_trace,
+            batch_trace=list(self.batch_trace.points),
+            update_trace=list(self.update_trace.points),
             staleness=self.staleness,
             active=self.active / self.updates if self.active else None,
         )

@@ -83,6 +83,7 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
         lease_seconds=config.lease_ms / 1000,
         beta=config.beta,
         start_with=config.start_with,
+        checkpoint_seconds=config.checkpoint_seconds or math.inf,
         unit=loaded.encoding.scale,
         train_rows=loaded.train.rows,
         test_rows=loaded.test.rows if loaded.test is not None else 0,

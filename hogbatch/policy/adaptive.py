@@ -29,10 +29,11 @@ class Adaptive:
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
         size = worker.batch_size
-        counts = [self._count(other) for other in others]
-        if counts and self._count(worker) < min(counts):
+        if not others:
+            return size
+        if self._count(worker) < self._count(others[0]):
             return max(min(round(size / self._alpha), size - 1), worker.smallest)
-        if counts and self._count(worker) > max(counts):
+        if self._count(worker) > self._count(others[-1]):
             return min(max(round(size * self._alpha), size + 1), worker.largest)
         return size
 

@@ -38,4 +38,7 @@ class BatchPolicy(Protocol):
         """Rows of the first batch of a worker that has just joined."""
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
-        """Rows of the next batches of `worker`, which has just finished a lease."""
+        """Rows of the next batches of `worker`, which has just finished a lease.
+
+        `others` come in ascending order of updates, those of CPU workers times beta.
+        """

@@ -1,13 +1,16 @@
 """Arithmetic on measured speed: its average, the length of a lease, the limits of a batch."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from hogbatch.policy.base import WorkerView
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 SMOOTHING = 0.3  # weight of the newest measurement
 FIRST_BATCHES = 4  # batches per thread in a first lease, while nothing is known
+LEASES_PER_S = 800  # of all workers together; each is two messages
+LEASES_PER_S_AT_END = 10 * LEASES_PER_S  # of an epoch, so that nobody waits long for the last one
+PATIENCE = 8.0  # times what a lease was expected to take: then its worker is given up
+LEAST_PATIENCE_S = 30.0  # it beats, so it is not dead; swapping, or hash tables, may take that
+FIRST_PATIENCE_S = 60.0  # while nothing is known
 
 
 @dataclass(slots=True)
@@ -28,6 +31,41 @@ class SecondsPerRow:
         return self._sum / self._weight if self._weight else math.nan
 
 
+@dataclass(slots=True)
+class JointSpeed:
+    """The speed of all workers together. Whole numbers, for a sum of them cannot drift."""
+
+    _own: dict[int, int] = field(default_factory=dict)  # worker → rows in a million seconds
+    _sum: int = 0
+
+    def __len__(self) -> int:
+        """Workers whose speed is known."""
+        return len(self._own)
+
+    def put(self, worker: int, seconds_per_row: float) -> None:
+        """Take in the speed of `worker`; nan and 0 stand for unknown."""
+        self.drop(worker)
+        if seconds_per_row > 0:
+            self._own[worker] = max(1, round(min(1e6 / seconds_per_row, 1e300)))
+            self._sum += self._own[worker]
+
+    def drop(self, worker: int) -> None:
+        """Leave `worker` out."""
+        self._sum -= self._own.pop(worker, 0)
+
+    def share(self, worker: int) -> float:
+        """The part that `worker`, whose speed is known, has in all speed."""
+        return self._own[worker] / self._sum
+
+    def of(self, worker: int) -> float:
+        """Rows per second of `worker`, whose speed is known."""
+        return self._own[worker] / 1e6
+
+    def of_others(self, worker: int) -> float:
+        """Rows per second of all but `worker`."""
+        return (self._sum - self._own.get(worker, 0)) / 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseWish:
     """What bears on the length of one lease."""
@@ -38,46 +76,54 @@ class LeaseWish:
     target_seconds: float
     remaining: int  # rows of the epoch that nobody has yet
     share: float  # of all workers' speed together, 0..1
+    workers: int = 1  # among whom the coordinator's time is divided
+    turn: float = 0.5  # 0..1, different for each, so that they do not ask all at once
 
 
 def lease_rows(wish: LeaseWish) -> int:
-    """Rows of the next lease: `target_seconds` of work, in whole batches for every thread.
+    """Rows of the next lease: `target_seconds` of work, in whole batches for every thread, or as
+    many seconds, more for some and less for others, as keep all `workers` together from asking
+    more than LEASES_PER_S times a second.
 
     Near the end of an epoch a lease takes half of the worker's fair share of what remains, so
     that leases shrink and nobody waits long for the last one (guided self-scheduling,
-    Polychronopoulos & Kuck 1987). A rest of less than a batch is a lease of its own, with a
-    learning rate of its own.
+    Polychronopoulos & Kuck 1987); LEASES_PER_S_AT_END bounds that. A rest of less than a batch is
+    a lease of its own, with a learning rate of its own.
     """
     once = wish.batch_size * wish.threads  # a batch for every thread
+    fair = wish.remaining * wish.share / 2
     if wish.seconds_per_row > 0:
+        pause = (0.75 + 0.5 * wish.turn) * wish.workers / LEASES_PER_S / wish.seconds_per_row
+        once = max(once, wish.batch_size * math.ceil(min(pause, wish.remaining) / wish.batch_size))
         wanted = max(min(wish.target_seconds / wish.seconds_per_row, wish.remaining), once)
+        fair = max(fair, wish.workers / LEASES_PER_S_AT_END / wish.seconds_per_row)
     else:
         wanted = float(once * FIRST_BATCHES)
-    wanted = min(wanted, wish.remaining * wish.share / 2)
-    batches = max(1, int(wanted / wish.batch_size))
+    batches = max(1, int(min(wanted, fair) / wish.batch_size))
+    batches = min(batches, wish.remaining // wish.batch_size)
     if batches > wish.threads:
         batches -= batches % wish.threads
-    batches = min(batches, wish.remaining // wish.batch_size)
     return batches * wish.batch_size or wish.remaining
 
 
-def would_hold_up(own: WorkerView, others: Sequence[WorkerView], remaining: int) -> bool:
-    """Whether one batch of a worker would still run when the others are done with all that
-    remains, so that it had better leave that to them. Never true of the quickest batch.
+def would_hold_up(batch_seconds: float, quicker: Iterable[float], remaining: int) -> bool:
+    """Whether one batch of a worker would still run when all that remains is done by those whose
+    batches are `quicker`, at so many rows per second each, so that it had better leave that to
+    them. So, too, for whoever has longer batches.
     """
-    if not others or not all(view.seconds_per_row > 0 for view in (own, *others)):
-        return False  # alone, or somebody's speed is not known yet
-    batch = own.batch_size * own.seconds_per_row
-    quickest = min(other.batch_size * other.seconds_per_row for other in others)
-    rows_meanwhile = batch * sum(1 / other.seconds_per_row for other in others)
-    return batch > quickest and rows_meanwhile > remaining
+    done = 0.0
+    for rows_per_second in quicker:
+        done += batch_seconds * rows_per_second
+        if done > remaining:
+            return True
+    return False
 
 
-def share_of_speed(own: float, others: Sequence[float]) -> float:
-    """A worker's part of all speed, from seconds per row; equal parts while any is unknown."""
-    if not all(value > 0 for value in (own, *others)):
-        return 1 / (1 + len(others))
-    return 1 / sum(own / value for value in (own, *others))
+def patience(expected_seconds: float) -> float:
+    """Seconds that a lease may take which was expected to take so many; nan stands for unknown."""
+    if math.isnan(expected_seconds):
+        return FIRST_PATIENCE_S
+    return max(LEAST_PATIENCE_S, PATIENCE * expected_seconds)
 
 
 def useful_limits(profile: Sequence[tuple[int, float]]) -> tuple[int, int]:

@@ -49,6 +49,12 @@ class MovingMean:
         if not shown:
             self._hidden.release()
 
+    def forget(self) -> None:
+        """Begin the mean anew, with the parameters as they are; nobody may write them."""
+        with self._hidden:
+            self._samples = 0
+            self._other = np.empty(0, np.float32)
+
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """Sample by a thread beside, as long as the model is trained."""

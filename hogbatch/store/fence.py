@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hogbatch.store.layout import LINE, Shape
 from hogbatch.store.segment import Segment
 
-WORKERS = 256  # that a run can ever admit at one time
+WORKERS = 16_384  # that a run can ever admit at one time; 1 MiB
 GENERATION = 0  # the word of a line that counts; the others only fill it
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,52 @@ from hogbatch.telemetry.sinks import EventLog
 SPOKEN = {  # events that people want to see as they happen
     "worker_joined": "{worker} joined: process {pid}, {runs_on}; it compiles or loads its kernels",
     "worker_ready": "{worker} is ready, with batches of {batch_size}",
-    "worker_lost": "{worker} is lost: {reason}",
-    "worker_left": "{worker} has left; rows for others: {reissued}",
-    "worker_restarted": "{runs_on} failed; its worker is started again ({times} of {most})",
+    "worker_lost": "{worker} is lost: {reason}; its rows go to others",
+    "goodbye": "{worker} leaves; its rows go to others",
+    "worker_restarted": "{runs_on} is started again ({times} of {most})",
+    "worker_given_up": "{runs_on} is given up: {reason}",
+    "rows_skipped": "{worker}: {skipped} of the rows {rows} of epoch {epoch} gave no finite "
+    "gradient and are left out, row {row} of the training set among them",
+    "merge_refused": "{worker}: {refused} changes over the rows {rows} of epoch {epoch} were not "
+    "finite and are left out",
+    "rows_often_skipped": "{warning}",
+    "poisoned": "the model is not finite at {where}: back to the last good snapshot, with half "
+    "the learning rate ({times} of {most}); rows were skipped first in {suspects}",
+    "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are left out "
+    "from now on; see bad-leases.jsonl",
+    "checkpoint_failed": "{reason}; training goes on",
     "out_of_memory": "{worker}: {from} -> {to} rows a batch (out of memory)",
 }
+
+
+class Refused(NamedTuple):
+    """What did not get as far as the coordinator's state."""
+
+    frames: int
+    connections: int
 
 
 class Journal:
     """Takes in reports; `params`[P] are the shared parameters, which it copies when told to."""
 
-    def __init__(self, run_dir: Path, live: Live, params: NDArray[np.float32]) -> None:
-        self.log = EventLog(run_dir / "events.jsonl")
+    def __init__(
+        self, run_dir: Path, live: Live, params: NDArray[np.float32], append: bool = False
+    ) -> None:
+        self.log = EventLog(run_dir / "events.jsonl", append)
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the parameters that were copied last
         self.live = live
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
+
+    def resume(
+        self,
+        history: list[Evaluation],
+        kept: Evaluation | None,
+        params: NDArray[np.float32] | None,
+    ) -> None:
+        """Go on with what was known of the run, and kept of its model, when it was cut off."""
+        self.history, self.kept, self._copy = history, kept, params
 
     def record(self, event: str, fields: Mapping[str, object]) -> None:
         """Log an event; say so too if it is about who comes and goes."""
@@ -47,15 +76,13 @@ class Journal:
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the shared parameters; `evaluation` says how good they are, if it is known."""
-        if self._copy is None:
-            self._copy = np.empty_like(self._shared)
-        np.copyto(self._copy, self._shared)
+        self._copy = self._shared.copy()  # a checkpoint may be written of the one before
         self.kept = evaluation
 
     @property
-    def kept_something(self) -> bool:
-        """Whether `keep` was ever called."""
-        return self._copy is not None
+    def kept_params(self) -> NDArray[np.float32] | None:
+        """The parameters[P] that were kept; None before there are any. Never written again."""
+        return self._copy
 
     @property
     def params(self) -> NDArray[np.float32]:
@@ -63,11 +90,14 @@ class Journal:
         return self._shared if self._copy is None else self._copy
 
     def summary(
-        self, status: str, reason: str, standing: Standing, frames_refused: int
+        self, status: str, reason: str, standing: Standing, refused: Refused
     ) -> dict[str, Any]:
         """The contents of summary.json."""
-        refused = standing.faults.messages_refused + frames_refused
-        faults = replace(standing.faults, messages_refused=refused)
+        faults = replace(
+            standing.faults,
+            messages_refused=standing.faults.messages_refused + refused.frames,
+            connections_refused=refused.connections,
+        )
         kept = self.kept
         return {
             "status": status,

@@ -43,6 +43,10 @@ class Faults:
     messages_refused: int = 0
     workers_lost: int = 0
     merges_refused: int = 0
+    rows_quarantined: int = 0  # they have killed three workers
+    roll_backs: int = 0
+    checkpoints_failed: int = 0
+    connections_refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,17 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+LONGEST_LINE = 1 << 20  # bytes
+
 
 class EventLog:
     """events.jsonl: one JSON object a line, {"event": name, "at": unix seconds, ...}, in order."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8", buffering=1)
+    def __init__(self, path: Path, append: bool = False) -> None:
+        """Begin anew, or `append` to the whole lines that are there."""
+        if append:
+            _drop_half_a_line(path)
+        self._file = path.open("a" if append else "w", encoding="utf-8", buffering=1)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """Append one event; a full disk is logged once, and the run goes on without the log."""
@@ -33,6 +38,14 @@ class EventLog:
         """Close the file."""
         with suppress(OSError):
             self._file.close()
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """Cut off what a killed writer has not finished."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE)
+        file.seek(start)
+        file.truncate(start + file.read().rfind(b"\n") + 1)
 
 
 def write_summary(path: Path, summary: Mapping[str, object]) -> None:

@@ -1,14 +1,9 @@
 """Runs whose processes are killed, flooded and cut off: nothing is lost, nothing is left."""
 
 import os
-import random
 import signal
 import time
 
-import zmq
-
-from hogbatch.wire.codec import PREFIX, decode_to_worker, encode
-from hogbatch.wire.messages import Hello, Refused
 from tests.saboteur import wait_for
 
 ROWS = 32_561  # of a9a
@@ -69,21 +64,23 @@ def test_a_worker_that_falls_silent_is_ended_and_its_rows_are_done_by_others(job
     assert job.finish() == 0
     assert victim.returncode == -signal.SIGKILL
     audit(job)
-    assert job.wait_for_event("worker_lost")["reason"] == "silent for 15 s"
+    assert job.wait_for_event("worker_lost")["reason"] == "silent for 5 s"
     assert job.summary()["faults"]["workers_lost"] == 1
     assert job.leftovers() == []
 
 
 def test_a_worker_that_stood_still_for_a_while_goes_on(job):
     job.coordinate("a9a", *LONG_RUN)
-    worker = job.attach()
-    job.wait_for_event("lease", 3)
+    worker, _ = job.attach(), job.attach()
+    name = job.wait_for_event("worker_joined", pid=worker.pid)["worker"]
+    other = "cpu-1" if name == "cpu-0" else "cpu-0"
+    for each in (name, other):
+        job.wait_for_event("lease", 3, worker=each)
     worker.send_signal(signal.SIGSTOP)
-    before = len(job.events("lease"))
-    job.attach()
-    job.wait_for_event("lease", 3, worker="cpu-1")
+    before = {each: sum(e["worker"] == each for e in job.events("lease")) for each in (name, other)}
+    job.wait_for_event("lease", before[other] + 3, worker=other)
     worker.send_signal(signal.SIGCONT)
-    job.wait_for_event("lease", before + 1, worker="cpu-0")
+    job.wait_for_event("lease", before[name] + 1, worker=name)
     assert job.finish() == 0
     audit(job)
     assert job.summary()["faults"]["workers_lost"] == 0
@@ -124,63 +121,15 @@ def test_a_worker_sent_sigterm_gives_back_what_it_has(job):
     assert job.summary()["faults"]["workers_lost"] == 0
 
 
-def test_a_run_whose_every_worker_dies_says_why_and_keeps_the_model(job):
+def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
     flags = ("--hidden", "16", "--eval-seconds", 0.05, "--max-seconds", 300, "-q")
     job.train("a9a", "--workers", "cpu:1", *flags)
     job.wait_for_event("evaluation")
-    os.kill(job.wait_for_event("worker_joined")["pid"], signal.SIGKILL)
+    os.kill(job.wait_for_event("worker_joined")["pid"], signal.SIGTERM)
     assert job.finish() == 6
     said = job.said(job.coordinator)
-    assert said.startswith("hogbatch: every worker has ended; the last one was killed by SIGKILL")
+    assert said.startswith("hogbatch: every worker has ended; the last one exited with code 0")
     assert "Traceback" not in said
     assert job.summary()["status"] == "failed"
     assert (job.run_dir / "model.safetensors").exists()
     assert job.leftovers() == []
-
-
-def test_ten_thousand_frames_of_garbage_change_nothing(job):
-    job.coordinate("a9a", *LONG_RUN)
-    with Flood(job.address()["control"]) as flood:
-        flood.send(5_000)
-        job.attach()
-        job.wait_for_event("lease")
-        flood.send(5_000)
-        flood.wait_until_all_are_read()
-        assert job.finish() == 0
-    audit(job)
-    faults = job.summary()["faults"]
-    assert faults["messages_refused"] >= 10_000
-    assert faults["workers_lost"] == faults["leases_reissued"] == 0
-    warnings = job.said(job.coordinator).splitlines()
-    assert len(warnings) <= 2, "at most one complaint a minute"
-    assert job.leftovers() == []
-
-
-class Flood:
-    """A peer on the control plane that knows no manners."""
-
-    def __init__(self, address):
-        self._random = random.Random(7)
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.SNDTIMEO, 60_000)
-        self._socket.setsockopt(zmq.RCVTIMEO, 60_000)
-        self._socket.connect(address)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._context.destroy(linger=0)
-
-    def send(self, frames):
-        """Random bytes, every second time behind the prefix of a message."""
-        for n in range(frames):
-            garbage = self._random.randbytes(self._random.randrange(200))
-            self._socket.send(PREFIX + garbage if n % 2 else garbage)
-
-    def wait_until_all_are_read(self):
-        """Frames of one peer are read in order: after the answer to the last, all are read."""
-        self._socket.send(encode(Hello("cpu", "flood", 1, 1, "other version", "other data")))
-        while not isinstance(decode_to_worker(self._socket.recv()), Refused):
-            pass

@@ -23,6 +23,7 @@ WORKER = {
 }
 FAULTS = {
     *("leases_reissued", "rows_skipped", "messages_refused", "workers_lost", "merges_refused"),
+    *("rows_quarantined", "roll_backs", "checkpoints_failed", "connections_refused"),
 }
 ROWS, TEST_ROWS = 32_561, 16_281  # of a9a
 
@@ -33,7 +34,7 @@ def test_a_run_leaves_a_complete_directory(job):
     files = {path.name for path in job.run_dir.iterdir()}
     assert files == {
         *("config.toml", "coordinator.json", "events.jsonl", "summary.json"),
-        *("model.safetensors", "worker-0.log"),
+        *("model.safetensors", "worker-0.log", "checkpoints"),
     }
     assert job.leftovers() == []
 
@@ -83,6 +84,7 @@ def model_bytes(run_dir):
 def test_cpu_and_host_gpu_train_one_model(job):
     job.train(
         *("a9a", "--workers", "cpu:1,gpu:host", "--policy", "adaptive", "--max-seconds", 2),
+        *("--start-with", 2),
         *("--cpu-batch", "2:32", "--gpu-batch", "64:512"),
     )
     assert job.finish() == 0
@@ -186,10 +188,10 @@ def test_a_policy_of_ones_own_sizes_the_batches(job):
     assert [size for _, size in worker["batch_trace"]] == [3, 5, 7, 9]
 
 
-def test_a_run_that_diverges_ends_with_advice_and_saves_no_useless_model(tmp_path):
+def test_a_run_that_diverges_ends_with_advice_and_saves_a_finite_model_or_none(tmp_path):
     random = np.random.default_rng(0)
     features = random.normal(size=(600, 4))
-    features[::2, 1] = 1e23  # its square, Adam's second moment, is no float32 any more
+    features[::2] = 3e38  # what comes of it is no float32 any more
     table = np.column_stack([features, features[:, 0] > 0])
     np.savetxt(tmp_path / "far.csv", table, delimiter=",")
     run_dir = tmp_path / "run"
@@ -198,5 +200,7 @@ def test_a_run_that_diverges_ends_with_advice_and_saves_no_useless_model(tmp_pat
     assert done.returncode == 2
     assert "diverged" in done.stderr and "lower --lr" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (run_dir / "model.safetensors").exists()
+    if (run_dir / "model.safetensors").exists():
+        tensors = load_model(run_dir / "model.safetensors").tensors.values()
+        assert all(np.isfinite(tensor).all() for tensor in tensors)
     assert json.loads((run_dir / "summary.json").read_text())["faults"]["rows_skipped"] > 0

@@ -1,5 +1,6 @@
 """A coordinator with a clock, a shuffler and workers that a test moves by hand."""
 
+import math
 from collections import defaultdict
 
 from hogbatch.coordinator.plan import (
@@ -9,8 +10,10 @@ from hogbatch.coordinator.plan import (
     Limits,
     Plan,
     Revoke,
+    RollBack,
     Send,
     Shuffle,
+    Snapshot,
     Training,
 )
 from hogbatch.coordinator.state import Coordinator
@@ -44,6 +47,7 @@ def make_plan(
     beta=1.0,
     start_with=1,
     lsh=None,
+    checkpoint_seconds=math.inf,
     **ending,
 ):
     """A plan for `train_rows` rows in one epoch, but for what is said."""
@@ -70,6 +74,7 @@ def make_plan(
         test_rows=test_rows,
         beta=beta,
         start_with=start_with,
+        checkpoint_seconds=checkpoint_seconds,
     )
 
 
@@ -83,7 +88,11 @@ class Stage:
         self.said = []  # every command so far
         self.work = defaultdict(list)  # key → Work messages it has not answered
         self.numbers = {}  # key → fence number of everyone attached
-        self.orders = []  # epochs to shuffle
+        self.orders = []  # Shuffles to carry out
+        self.bad = ""  # where the model is not finite
+        self.unwritable = ""  # why checkpoints fail
+        self.snapshots = []  # those to be taken
+        self.at_once = True  # they are, as soon as they are commanded
         self._note(self.state.begin(self.now))
 
     # Workers --------------------------------------------------------------------------------
@@ -125,12 +134,17 @@ class Stage:
     def work_on(self, **changes):
         """Everyone finishes whatever is handed out, until nothing more comes; shuffles too."""
         before = len(self.said)
-        while any(self.work.values()) or self.orders:
+        while any(self.work.values()) or self.orders or self._later_work():
             self.shuffle()
             for key in [key for key, works in self.work.items() if works]:
                 self.now += self.seconds_per_row
                 self.done(key, **changes)
         return self.said[before:]
+
+    def _later_work(self):
+        """Let whoever was left out be asked again; whether there is anything to do now."""
+        self.later(0.06)
+        return any(self.work.values())
 
     # Loop -----------------------------------------------------------------------------------
 
@@ -144,7 +158,18 @@ class Stage:
         """Answer every Shuffle so far."""
         commands = []
         while self.orders:
-            commands += self._note(self.state.order_ready(self.orders.pop(0), self.now))
+            asked = self.orders.pop(0)
+            commands += self._note(self.state.order_ready(asked.epoch, asked.without, self.now))
+        return commands
+
+    def copy(self):
+        """Take every snapshot so far, and write the checkpoints among them."""
+        commands = []
+        while self.snapshots:
+            snapshot = self.snapshots.pop(0)
+            commands += self._note(self.state.snapshot_taken(self.bad, self.now))
+            if snapshot.saved is not None and not self.bad:
+                commands += self._note(self.state.checkpoint_written(self.unwritable, self.now))
         return commands
 
     def later(self, seconds, silent=()):
@@ -176,9 +201,13 @@ class Stage:
                     self.work.pop(key, None)
                 case Revoke(number):
                     self._forget(number)
-                case Shuffle(epoch):
-                    self.orders.append(epoch)
-        return commands
+                case Shuffle():
+                    self.orders.append(command)
+                case Snapshot():
+                    self.snapshots.append(command)
+                case RollBack():
+                    self.bad = ""
+        return [*commands, *self.copy()] if self.at_once else commands
 
     def _forget(self, number):
         for key in [key for key, held in self.numbers.items() if held == number]:

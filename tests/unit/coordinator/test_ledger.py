@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.ledger import Ledger, Span
 
 
 def test_rows_are_taken_in_order():
@@ -28,7 +28,7 @@ def test_rows_given_back_are_the_next_to_be_taken():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)
-    assert ledger.give_back(1) == (0, 30)
+    assert ledger.give_back(1).rows == (0, 30)
     assert ledger.remaining == 70
     assert ledger.take(3, 20) == (0, 20)
     assert ledger.take(4, 20) == (20, 30)  # a range is never joined with the next
@@ -75,11 +75,40 @@ def damaged(damage):
     [
         lambda ledger: ledger.todo.clear(),
         lambda ledger: ledger.held.clear(),
-        lambda ledger: ledger.held.update({2: (0, 30)}),
-        lambda ledger: ledger.todo.append((100, 100)),
+        lambda ledger: ledger.held.update({2: Span(0, 30)}),
+        lambda ledger: ledger.todo.append(Span(100, 100)),
         lambda ledger: setattr(ledger, "acknowledged", 1),
     ],
 )
 def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
     with pytest.raises(AssertionError):
         damaged(damage).validate()
+
+
+def test_rows_on_which_workers_died_say_so_wherever_they_go():
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    assert ledger.give_back(1, died=True) == Span(0, 30, 1)
+    assert ledger.deaths == 1
+    ledger.take(2, 10)
+    assert ledger.give_back(2, died=True) == Span(0, 10, 2)
+    ledger.take(3, 10)
+    assert ledger.acknowledge(3, 4) == (0, 4)
+    assert ledger.deaths == 2  # the rest of it
+    ledger.take(4, 10)
+    assert ledger.deaths == 1
+    ledger.take(5, 99)
+    assert ledger.deaths == 0
+    assert ledger.remaining == 70
+    ledger.validate()
+
+
+def test_a_pass_goes_on_with_what_was_unfinished():
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    ledger.take(2, 30)
+    ledger.acknowledge(1, 30)
+    again = Ledger.resumed(100, ledger.unfinished)
+    again.validate()
+    assert (again.acknowledged, again.remaining) == (30, 70)
+    assert again.take(1, 99) == (30, 60)

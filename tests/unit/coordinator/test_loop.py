@@ -9,7 +9,7 @@ import pytest
 from hogbatch.coordinator.loop import Loop, Surroundings
 from hogbatch.coordinator.plan import Finish, Shuffle
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.launch import local
+from hogbatch.launch import local, restarts
 from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
@@ -52,6 +52,14 @@ class Door:
         os.close(self._fd)
 
 
+class Copies:
+    """Of a model that is always well."""
+
+    def copy(self, draft):
+        assert draft is None
+        return ""
+
+
 @pytest.fixture
 def door():
     with closing(Door()) as made:
@@ -64,7 +72,9 @@ def surroundings(door, shuffle, children, record=None):
         handover=door,
         fences=Fences(np.zeros((4, 8), np.int64)),
         children=children,
+        snapshots=Copies(),
         shuffle=shuffle,
+        quarantine=None,
         record=record,
         report=None,
         show_mean=None,
@@ -75,7 +85,7 @@ def surroundings(door, shuffle, children, record=None):
 def test_a_run_that_ends_while_an_order_is_written_waits_for_it(door):
     written, ending = [], threading.Timer(0.05, lambda: None)
 
-    def shuffle(epoch):
+    def shuffle(epoch, without):
         ending.join(WITHIN_S)
         written.append(epoch)
 
@@ -107,8 +117,9 @@ def run(door, tmp_path, monkeypatch):
         log = tmp_path / "worker-0.log"
         code = FAILING.format(log=str(log), failures=failures)
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
+        monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
-        around = surroundings(door, lambda epoch: None, launcher, lambda *r: recorded.append(r))
+        around = surroundings(door, lambda *_: None, launcher, lambda *r: recorded.append(r))
         finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), around).run()
         return finish, recorded, log.read_text()
 
@@ -129,7 +140,8 @@ def test_a_worker_whose_device_fails_is_started_again(run, failures):
 
 def test_a_device_that_fails_for_good_is_left_alone_and_the_log_says_why(run):
     finish, recorded, log = run(99)
-    assert len(recorded) == 3
+    assert [event for event, _ in recorded] == ["worker_restarted"] * 3 + ["worker_given_up"]
+    assert recorded[-1][1]["reason"].startswith("4 deaths in 0 s without one finished lease; ")
     assert finish.status == "failed"
     assert "the last one exited with code 12; " in finish.reason
     assert finish.reason.endswith("ends with:\n0\n2\n4\n6")

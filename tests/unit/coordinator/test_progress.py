@@ -142,7 +142,7 @@ def test_by_epoch_the_rows_count_and_not_the_clock():
     made = progress(by_epoch=True, train_rows=200, eval_seconds=1.0)
     made.add(done())
     assert not made.evaluation_is_due(1e6)
-    made.add(done())
+    made.end_epoch()
     assert made.evaluation_is_due(100.0)
     evaluate(made, 100.0)
     assert not made.evaluation_is_due(1e6)

@@ -59,7 +59,7 @@ def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
     assert [work.batch_size for _, work in works(commands)] == [50]
     worker = play.state.workers["g"]
     assert worker.limits == (10, 90)
-    assert worker.batch_trace == [(0.0, 100), (0.0, 50)]
+    assert worker.batch_trace.points == [(0.0, 100), (0.0, 50)]
 
 
 def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
@@ -87,7 +87,7 @@ def test_the_policy_goes_on_below_the_new_limit(stage):
     play.done("g", rows=0, updates=0, too_large=100)
     for _ in range(3):
         play.done("g", updates=1000)
-    assert [size for _, size in play.state.workers["g"].batch_trace] == [100, 50, 90]
+    assert [size for _, size in play.state.workers["g"].batch_trace.points] == [100, 50, 90]
 
 
 def test_one_row_too_large_loses_the_worker_and_its_rows_go_to_others(play):
@@ -123,11 +123,14 @@ def test_a_lease_of_a_gpu_tells_its_staleness(play):
     assert worker.staleness == 2.34567
 
 
-def test_merges_that_were_refused_are_counted_and_said_one_by_one(play):
+def test_merges_that_were_refused_are_counted_and_said_with_their_lease(play):
+    lease = play.work["g"][0]
     commands = play.done("g", refused=2, skipped=200)
-    assert records(commands, "merge_refused") == [{"worker": "gpu-0"}] * 2
-    commands = play.done("g", refused=1, skipped=100)
-    assert records(commands, "merge_refused") == [{"worker": "gpu-0"}]
+    (fields,) = records(commands, "merge_refused")
+    assert (fields["worker"], fields["refused"]) == ("gpu-0", 2)
+    assert fields["rows"] == [lease.start, lease.stop]
+    (fields,) = records(play.done("g", refused=1, skipped=100), "merge_refused")
+    assert fields["refused"] == 1
     faults = play.state.standing(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
 

@@ -46,7 +46,7 @@ def test_nobody_trains_before_the_order_is_there(stage):
 
 def test_the_first_two_orders_are_shuffled_before_they_are_needed(stage):
     play = stage(epochs=None, train_rows=100)
-    assert play.orders == [0]
+    assert play.orders == [Shuffle(0)]
     play.attach("a")
     assert [command.epoch for command in of_kind(play.said, Shuffle)] == [0, 1]
     while play.state.epoch == 0:
@@ -139,14 +139,14 @@ def test_done_said_twice_is_counted_and_ignored(stage):
     rows = play.state.progress.rows
     assert play.receive("a", done) == []
     assert play.state.progress.rows == rows
-    assert play.state.faults["messages_refused"] == 1
+    assert play.state.account.faults["messages_refused"] == 1
 
 
 def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
     play = stage()
     play.attach("a", "b")
     assert play.receive("b", play.answer(play.work["a"][0])) == []
-    assert play.state.faults["messages_refused"] == 1
+    assert play.state.account.faults["messages_refused"] == 1
     assert play.state.progress.rows == 0
 
 
@@ -209,7 +209,7 @@ def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
     policy.size = 32
     ((_, work),) = works(play.done("a"))
     assert work.batch_size == 32
-    assert play.state.workers["a"].batch_trace == [(0.0, 16), (0.0, 32)]
+    assert play.state.workers["a"].batch_trace.points == [(0.0, 16), (0.0, 32)]
 
 
 def test_every_lease_done_is_recorded(stage):

@@ -75,7 +75,7 @@ def test_whatever_a_policy_wants_is_a_whole_number_within_the_limits(worker, wan
 def test_the_batch_trace_holds_changes_only(worker):
     for seconds, size in enumerate([8, 8, 16, 16, 1000, 64, 8]):
         worker.resize(size, seconds)
-    assert worker.batch_trace == [(0, 8), (2, 16), (4, 64), (6, 8)]
+    assert worker.batch_trace.points == [(0, 8), (2, 16), (4, 64), (6, 8)]
 
 
 def test_the_record_tells_share_and_busy_time(worker):
@@ -111,7 +111,7 @@ def test_limits_come_down_to_what_the_memory_holds(gpu, too_large, limits, size)
     gpu.resize(60, 0.0)
     assert gpu.shrink(too_large, 1.0)
     assert (gpu.limits, gpu.batch_size) == (limits, size)
-    assert gpu.batch_trace == [(0.0, 60), (1.0, size)]
+    assert gpu.batch_trace.points == [(0.0, 60), (1.0, size)]
 
 
 def test_a_size_that_is_beyond_the_limits_already_changes_nothing(gpu):

@@ -3,14 +3,17 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.policy.base import WorkerView
 from hogbatch.policy.throughput import (
     FIRST_BATCHES,
+    FIRST_PATIENCE_S,
+    LEASES_PER_S,
+    LEAST_PATIENCE_S,
     SMOOTHING,
+    JointSpeed,
     LeaseWish,
     SecondsPerRow,
     lease_rows,
-    share_of_speed,
+    patience,
     useful_limits,
     would_hold_up,
 )
@@ -73,7 +76,14 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({"remaining": 600, "share": 0.25}, 70),
         ({"remaining": 12}, 10),
         ({"remaining": 3}, 3),
-        ({"seconds_per_row": 5e-324}, 500_000),
+        ({"seconds_per_row": 5e-324}, 1_000_000),  # all of it takes less than a message
+        ({"workers": 400}, 500),  # 800 leases a second, 0.5 s each
+        ({"workers": 800}, 1000),
+        ({"workers": 801}, 1010),
+        ({"workers": 800, "turn": 0.0}, 750),
+        ({"workers": 800, "turn": 1.0}, 1250),
+        ({"workers": 8000, "share": 1e-4}, 1000),  # 10 s of work, but for the end of the epoch
+        ({"workers": 8000, "share": 1e-4, "remaining": 2000}, 1000),
     ],
 )
 def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
@@ -87,15 +97,14 @@ def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
     seconds_per_row=SPEEDS,
     target_seconds=st.floats(1e-3, 10.0),
     remaining=st.integers(1, 10**9),
-    own=SPEEDS,
-    others=st.lists(SPEEDS, max_size=4),
+    share=st.floats(0.0, 1.0),
+    workers=st.integers(1, 10**5),
 )
 def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
-    batch_size, threads, seconds_per_row, target_seconds, remaining, own, others
+    batch_size, threads, seconds_per_row, target_seconds, remaining, share, workers
 ):
-    share = share_of_speed(own, others)
     rows = lease_rows(
-        LeaseWish(batch_size, threads, seconds_per_row, target_seconds, remaining, share)
+        LeaseWish(batch_size, threads, seconds_per_row, target_seconds, remaining, share, workers)
     )
     assert 1 <= rows <= remaining
     batches, rest = divmod(rows, batch_size)
@@ -104,34 +113,47 @@ def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
 
 
 @settings(deadline=None, max_examples=50)
-@given(own=SPEEDS, others=st.lists(SPEEDS, max_size=5))
-def test_a_share_lies_between_nothing_and_all(own, others):
-    assert 0.0 <= share_of_speed(own, others) <= 1.0
+@given(workers=st.integers(1, 100_000), seconds_per_row=st.floats(1e-9, 1e-3))
+def test_however_many_workers_there_are_they_do_not_ask_more_often(workers, seconds_per_row):
+    rows = lease_rows(wish(seconds_per_row=seconds_per_row, remaining=10**15, workers=workers))
+    assert workers / (rows * seconds_per_row) <= 1.001 * LEASES_PER_S
+
+
+def joint(speeds):
+    joint = JointSpeed()
+    for worker, seconds_per_row in enumerate(speeds):
+        joint.put(worker, seconds_per_row)
+    return joint
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=8))
+@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=8))
 def test_all_shares_together_are_all(speeds):
-    shares = [
-        share_of_speed(own, speeds[:place] + speeds[place + 1 :])
-        for place, own in enumerate(speeds)
-    ]
+    shares = [joint(speeds).share(worker) for worker in range(len(speeds))]
+    assert all(0 <= share <= 1 for share in shares)
     assert sum(shares) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("own", "others", "share"),
-    [
-        (0.1, [], 1.0),
-        (0.1, [0.1], 0.5),
-        (0.1, [0.3], 0.75),
-        (math.nan, [0.3, 0.1], 1 / 3),
-        (0.1, [math.nan], 0.5),
-        (0.0, [0.1], 0.5),
-    ],
-)
-def test_a_share_follows_the_speed_once_all_are_known(own, others, share):
-    assert share_of_speed(own, others) == pytest.approx(share)
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 4), SPEEDS), max_size=50))
+def test_the_joint_speed_does_not_drift(changes):
+    kept = joint([])
+    for worker, seconds_per_row in changes:
+        kept.put(worker, seconds_per_row)
+    last = dict(changes)
+    anew = joint([last.get(worker, math.nan) for worker in range(5)])
+    assert [kept.of_others(w) for w in range(6)] == [anew.of_others(w) for w in range(6)]
+    assert len(kept) == sum(value > 0 for value in last.values())
+
+
+def test_a_share_follows_the_speed():
+    speeds = joint([0.1, 0.3, math.nan, 0.0])
+    assert len(speeds) == 2
+    assert speeds.share(0) == pytest.approx(0.75)
+    assert speeds.of_others(0) == pytest.approx(1 / 0.3)
+    assert speeds.of_others(2) == pytest.approx(1 / 0.3 + 10)
+    speeds.drop(1)
+    assert (speeds.share(0), speeds.of_others(0)) == (1.0, 0.0)
 
 
 def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():
@@ -154,20 +176,28 @@ def test_limits_need_a_measurement(profile):
         useful_limits(profile)
 
 
-def view(batch_size, seconds_per_row):
-    return WorkerView("cpu", 1, 1, 9999, batch_size, 0, seconds_per_row)
+@pytest.mark.parametrize(
+    ("quicker", "remaining", "expected"),
+    [
+        ([10_000], 1000, True),  # 0.4 s for what the other does in 0.1 s
+        ([10_000], 10_000, False),
+        ([10_000, 10_000], 7000, True),  # together they do 8000
+        ([10_000, 10_000], 8000, False),
+        ([], 1, False),  # the quickest is never refused
+    ],
+)
+def test_who_would_be_waited_for_leaves_the_rest_to_the_others(quicker, remaining, expected):
+    assert would_hold_up(0.4, quicker, remaining) is expected
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "remaining", "expected"),
+    ("expected", "seconds"),
     [
-        (view(4096, 1e-4), [view(1, 1e-4)], 1000, True),  # 0.4 s for what the other does in 0.1 s
-        (view(4096, 1e-4), [view(1, 1e-4)], 10_000, False),
-        (view(1, 1e-4), [view(4096, 1e-4)], 1, False),  # the quickest batch is never refused
-        (view(4096, 1e-4), [], 1, False),  # nor who is alone
-        (view(4096, 1e-4), [view(1, math.nan)], 1, False),
-        (view(4096, 1e-4), [view(1, 0.0)], 1, False),
+        (0.0, LEAST_PATIENCE_S),
+        (LEAST_PATIENCE_S / 8, LEAST_PATIENCE_S),
+        (LEAST_PATIENCE_S, 8 * LEAST_PATIENCE_S),
+        (math.nan, FIRST_PATIENCE_S),
     ],
 )
-def test_who_would_be_waited_for_leaves_the_rest_to_the_others(own, others, remaining, expected):
-    assert would_hold_up(own, others, remaining) is expected
+def test_a_lease_may_take_eight_times_as_long_as_expected(expected, seconds):
+    assert patience(expected) == seconds

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
 from hogbatch.telemetry.records import Evaluation, Faults, Standing, WorkerRecord
 
@@ -12,6 +12,9 @@ FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
 SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
 WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
 STANDING = Standing(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
+
+
+NONE = Refused(0, 0)
 
 
 @pytest.fixture
@@ -50,7 +53,18 @@ def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
         (
             "worker_restarted",
             {"runs_on": "gpu:0", "pid": 4242, "times": 2, "most": 3},
-            "gpu:0 failed; its worker is started again (2 of 3)\n",
+            "gpu:0 is started again (2 of 3)\n",
+        ),
+        (
+            "worker_lost",
+            {"worker": "cpu-3", "reason": "process 7 was killed by SIGKILL (out of memory?)"},
+            "cpu-3 is lost: process 7 was killed by SIGKILL (out of memory?); "
+            "its rows go to others\n",
+        ),
+        (
+            "worker_given_up",
+            {"runs_on": "cpu:2", "reason": "4 deaths in 7 s; worker-0.log ends with:\nno luck"},
+            "cpu:2 is given up: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
         ),
         ("lease", {"worker": "gpu-0", "rows": [0, 64]}, ""),
     ],
@@ -82,7 +96,7 @@ def test_the_summary_is_the_account_at_the_end(journal):
     for evaluation in (FIRST, SECOND):
         journal.report(evaluation, STANDING)
     journal.keep(FIRST)
-    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, frames_refused=3)))
+    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, Refused(3, 2))))
     history = summary.pop("history")
     assert history[0] == {
         "seconds": 1.5,
@@ -112,6 +126,10 @@ def test_the_summary_is_the_account_at_the_end(journal):
             "messages_refused": 5,
             "workers_lost": 1,
             "merges_refused": 0,
+            "rows_quarantined": 0,
+            "roll_backs": 0,
+            "checkpoints_failed": 0,
+            "connections_refused": 2,
         },
     }
 
@@ -119,15 +137,15 @@ def test_the_summary_is_the_account_at_the_end(journal):
 @pytest.mark.parametrize("kept", [None, Evaluation(1.5, 0.5, 100, 0.4, None)])
 def test_without_a_tested_model_the_summary_has_no_test(journal, kept):
     journal.keep(kept)
-    assert journal.summary("stopped", "interrupted", STANDING, 0)["test"] is None
+    assert journal.summary("stopped", "interrupted", STANDING, NONE)["test"] is None
 
 
 def test_a_run_that_got_nowhere_has_a_summary(journal):
-    summary = journal.summary("failed", "no worker", Standing(0.0, 0.0, 0, [], Faults()), 0)
+    summary = journal.summary("failed", "no worker", Standing(0.0, 0.0, 0, [], Faults()), NONE)
     assert (summary["history"], summary["train_loss"], summary["saved"]) == ([], None, None)
 
 
 def test_an_evaluation_without_metrics_has_no_leading_one(journal):
     journal.report(Evaluation(1.5, 0.5, 100, 0.4, None), STANDING)
-    (entry,) = journal.summary("finished", "", STANDING, 0)["history"]
+    (entry,) = journal.summary("finished", "", STANDING, NONE)["history"]
     assert entry["test_value"] is None

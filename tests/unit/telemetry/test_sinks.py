@@ -47,3 +47,19 @@ def test_a_summary_that_could_not_be_written_whole_leaves_the_old_one(tmp_path, 
     with pytest.raises(OSError, match="no space"):
         write_summary(path, {"status": "new"})
     assert json.loads(path.read_text()) == {"status": "old"}
+
+
+@pytest.mark.parametrize("rest", ["", '{"event": "half of'])
+def test_a_log_goes_on_behind_the_last_whole_line(tmp_path, rest):
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event": "one"}\n{"event": "two"}\n' + rest)
+    log = EventLog(path, append=True)
+    log.write("three", {})
+    log.close()
+    events = [json.loads(line)["event"] for line in path.read_text().splitlines()]
+    assert events == ["one", "two", "three"]
+
+
+def test_a_log_that_is_not_there_is_begun(tmp_path):
+    EventLog(tmp_path / "events.jsonl", append=True).close()
+    assert (tmp_path / "events.jsonl").read_text() == ""

@@ -1,0 +1,96 @@
+"""Which checkpoint a run goes on from, and whether it may."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hogbatch.checkpoint import folder
+from hogbatch.checkpoint.folder import Checkpoint
+from hogbatch.coordinator.saved import Saved
+from hogbatch.errors import DataError, UsageError
+from hogbatch.telemetry.records import Evaluation
+
+FOLDER: Final = "checkpoints"  # in a run directory
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run goes on from."""
+
+    run_dir: Path
+    checkpoint: Checkpoint
+    bad: list[str]  # sentences about newer checkpoints that cannot be read
+    saved: Saved
+    history: list[Evaluation]
+    kept: Evaluation | None
+
+    def check(self, identity: Mapping[str, object]) -> None:
+        """UsageError if data, network, optimizer or seed are others than they were."""
+        before = self.checkpoint.description["identity"]
+        for what, now in identity.items():
+            if before.get(what) != now:
+                raise UsageError(
+                    f"{self.checkpoint.path} cannot be resumed: its {what} is "
+                    f"{before.get(what)!r}, this run's {now!r}; give the same, or start a new run "
+                    "without --resume"
+                )
+
+
+def origin_dir(resume: str, run_dir: Path | None) -> Path | None:
+    """The run directory that `--resume` means, with `--run-dir`; None if that is a new one."""
+    if resume == AUTO:
+        return run_dir
+    path = Path(resume)
+    if path.parent.name == FOLDER:
+        return path.parent.parent
+    return path.parent if path.name == FOLDER else path
+
+
+def settings_of(given: Mapping[str, object]) -> Path | None:
+    """The file with the settings of the run that those `given` resume, if there is one."""
+    resume, run_dir = given.get("resume"), given.get("run_dir")
+    if resume is None:
+        return None
+    origin = origin_dir(str(resume), None if run_dir is None else Path(str(run_dir)))
+    file = None if origin is None else origin / "config.toml"
+    return file if file is not None and file.is_file() else None
+
+
+def find(resume: str, run_dir: Path) -> Origin | None:
+    """The checkpoint to go on from: the newest good one of `run_dir`, or the very one of `resume`.
+
+    None if `resume` is "auto" and there are no checkpoints at all. DataError if there are some and
+    none is good, or if there are none in a place that was named.
+    """
+    path = Path(resume)
+    if resume != AUTO and path.parent.name == FOLDER:
+        return _origin(run_dir, folder.read(path), [])
+    checkpoint, bad = folder.newest_good(run_dir / FOLDER)
+    if checkpoint is not None:
+        return _origin(run_dir, checkpoint, bad)
+    if bad:
+        raise DataError(f"no checkpoint in {run_dir / FOLDER} is good: {'; '.join(bad)}")
+    if resume != AUTO:
+        raise DataError(f"there is no checkpoint in {run_dir / FOLDER}; give a run directory")
+    return None
+
+
+def _origin(run_dir: Path, checkpoint: Checkpoint, bad: list[str]) -> Origin:
+    description: Mapping[str, Any] = checkpoint.description
+    try:
+        return Origin(
+            run_dir,
+            checkpoint,
+            bad,
+            msgspec.convert(description["state"], Saved),
+            msgspec.convert(description["history"], list[Evaluation]),
+            msgspec.convert(description["kept"], Evaluation | None),
+        )
+    except (KeyError, msgspec.ValidationError) as error:
+        raise DataError(
+            f"{checkpoint.path}: its description is of another version of hogbatch: {error!r}"
+        ) from None

@@ -1,0 +1,104 @@
+"""When a run secures what it has learnt, and what it does when the model has gone bad."""
+
+import math
+from dataclasses import dataclass, field
+
+from hogbatch.coordinator.health import WORTH_SAYING
+from hogbatch.coordinator.plan import Command, Record
+from hogbatch.coordinator.progress import Sums
+
+MOST_ROLLBACKS = 3  # then the run ends
+MOST_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fail
+MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
+MOST_SUSPECTS = 5
+MOST_NAMED = 20  # leases with skipped rows that are told of in a run
+ADVICE = "lower --lr, or scale features (--standardize) and labels"
+
+
+def too_many_skipped(trained: Sums) -> str:
+    """Why a run is to end with these rows; empty if it is not."""
+    if trained.share_skipped <= MOST_SKIPPED:
+        return ""
+    share = f"{trained.share_skipped:.0%} of the rows since the last evaluation"
+    return f"{share} gave no finite gradient; {ADVICE}"
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Snapshots, checkpoints and roll-backs; `now` is always the caller's clock.
+
+    A snapshot is a copy of the model that was looked through; a checkpoint is one on disk.
+    """
+
+    every: float  # seconds between checkpoints; inf: none
+    copying: bool = False  # a snapshot is being taken
+    writing: bool = False  # a checkpoint is being written
+    poisoned: str = ""  # where the model is not finite; a roll-back is due
+    rollbacks: int = 0
+    suspects: list[dict[str, object]] = field(default_factory=list)  # leases with skipped rows
+    # since the last good snapshot, the first few: who first met what is not finite
+    _named: int = 0
+    _warned: bool = False
+    _next: float = math.inf
+    _failures: int = 0  # in a row
+
+    def start(self, now: float) -> None:
+        """The first checkpoint is due one pause after `now`."""
+        self._next = now + self.every
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a checkpoint."""
+        return now >= self._next and not self.copying and not self.writing
+
+    def begin_snapshot(self, with_checkpoint: bool) -> None:
+        """A copy is being made; maybe it is written too."""
+        self.copying = True
+        self.writing = self.writing or with_checkpoint
+
+    def end_snapshot(self, bad: str) -> None:
+        """The copy is made, or was refused because the model is not finite at `bad`."""
+        self.copying = False
+        self.poisoned = bad
+        if bad:
+            self.writing = False
+        else:
+            self.suspects.clear()
+
+    def end_checkpoint(self, failed: bool, now: float) -> None:
+        """It is written, or has failed: then the next attempt comes later and later."""
+        self.writing = False
+        self._failures = self._failures + 1 if failed else 0
+        self._next = now + self.every * min(2**self._failures, MOST_PAUSE)
+
+    def suspect(self, lease: dict[str, object]) -> list[dict[str, object]]:
+        """Remember a lease with rows that gave no finite gradient; it, if it is to be told of."""
+        if len(self.suspects) < MOST_SUSPECTS:
+            self.suspects.append(lease)
+        self._named += 1
+        return [lease] if self._named <= MOST_NAMED else []
+
+    def warn(self, trained: Sums, rate: float) -> list[Command]:
+        """Tell of rows that are skipped, the first time that they are many."""
+        if self._warned or trained.share_skipped <= WORTH_SAYING:
+            return []
+        self._warned = True
+        rows = trained.rows + trained.skipped
+        fields = {"skipped": trained.skipped, "rows": rows, "culprit": trained.culprit}
+        return [Record("rows_often_skipped", fields | {"rate": rate * self.rate_factor})]
+
+    def roll_back(self) -> bool:
+        """The model goes back to the last good snapshot; False if that was once too often."""
+        self.poisoned = ""
+        self.rollbacks += 1
+        self.suspects.clear()
+        return self.rollbacks < MOST_ROLLBACKS
+
+    def diverged(self, where: str) -> str:
+        """Why a run ends whose model was not finite once too often, the last time at `where`."""
+        times = f"{self.rollbacks} times, the last time at {where}"
+        return f"the model was not finite {times}; {ADVICE}"
+
+    @property
+    def rate_factor(self) -> float:
+        """By which the learning rate is multiplied: half after each roll-back."""
+        return float(0.5**self.rollbacks)

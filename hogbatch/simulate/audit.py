@@ -1,0 +1,244 @@
+"""A second account of a run, kept from what is heard and commanded alone, and compared with it."""
+
+import math
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hogbatch.coordinator.plan import (
+    Command,
+    Finish,
+    Plan,
+    Quarantine,
+    Record,
+    Report,
+    Revoke,
+    RollBack,
+    Send,
+    Snapshot,
+)
+from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
+
+STARVED_S = 1.0  # that a worker may have nothing to do while there are rows
+
+Rows = tuple[int, int]
+
+
+class Violation(AssertionError):
+    """Something that must never happen has happened."""
+
+
+class Machine(Protocol):
+    """What the audit may look at besides the commands."""
+
+    state: Coordinator
+
+    def fence(self, number: int) -> int:
+        """The fence of worker `number`."""
+
+    def reachable(self, key: str) -> bool:
+        """Whether the process lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Rows that a worker was given."""
+
+    key: str
+    task: str
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Audit:
+    """Raises :class:`Violation` as soon as a row is lost, or done twice, or could be."""
+
+    plan: Plan
+    epoch: int = 0
+    rows: int = 0  # trained on
+    done: list[Rows] = field(default_factory=list)  # of the epoch at hand, quarantined ones too
+    tested: list[Rows] = field(default_factory=list)
+    finish: Finish | None = None
+    _held: dict[int, Hold] = field(default_factory=dict)  # by lease
+    _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
+    _loose: list[Hold] = field(default_factory=list)  # taken from one who may still be writing
+    _quarantined: int = 0  # rows
+    _epoch_rows: int = -1  # of the epoch at hand
+    _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
+    _limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by worker's name
+    _names: dict[str, str] = field(default_factory=dict)  # key → name
+    _idle_since: dict[str, float] = field(default_factory=dict)
+    _free_since: float = math.inf
+    _saves: list[tuple[Saved, list[Rows]]] = field(default_factory=list)  # with `done` then
+
+    def __post_init__(self) -> None:
+        self._epoch_rows = self.plan.train_rows
+
+    # Messages -------------------------------------------------------------------------------
+
+    def heard(self, key: str, message: ToCoordinator) -> None:
+        """Worker `key` has said `message`, which is about to be taken in."""
+        if not isinstance(message, Done):
+            return
+        hold = self._held.get(message.lease)
+        if hold is None or hold.key != key:
+            return
+        size = hold.stop - hold.start
+        if message.rows == size or (message.too_large and message.rows < size):
+            self._release(message.lease)
+            if hold.task == "evaluate" and message.rows:
+                self.tested.append((hold.start, hold.start + message.rows))
+
+    def commanded(self, command: Command, machine: Machine) -> None:
+        """The coordinator wants `command` carried out, which is about to be done."""
+        _check(self.finish is None, f"{command} after the end")
+        match command:
+            case Send(key, Welcome() as welcome):
+                _check(welcome.worker not in self._keys, f"fence {welcome.worker} is given twice")
+                self._keys[welcome.worker] = key
+                self._names[key] = welcome.name
+            case Send(key, Work() as work):
+                self._hand_out(key, work, machine)
+            case Send(key, message):
+                known = key in self._keys.values() or isinstance(message, Stop)
+                _check(known or key not in machine.state.workers, f"{message} to {key}")
+            case Revoke(number):
+                self._take_back(number)
+            case Record(event, fields):
+                self._note(event, dict(fields))
+            case Quarantine(epoch, start, stop):
+                _check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
+                self.done.append((start, stop))
+                self._quarantined += stop - start
+            case Report(evaluation):
+                _check(_tile(self.tested, self.plan.test_rows), f"tested were {self.tested}")
+                _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
+                self.tested.clear()
+            case RollBack():
+                _check(not self._held, "rolled back while workers write")
+            case Snapshot(saved) if saved is not None:
+                self._save(saved)
+            case Finish():
+                self.finish = command
+
+    def _hand_out(self, key: str, work: Work, machine: Machine) -> None:
+        if not machine.reachable(key):  # it has just died; all it has will be taken back
+            return
+        number = next((n for n, held_by in self._keys.items() if held_by == key), None)
+        _check(number is not None, f"{work} to {key}, who is not attached")
+        _check(work.fence == machine.fence(number or 0), f"{work} has another fence value")
+        rows = self._rows_of(work.task)
+        _check(0 <= work.start < work.stop <= rows, f"{work} is out of bounds")
+        smallest, largest = self._limits[self._names[key]]
+        if work.task == "train":
+            _check(work.epoch == self.epoch, f"{work} is of another epoch")
+            _check(smallest <= work.batch_size <= largest, f"{work} is beyond the limits")
+        hold = Hold(key, work.task, work.start, work.stop)
+        place = bisect_left(self._order, (work.start, 0))
+        for _, lease in self._order[max(0, place - 1) : place + 1]:
+            _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
+        self._loose = [loose for loose in self._loose if machine.reachable(loose.key)]
+        for loose in self._loose:
+            _check(not _overlap(hold, loose), f"{work}: it may still be done as {loose}")
+        self._held[work.lease] = hold
+        insort(self._order, (work.start, work.lease))
+
+    def _rows_of(self, task: str) -> int:
+        return self.plan.test_rows if task == "evaluate" else self.plan.train_rows
+
+    def _take_back(self, number: int) -> None:
+        _check(number in self._keys, f"fence {number} is raised, and nobody has it")
+        key = self._keys.pop(number)
+        for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
+            self._loose.append(self._release(lease))
+
+    def _release(self, lease: int) -> Hold:
+        hold = self._held.pop(lease)
+        del self._order[bisect_left(self._order, (hold.start, lease))]
+        return hold
+
+    # Records --------------------------------------------------------------------------------
+
+    def _note(self, event: str, fields: dict[str, object]) -> None:
+        match event, fields:
+            case "worker_ready", {"worker": str(name), "limits": (int(low), int(high))}:
+                self._limits[name] = (low, high)
+            case "out_of_memory", {"worker": str(name), "from": int(size), "to": int(smaller)}:
+                _check(smaller < size, f"{name} went from {size} to {smaller} rows")
+                self._limits[name] = (1, min(self._limits[name][1], size - 1))
+            case "lease", {"rows": [int(start), int(stop)], "epoch": int(epoch)}:
+                _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
+                self.done.append((start, stop))
+                self.rows += stop - start
+            case "epoch", {"epoch": int(epoch), "rows": int(rows)}:
+                _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
+                _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
+                _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
+                self.done.clear()
+                self.epoch += 1
+                self._epoch_rows = self.plan.train_rows - self._quarantined
+
+    # Checkpoints ----------------------------------------------------------------------------
+
+    def _save(self, saved: Saved) -> None:
+        todo = [(span[0], span[1]) for span in saved.todo]
+        _check(saved.epoch == self.epoch, f"epoch {saved.epoch} is saved, not {self.epoch}")
+        _check(
+            saved.epoch_rows == self._epoch_rows, f"{saved.epoch_rows} rows of an epoch are saved"
+        )
+        _check(_tile([*self.done, *todo], saved.epoch_rows), f"saved are {todo} of {self.done}")
+        _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
+        self._saves.append((saved, list(self.done)))
+
+    def resume(self, saved: Saved | None) -> None:
+        """A new coordinator goes on from `saved`, or from the start."""
+        done = next((done for each, done in self._saves if each is saved), [])
+        self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
+        self.done = list(done)
+        self._quarantined = saved.quarantined if saved is not None else 0
+        self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
+        for kept in (self.tested, self._order, self._loose):
+            kept.clear()
+        for table in (self._held, self._keys, self._limits, self._names):
+            table.clear()
+        self._idle_since.clear()
+        self._free_since = math.inf
+
+    # Time -----------------------------------------------------------------------------------
+
+    def look(self, state: Coordinator, now: float) -> None:
+        """See that nobody waits for work while there is some; and what must always hold."""
+        state.validate()
+        free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.todo)
+        self._free_since = min(self._free_since, now) if free else math.inf
+        idle = {w.key: w for w in state.workers.values() if w.ready and not w.leases}
+        self._idle_since = {key: self._idle_since.get(key, now) for key in idle}
+        for key, worker in idle.items():
+            batch = worker.batch_size * worker.speed.value
+            patience = max(STARVED_S, 2 * batch) if batch > 0 else STARVED_S
+            if state.roster.would_wait(worker, state.epochs.rows.remaining):  # and who is
+                self._idle_since[key] = now  # quicker will take them, or be given up
+            waited = now - max(self._idle_since[key], self._free_since)
+            _check(waited <= patience, f"{worker.name} has had no work for {waited:.1f} s")
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)
+
+
+def _overlap(one: Hold, other: Hold) -> bool:
+    if one.task != other.task:
+        return False
+    return one.start < other.stop and other.start < one.stop
+
+
+def _tile(parts: list[Rows], rows: int) -> bool:
+    """Whether `parts` are all of [0, rows), each row once."""
+    ordered = sorted(parts)
+    ends = [0, *(stop for _, stop in ordered)]
+    starts = [*(start for start, _ in ordered), rows]
+    return ends == starts

@@ -1,0 +1,287 @@
+"""Runs full of faults, drawn from a seed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.errors import HogbatchError
+from hogbatch.policy.base import Settings
+from hogbatch.policy.choose import choose
+from hogbatch.schedules import LearningRate
+from hogbatch.simulate.audit import Audit, Violation
+from hogbatch.simulate.network import Network
+from hogbatch.simulate.process import Process
+from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.world import Conditions, World
+from hogbatch.wire.messages import Layer, Optimizer
+
+HORIZON_S = 20_000.0  # of simulated time: a run that takes longer does not end
+STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s of patience, then a look at the model
+
+
+class ScenarioFailed(HogbatchError):
+    """A simulated run has broken a promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something bad, to be done at a time."""
+
+    at: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run, and all that goes wrong in it."""
+
+    seed: int
+    plan: Plan
+    policy: str
+    crew: tuple[Speed, ...]
+    conditions: Conditions
+    faults: tuple[Fault, ...]
+
+
+def simulated_plan(
+    ending: Ending,
+    limits: Limits,
+    rows: tuple[int, int],
+    lease_seconds: float,
+    beta: float,
+    start_with: int = 1,
+    checkpoint_seconds: float = float("inf"),
+) -> Plan:
+    """A plan for `rows` of training and test, of which nothing is computed."""
+    optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
+    layers = (Layer(1, 1, "linear"),)
+    return Plan(
+        identity=Identity("simulated", "0", ""),
+        training=Training(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
+        limits=limits,
+        ending=ending,
+        learning_rate=LearningRate(0.1),
+        lease_seconds=lease_seconds,
+        train_rows=rows[0],
+        test_rows=rows[1],
+        beta=beta,
+        start_with=start_with,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+
+
+# Drawing -------------------------------------------------------------------------------------
+
+FAULTS = {  # name: how often among all faults
+    "die": 6,
+    "stop briefly": 3,
+    "stop": 2,
+    "slow down": 3,
+    "speed up": 3,
+    "lie": 1,
+    "fail": 2,
+    "leave": 2,
+    "join": 4,
+    "hang": 1,
+    "hold up": 1,
+    "poison": 1,
+    "crash": 2,
+}
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of `seed`."""
+    rng = Random(seed)
+    crew = tuple(_draw_speed(rng) for _ in range(rng.randint(1, 10)))
+    train_rows = int(10 ** rng.uniform(0, 4.2))
+    seconds = train_rows * (epochs := rng.randint(1, 4)) / sum(speed.peak for speed in crew)
+    conditions = _draw_conditions(rng, train_rows)
+    return Scenario(
+        seed=seed,
+        plan=_draw_plan(rng, train_rows, epochs, len(crew)),
+        policy=rng.choice(["adaptive", "adaptive", "hogbatch", "fixed"]),
+        crew=crew,
+        conditions=conditions,
+        faults=_draw_faults(rng, 2.0 + 1.5 * seconds),
+    )
+
+
+def _draw_speed(rng: Random) -> Speed:
+    gpu = rng.random() < 0.3
+    return Speed(
+        device="gpu" if gpu else "cpu",
+        peak=10 ** (rng.uniform(3, 4.5) if gpu else rng.uniform(2, 4)),
+        half=10 ** rng.uniform(1, 2.5) if gpu else 0.0,
+        startup=rng.uniform(0.01, 1.0),
+        spread=rng.choice([0.0, 0.05, 0.3]),
+        memory=rng.choice([None, None, None, rng.randint(2, 200)]),
+    )
+
+
+def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
+    smallest = rng.randint(1, 16)
+    return simulated_plan(
+        Ending(
+            epochs=epochs,
+            max_seconds=rng.choice([None, None, None, rng.uniform(0.5, 5.0)]),
+            target_loss=None,
+            eval_seconds=rng.choice([None, 0.05, 0.5, 1e9]),
+            keep=rng.choice(["best", "last"]),
+            wait_for_workers=rng.choice([5.0, 60.0]),
+            by_epoch=rng.random() < 0.3,
+            average=rng.random() < 0.2,
+        ),
+        Limits((smallest, smallest * rng.randint(1, 16)), rng.choice([None, None, (32, 512)])),
+        (train_rows, rng.choice([0, rng.randint(1, 1000)])),
+        lease_seconds=10 ** rng.uniform(-2.5, -0.5),
+        beta=rng.choice([1.0, 1.0, 0.5]),
+        start_with=rng.choice([1, 1, workers, workers + 2]),
+        checkpoint_seconds=rng.choice([float("inf"), 0.2, 1.0]),
+    )
+
+
+def _draw_conditions(rng: Random, train_rows: int) -> Conditions:
+    network = Network(10 ** rng.uniform(-5, -2))
+    if rng.random() < 0.3:  # worse than ZeroMQ ever is
+        loss, repetition = rng.choice([0.0, 0.001, 0.003]), rng.choice([0.0, 0.01, 0.1])
+        network = Network(network.delay, loss, repetition, ordered=rng.random() < 0.5)
+    return Conditions(
+        network,
+        shuffle_seconds=10 ** rng.uniform(-3, 0),
+        copy_seconds=10 ** rng.uniform(-3, -0.3),
+        write_seconds=10 ** rng.uniform(-3, 0),
+        disk_full=rng.choice([0.0, 0.0, 0.5, 1.0]),
+        restarts=rng.choice([None, None, None, 2]),
+        bad_rows=rng.choice([0, 0, 0, rng.randint(1, 3)]) if train_rows > 10 else 0,
+    )
+
+
+def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
+    names = rng.choices(list(FAULTS), list(FAULTS.values()), k=rng.choice([0, 3, 10, 30]))
+    if rng.random() < 0.1:
+        names.append("interrupt")
+    return tuple(sorted((Fault(rng.uniform(0, seconds), n) for n in names), key=lambda f: f.at))
+
+
+# Playing -------------------------------------------------------------------------------------
+
+
+def play(scenario: Scenario) -> World:
+    """Let the run happen to its end; :class:`ScenarioFailed` if a promise was broken."""
+    settings = Settings(beta=scenario.plan.beta)
+    policy = lambda: choose(scenario.policy, settings)  # noqa: E731
+    audit = Audit(scenario.plan)
+    world = World(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
+    for speed in scenario.crew:
+        world.start(speed, world.rng.uniform(0, 0.5))
+    world.begin()
+    doer = _Doer(world, scenario)
+    for fault in scenario.faults:
+        world.agenda.at(fault.at, partial(doer.do, fault.name))
+    try:
+        world.run(HORIZON_S)
+        _judge(world, scenario, doer)
+    except AssertionError as error:
+        raise ScenarioFailed(
+            f"seed {scenario.seed}: at {world.agenda.now:.3f} s: {error}; "
+            f"to see it again: hogbatch simulate --faults --seed {scenario.seed}"
+        ) from error
+    return world
+
+
+@dataclass(slots=True)
+class _Doer:
+    """Does what a fault's name says."""
+
+    world: World
+    scenario: Scenario
+    interrupted_at: float | None = None
+    poisonings: int = 0
+
+    def do(self, name: str) -> None:
+        """Do it, to whoever chance picks."""
+        world, rng = self.world, self.world.rng
+        if world.finish is not None:
+            return
+        alone: dict[str, Callable[[], None]] = {
+            "join": lambda: world.start(rng.choice(self.scenario.crew)),
+            "hold up": lambda: world.hold_up(10 ** rng.uniform(-1, 2)),
+            "poison": self._poison,
+            "crash": self._crash,
+            "interrupt": self._interrupt,
+        }
+        if name in alone:
+            world.tell(name)
+            alone[name]()
+        elif world.processes:
+            worker = world.processes[rng.choice(list(world.processes))]
+            world.tell(f"{name}: process {worker.pid}")
+            self._harm(worker, name)
+
+    def _harm(self, worker: Process, name: str) -> None:
+        rng = self.world.rng
+        match name:
+            case "die":
+                worker.end("killed by SIGKILL")
+            case "stop briefly":
+                worker.stop(10 ** rng.uniform(-2, 0.5))
+            case "stop":
+                worker.stop(10 ** rng.uniform(0.5, 2))
+            case "slow down":
+                worker.slow = 10 ** rng.uniform(0, 1.5)
+            case "speed up":
+                worker.slow = 1.0
+            case "lie":
+                worker.lies = True
+            case "fail":
+                worker.later(0.0, worker.fail)
+            case "leave":
+                worker.later(0.0, worker.leave)
+            case "hang":
+                worker.hung = True
+
+    def _poison(self) -> None:
+        self.world.poisoned = True
+        self.poisonings += 1
+
+    def _crash(self) -> None:
+        world = self.world
+        world.crash(after=0.5)
+        crew = self.scenario.crew
+        for speed in crew[: world.rng.randint(1, len(crew))]:  # maybe fewer than before
+            world.start(speed, 0.5 + world.rng.random())
+
+    def _interrupt(self) -> None:
+        self.interrupted_at = self.world.agenda.now
+        self.world.interrupt()
+
+
+def _judge(world: World, scenario: Scenario, doer: _Doer) -> None:
+    """Whether the run ended, and as it had to."""
+    finish = world.finish
+    if finish is None:
+        raise Violation(f"the run does not end; it is in phase {world.state.phase}")
+    if finish.status == "failed":
+        gone = scenario.conditions.restarts is not None or world.left_for_good > 0
+        excused = doer.poisonings >= 3 if finish.diverged else gone
+        _require(excused, f"failed: {finish.reason}")
+    if finish.status == "finished" and world.audit is not None:
+        epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
+        enough = epochs == scenario.plan.ending.epochs or every_row_bad
+        _require(enough, f"finished after {epochs} epochs")
+    crashed = any(fault.name == "crash" for fault in scenario.faults)
+    if doer.interrupted_at is not None and not crashed and world.held_up_for == 0.0:
+        took = world.agenda.now - doer.interrupted_at
+        _require(took < STOPPED_WITHIN_S, f"ended {took:.1f} s after the interrupt")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)
+
+
+def tell(world: World) -> list[str]:
+    """What happened, a line each."""
+    return [f"{at:10.3f} s  {what}" for at, what in world.story]

@@ -1,0 +1,31 @@
+"""A GPU worker on the host, a device of which spoils the third change that it makes.
+
+python -m tests.integration.spoiling_gpu RUN_DIR
+"""
+
+import numpy as np
+
+from hogbatch.kernels import reference
+from hogbatch.kernels.gpu.device import HostDevice
+from tests.unit.workers.devices import Kernels
+from workers.gpu import GpuEngine
+from workers.start import parser, run
+
+
+class Spoiling(HostDevice):
+    def __init__(self):
+        super().__init__()
+        self.kernels = Kernels(take=self._take)
+        self.changes = 0
+
+    def _take(self, params, base, change, finite):
+        self.changes += not np.array_equal(params, base)  # merges are tried without a change first
+        if self.changes == 3:
+            self.changes += 1
+            params[5] = np.nan
+        reference.take(params, base, change, finite)
+
+
+if __name__ == "__main__":
+    given = parser("gpu", "Attach a GPU worker that spoils a change.").parse_args()
+    run(given.run_dir, GpuEngine("gpu:host", lambda precision: Spoiling()), given.launched)

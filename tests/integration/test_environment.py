@@ -1,0 +1,219 @@
+"""Real runs on a server that misbehaves: clocks, suspension, memory of a GPU, slow neighbours."""
+
+import itertools
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.saboteur import wait_for
+
+ROWS = 32_561  # of a9a
+STEADY = ("--eval-seconds", 1000, "--lease-ms", 20, "-q")  # evaluations must not be waited for
+
+
+def audit(job, epochs):
+    """Every row of every one of `epochs` epochs was acknowledged once."""
+    leases = {epoch: [] for epoch in range(epochs)}
+    for event in job.events("lease"):
+        leases[event["epoch"]].append(event["rows"])
+    for ranges in leases.values():
+        ranges.sort()
+        assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+        assert ranges[-1][1] == ROWS
+    assert [event["rows"] for event in job.events("epoch")] == [ROWS] * epochs
+
+
+# Clocks ----------------------------------------------------------------------------------------
+
+JUMPING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <sys/time.h>
+#include <time.h>
+
+/* The wall clock is an hour late, right, or an hour early: another one every 50 ms. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, now);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        now->tv_sec += 3600 * ((now->tv_nsec / 50000000 + now->tv_sec) % 3 - 1);
+    return failed;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    struct timespec fine;
+    int failed = clock_gettime(CLOCK_REALTIME, &fine);
+    now->tv_sec = fine.tv_sec;
+    now->tv_usec = fine.tv_nsec / 1000;
+    return failed;
+}
+time_t time(time_t *out)
+{
+    struct timespec fine;
+    clock_gettime(CLOCK_REALTIME, &fine);
+    if (out) *out = fine.tv_sec;
+    return fine.tv_sec;
+}
+"""
+
+
+@pytest.fixture
+def jumping_clock(tmp_path):
+    """A library that makes the wall clock jump in every process that loads it first."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, library = tmp_path / "jumping.c", tmp_path / "jumping.so"
+    source.write_text(JUMPING)
+    build = [compiler, "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl"]
+    subprocess.run(build, check=True, timeout=60)
+    return str(library)
+
+
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(job, jumping_clock):
+    flags = ("--workers", "cpu:1", "--max-seconds", 1, "-q")
+    job.train("a9a", *flags, LD_PRELOAD=jumping_clock)
+    started = time.monotonic()
+    assert job.finish() == 0
+    took = time.monotonic() - started
+    said_at = [event["at"] for event in job.events()]
+    assert max(said_at) - min(said_at) > 7000, "the clock has not jumped"
+    summary = job.summary()
+    assert summary["status"] == "time" and 1 <= summary["train_seconds"] < took
+    assert not any(summary["faults"].values())
+    seconds = [evaluation["seconds"] for evaluation in summary["history"]]
+    assert seconds == sorted(seconds) and len(seconds) > 1
+    assert job.leftovers() == []
+
+
+def test_a_coordinator_that_was_stopped_for_a_while_loses_nobody_and_no_time(job):
+    stopped_s, epochs = 3.0, 8
+    job.coordinate("a9a", "--epochs", epochs, "--hidden", "128,128", *STEADY)
+    job.attach()
+    job.wait_for_event("lease", 3)
+    job.coordinator.send_signal(signal.SIGSTOP)
+    until = time.monotonic() + stopped_s
+    wait_for(lambda: time.monotonic() > until, "the time it is to be stopped")
+    job.coordinator.send_signal(signal.SIGCONT)
+    assert job.finish() == 0
+    audit(job, epochs)
+    events = job.events("lease")
+    longest = max(later["at"] - lease["at"] for lease, later in itertools.pairwise(events))
+    assert longest > 0.9 * stopped_s
+    # Its workers do what they hold, and wait; that is no training.
+    assert job.summary()["train_seconds"] < events[-1]["at"] - events[0]["at"] - 0.5 * stopped_s
+    assert job.summary()["faults"]["workers_lost"] == 0
+
+
+# Memory ----------------------------------------------------------------------------------------
+
+SCARCE = """
+import sys
+from pathlib import Path
+from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from workers.gpu import GpuEngine
+from workers.start import run
+
+device = HostDevice(1 << 30)
+
+def refuse(size):
+    if size:
+        raise OutOfHostMemory(f"somebody else has it; {size} bytes were asked for")
+
+class Engine(GpuEngine):
+    def submit(self, work):
+        device.xp._take = refuse
+        super().submit(work)
+
+run(Path(sys.argv[1]), Engine("gpu:host", lambda precision: device), None)
+"""
+
+
+def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
+    (job.folder / "scarce.py").write_text(SCARCE)
+    job.coordinate("a9a", "--epochs", 8, "--gpu-batch", "1:64", *STEADY)
+    scarce = job._start("scarce", job.run_dir)
+    job.wait_for_event("worker_ready", worker="gpu-0")
+    wait_for(lambda: scarce.poll() is not None, "the worker on the GPU ends")
+    job.attach()
+    assert job.finish() == 0
+    audit(job, 8)
+    assert scarce.returncode == 1 and "not even a batch of one row fits" in job.said(scarce)
+    steps = [(event["from"], event["to"]) for event in job.events("out_of_memory")]
+    assert steps[0] == (16, 8) and steps[-1] == (2, 1)
+    (lost,) = job.events("worker_lost")
+    assert lost["worker"] == "gpu-0"
+    assert job.leftovers() == []
+
+
+# Coming and going ------------------------------------------------------------------------------
+
+
+def test_a_worker_that_joins_has_trained_a_second_later_and_leaves_within_one(job):
+    job.coordinate("a9a", "--max-seconds", 300, "--hidden", "256,256", *STEADY)
+    job.attach()
+    job.wait_for_event("lease", 3)
+    late = job.attach()
+    ready = job.wait_for_event("worker_ready", worker="cpu-1")
+    first = job.wait_for_event("lease", worker="cpu-1")
+    assert first["at"] - ready["at"] < 1.0
+    told = time.monotonic()
+    late.terminate()
+    assert late.wait() == 0 and time.monotonic() - told < 1.0
+    left = job.wait_for_event("worker_left", worker="cpu-1")
+    done = len(job.events("lease"))
+    wait_for(lambda: does(job, done, left["reissued"]), "somebody else does what it had")
+    job.coordinator.terminate()
+    assert job.finish() == 130
+    assert job.summary()["faults"]["workers_lost"] == 0
+
+
+def does(job, since, ranges):
+    """Whether all rows of `ranges` were acknowledged after the first `since` leases."""
+    rows = set()
+    for event in job.events("lease")[since:]:
+        rows.update(range(*event["rows"]))
+    return all(rows.issuperset(range(*each)) for each in ranges)
+
+
+# Slow neighbours -------------------------------------------------------------------------------
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from workers.cpu import CpuEngine
+from workers.start import run
+
+class Engine(CpuEngine):
+    def _compute(self, work, *arguments):
+        began = time.perf_counter()
+        totals = super()._compute(work, *arguments)
+        if work.lease:  # but not while it warms up
+            time.sleep(99 * (time.perf_counter() - began))
+        return totals
+
+run(Path(sys.argv[1]), Engine(1), None)
+"""
+
+
+def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_nobody_up(job):
+    (job.folder / "slow.py").write_text(SLOW)
+    epochs = 6
+    job.coordinate("a9a", "--start-with", 2, "--epochs", epochs, "--hidden", "64,64", *STEADY)
+    job._start("slow", job.run_dir)
+    slow = job.wait_for_event("worker_ready")["worker"]
+    job.attach()
+    assert job.finish() == 0
+    audit(job, epochs)
+    by_name = {worker["name"]: worker for worker in job.summary()["workers"]}
+    account = by_name.pop(slow)
+    assert account["batch_size"] == 1
+    assert 0 < account["rows"] < 0.1 * epochs * ROWS
+    (fast,) = by_name.values()
+    assert fast["busy"] > 0.25  # where it has to wait for whole leases of the other: 0.12

@@ -1,0 +1,111 @@
+"""Numbers that are not finite, in a row, in a GPU's change, in the model: each culprit is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hogbatch.checkpoint.model import load_model
+from hogbatch.store.handover import receive
+from hogbatch.store.model import SharedModel
+from tests.saboteur import wait_for
+
+ROOT = Path(__file__).parents[2]
+ROWS, FEATURES, BAD = 4000, 8, 17
+SMALL = ("--hidden", 16, "--eval-seconds", 0.2)
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """Two files of rows; one row of the first is too large for the sums of float32."""
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((ROWS, FEATURES), np.float32)
+    labels = (inputs[:, 0] + inputs[:, 1] > 0).astype(np.int64)
+    test = tmp_path / "test.npz"
+    np.savez(test, X=inputs[:500], y=labels[:500])
+    inputs[BAD] = 3e38
+    train = tmp_path / "train.npz"
+    np.savez(train, X=inputs, y=labels)
+    return train, "--test", test
+
+
+def check_model(job):
+    """The model that was saved is finite, and has learnt."""
+    model = load_model(job.run_dir / "model.safetensors")
+    assert all(np.isfinite(tensor).all() for tensor in model.tensors.values())
+    assert np.isfinite(job.summary()["test"]["loss"])
+
+
+@pytest.mark.parametrize(("optimizer", "rate"), [("adagrad", 0.02), ("adam", 0.02), ("sgd", 0.2)])
+@pytest.mark.parametrize("worker", ["cpu:2", "gpu:host"])
+def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer, rate):
+    flags = ("--workers", worker, "--epochs", 3, "--optimizer", optimizer, "--lr", rate)
+    job.train(*sets, *SMALL, *flags)
+    assert job.finish() == 0
+    check_model(job)
+    summary = job.summary()
+    assert summary["status"] == "finished" and summary["faults"]["rows_skipped"] == 3
+    assert summary["test"]["value"] > 0.8
+    for epoch in range(3):
+        event = job.wait_for_event("rows_skipped", epoch=epoch)
+        assert (event["skipped"], event["row"]) == (1, BAD)
+        assert event["worker"] == summary["workers"][0]["name"]
+    assert f"row {BAD} of the training set" in job.printed(job.coordinator)
+
+
+@pytest.mark.parametrize("name", ["train.libsvm", "train.csv"])
+def test_a_row_with_inf_is_refused_where_it_is_read(job, name):
+    text = {"train.libsvm": "1 1:0.5\n0 1:inf\n", "train.csv": "0.5,1\ninf,0\n"}[name]
+    (job.folder / name).write_text(text)
+    job.train(name, "--workers", "cpu:1", "--epochs", 1)
+    assert job.finish() == 2
+    assert f"{name}:2" in job.said(job.coordinator)
+
+
+def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
+    job.coordinate("a9a", *SMALL, "--gpu-batch", "64:512", "--merge-every", 2, "--epochs", 2)
+    job._start("tests.integration.spoiling_gpu", job.run_dir, PYTHONPATH=str(ROOT))
+    assert job.finish() == 0
+    check_model(job)
+    refused = job.wait_for_event("merge_refused")
+    assert (refused["worker"], refused["refused"]) == ("gpu-0", 1)
+    assert refused["epoch"] == 0 and refused["rows"][0] < refused["rows"][1]
+    faults = job.summary()["faults"]
+    assert faults["merges_refused"] == 1 and faults["roll_backs"] == faults["workers_lost"] == 0
+    assert 0 < faults["rows_skipped"] < 5 * 512
+    assert "gpu-0: 1 changes over the rows" in job.printed(job.coordinator)
+
+
+def poison(job, place):
+    """Write NaN into a weight of the model that is trained; its name."""
+    received = receive(job.address()["store"], 10.0)
+    try:
+        params = SharedModel.of(received.segments["shared"]).params
+        params[place] = np.nan
+    finally:
+        params = None
+        for segment in received.segments.values():
+            segment.close()
+
+
+@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host", "cpu:1,gpu:host"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, workers, layer):
+    """By a weight of a feature that some rows have, or by one that every row meets."""
+    flags = ("--workers", workers, "--gpu-batch", "64:512", "--max-seconds", 300)
+    job.train("a9a", *SMALL, *flags)
+    job.wait_for_event("evaluation", 2)
+    weight = 3 * 16 + 5 if layer == 0 else 128 * 16 + 16 + 5  # 123 features are stored as 128
+    poison(job, weight)
+    event = job.wait_for_event("poisoned")
+    job.wait_for_event("evaluation", len(job.events("evaluation")) + 2)
+    job.coordinator.send_signal(2)
+    assert job.finish() == 130
+    check_model(job)
+    named = "layers.0.weight[3, 5]" if layer == 0 else "layers.1.weight[5, 0]"
+    assert (event["where"], event["times"]) == (named, 1)
+    faults = job.summary()["faults"]
+    assert faults["roll_backs"] == 1 and faults["workers_lost"] == 0
+    assert job.summary()["test"]["loss"] < 0.4
+    assert f"the model is not finite at {named}" in job.printed(job.coordinator)
+    wait_for(lambda: job.leftovers() == [], "the run is gone")

@@ -1,0 +1,51 @@
+"""Ten thousand workers: the message rate stays bounded, whatever lease is asked for."""
+
+import gc
+import math
+from random import Random
+
+import pytest
+
+from hogbatch.coordinator.plan import Ending, Limits
+from hogbatch.policy.adaptive import Adaptive
+from hogbatch.policy.base import Settings
+from hogbatch.simulate.scenario import simulated_plan
+from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.world import Conditions, World
+
+MOST_MESSAGES_PER_S = 2000
+
+
+@pytest.fixture
+def uncollected():
+    """Millions of objects that all live: looking for garbage among them takes half of the time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("workers", [100, 10_000])
+def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
+    plan = simulated_plan(
+        Ending(None, math.inf, None, math.inf, "last", math.inf),
+        Limits((1, 64), None),
+        (10**12, 0),
+        lease_seconds=0.001,
+        beta=1.0,
+        start_with=workers,
+    )
+    world = World(plan, lambda: Adaptive(Settings()), Conditions(beat_seconds=4.0), seed=0)
+    rng = Random(0)
+    for _ in range(workers):
+        world.start(Speed("cpu", rng.uniform(1000, 4000)))
+    world.begin()
+    lease = workers / 800  # seconds
+    until = 10 + 2 * lease
+    world.run(until)
+    steady = range(int(until - max(lease, 5.0)), int(until))
+    rate = sum(world.lease_messages[second] for second in steady) / len(steady)
+    assert 0.5 * MOST_MESSAGES_PER_S < rate < MOST_MESSAGES_PER_S
+    records = world.state.standing(until).workers
+    busy = sum(record.busy for record in records) / workers
+    assert busy > 0.7  # of what is done; a lease of ten seconds counts when it is over

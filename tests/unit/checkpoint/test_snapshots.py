@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from hogbatch.checkpoint import folder
+from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
+from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.saved import Saved
+from hogbatch.models import Network
+from hogbatch.store.model import SharedModel
+
+NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
+SAVED = Saved(
+    epoch=2,
+    epoch_rows=90,
+    todo=[Span(10, 20, 1), Span(30, 90)],
+    quarantined=10,
+    rollbacks=1,
+    rows=200,
+    seconds=3.25,
+    best=0.5,
+    evaluated_at=3.0,
+    evaluated_rows=180,
+    evaluation_seconds=0.1,
+    last_lease=44,
+)
+
+
+@pytest.fixture
+def model():
+    size = NETWORK.parameters
+    values = np.arange(3 * size, dtype=np.float32).reshape(3, size)
+    return SharedModel(*values, np.array([7]), np.array([3]))
+
+
+@pytest.fixture
+def snapshots(model, tmp_path):
+    made = Snapshots(
+        model,
+        NETWORK,
+        tmp_path / "checkpoints",
+        lambda: ({"about": "the run"}, {"quarantined": np.array([4, 2])}),
+        lambda: made.put_back_calls.append(True),
+    )
+    made.put_back_calls = []
+    return made
+
+
+def test_what_is_put_back_is_the_last_good_copy(model, snapshots):
+    before = ModelCopy.of(model)
+    assert snapshots.copy() == ""
+    model.params[:] = np.nan
+    model.steps[0] = 99
+    assert snapshots.copy()
+    snapshots.put_back()
+    assert all(
+        np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
+    )
+    assert snapshots.put_back_calls == [True]
+
+
+def test_without_a_copy_nothing_is_put_back(model, snapshots):
+    model.params[0] = np.nan
+    snapshots.put_back()
+    assert np.isnan(model.params[0]) and not snapshots.put_back_calls
+
+
+def test_a_copy_does_not_change_with_the_model(model, snapshots):
+    snapshots.copy()
+    model.params[3] += 1
+    snapshots.put_back()
+    assert model.params[3] == 3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_where_it_is_not_finite_is_said(model, snapshots, value):
+    place = NETWORK.tensors()[0]
+    place.view(model.params)[2, 3] = value
+    assert snapshots.copy() == "layers.0.weight[2, 3]"
+
+
+@pytest.mark.parametrize("slots", ["first", "second"])
+def test_the_optimizers_slots_are_looked_through_too(model, snapshots, slots):
+    NETWORK.tensors()[1].view(getattr(model, slots))[1] = np.inf
+    assert snapshots.copy() == "the optimizer's slot of layers.0.bias[1]"
+
+
+def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, snapshots, tmp_path):
+    draft = snapshots.draft(SAVED)
+    assert snapshots.copy(draft) == ""
+    before = ModelCopy.of(model)
+    model.params[:] = 0
+    assert draft.write() == ""
+    written, bad = folder.newest_good(tmp_path / "checkpoints")
+    assert bad == []
+    for name in before._fields:
+        assert np.array_equal(written.arrays[name], getattr(before, name))
+    assert list(written.arrays["quarantined"]) == [4, 2]
+    assert written.description["about"] == "the run"
+    assert written.description["state"]["todo"] == [[10, 20, 1], [30, 90, 0]]
+    assert draft.about == {"epoch": 2, "rows": 200, "seconds": 3.25}
+
+
+def test_the_last_few_are_kept(snapshots, tmp_path):
+    for _ in range(KEPT + 2):
+        draft = snapshots.draft(SAVED)
+        snapshots.copy(draft)
+        draft.write()
+    names = [path.name for path in folder.paths(tmp_path / "checkpoints")]
+    assert names == ["000005", "000004", "000003"]
+
+
+def test_why_it_cannot_be_written_is_said(snapshots, tmp_path):
+    (tmp_path / "checkpoints").write_text("a file")
+    draft = snapshots.draft(SAVED)
+    snapshots.copy(draft)
+    assert "cannot save a checkpoint: Not a directory" in draft.write()

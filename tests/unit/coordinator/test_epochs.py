@@ -1,0 +1,73 @@
+import pytest
+
+from hogbatch.coordinator.epochs import MOST_DEATHS, Epochs
+from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.plan import Quarantine, Record, Shuffle
+
+
+@pytest.fixture
+def epochs():
+    made = Epochs(100)
+    assert made.begin() == [Shuffle(0)]
+    made.order_ready(0, 0)
+    return made
+
+
+def kill(epochs, rows, times=MOST_DEATHS):
+    """So many workers die on the next `rows` rows; what is commanded at the last death."""
+    for lease in range(times):
+        epochs.rows.take(lease, rows)
+        commands = epochs.lose(lease, died=True)
+    return commands
+
+
+def test_an_epoch_begins_when_its_order_is_there():
+    epochs = Epochs(100)
+    epochs.begin()
+    assert not epochs.ready
+    epochs.order_ready(0, 0)
+    assert epochs.ready
+
+
+def test_the_next_order_is_asked_for_once(epochs):
+    assert epochs.prepare_next() == [Shuffle(1)]
+    assert epochs.prepare_next() == []
+
+
+def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
+    epochs.prepare_next()
+    epochs.order_ready(1, 0)
+    assert kill(epochs, 10, MOST_DEATHS - 1) == []
+    quarantine, record = kill(epochs, 10, 1)
+    assert quarantine == Quarantine(0, 0, 10)
+    assert record == Record("quarantined", {"epoch": 0, "rows": [0, 10], "deaths": 3})
+    assert epochs.quarantined == 10 and epochs.rows.acknowledged == 10
+    epochs.rows.take(9, 90)
+    epochs.rows.acknowledge(9, 90)
+    ended, again = epochs.end()
+    assert ended == Record("epoch", {"epoch": 0, "rows": 100})
+    assert again == Shuffle(1, 10)  # the order that was ready has them in their old places
+    assert epochs.rows.rows == 90
+    assert not epochs.ready
+    epochs.order_ready(1, 0)  # the first one, late
+    assert not epochs.ready
+    epochs.order_ready(1, 10)
+    assert epochs.ready
+    assert epochs.prepare_next() == [Shuffle(2, 10)]
+
+
+def test_who_leaves_politely_kills_nobody(epochs):
+    for lease in range(MOST_DEATHS + 1):
+        epochs.rows.take(lease, 10)
+        assert epochs.lose(lease, died=False) == []
+    assert epochs.rows.deaths == 0
+
+
+def test_a_resumed_epoch_has_the_order_it_had():
+    epochs = Epochs(100)
+    epochs.resume(4, quarantined=30, rows=80, todo=[Span(10, 20, 2), Span(40, 80)])
+    assert epochs.begin() == [Shuffle(4, 20)]  # 10 of the 30 were found in this epoch
+    epochs.order_ready(4, 20)
+    assert epochs.ready
+    assert (epochs.rows.acknowledged, epochs.rows.remaining, epochs.rows.deaths) == (30, 50, 2)
+    assert epochs.prepare_next() == [Shuffle(5, 30)]

@@ -1,0 +1,102 @@
+"""Whatever raises, in the state or its surroundings, on whichever thread: the run ends with it."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from hogbatch.coordinator.loop import Loop, Surroundings
+from hogbatch.coordinator.plan import (
+    Finish,
+    Keep,
+    Quarantine,
+    Record,
+    Report,
+    Revoke,
+    RollBack,
+    ShowMean,
+    Shuffle,
+    Snapshot,
+)
+from hogbatch.wire.loopback import Loopback
+from hogbatch.wire.messages import Beat
+
+SAVED = object()
+AT_ONCE = ["begin", "tick", "receive", "serve", "pids", "start_due"]
+BY_COMMAND = {
+    "shuffle": Shuffle(0),
+    "order_ready": Shuffle(0),
+    "copy": Snapshot(None),
+    "snapshot_taken": Snapshot(None),
+    "draft": Snapshot(SAVED),
+    "write": Snapshot(SAVED),
+    "checkpoint_written": Snapshot(SAVED),
+    "put_back": RollBack(),
+    "quarantine": Quarantine(0, 0, 1),
+    "revoke": Revoke(0),
+    "record": Record("something", {}),
+    "report": Report(None),
+    "show_mean": ShowMean(True),
+    "keep": Keep(None),
+}
+BY_DEATH = ["cause_of_death", "lose", "died"]
+BY_LONELINESS = ["all_ended", "abandon"]
+
+
+@pytest.fixture
+def dead():
+    """The pid of a process that has ended, and was not waited for."""
+    with subprocess.Popen([sys.executable, "-SEc", ""]) as process:
+        yield process.pid
+
+
+@pytest.fixture
+def everything():
+    """State and surroundings in one, which do nothing; somebody knocks all the time."""
+    made = Mock(workers={}, roster=Mock(departed=[]))
+    made.configure_mock(
+        **{
+            f"{name}.return_value": []
+            for name in (
+                *("begin", "tick", "receive", "interrupt", "lose", "order_ready"),
+                *("snapshot_taken", "checkpoint_written", "pids", "serve", "start_due"),
+            )
+        }
+    )
+    made.all_ended.return_value = made.died.return_value = None
+    made.copy.return_value = made.write.return_value = ""
+    made.draft.return_value = made
+    made.abandon.return_value = [Finish("failed", "")]
+    made.fileno.return_value = os.eventfd(1)
+    yield made
+    os.close(made.fileno())
+
+
+def run(everything):
+    end, each = Loopback(), everything
+    end.connect("w").send(Beat())
+    around = Surroundings(
+        *(end, each, each, each, each),
+        *(each.shuffle, each.quarantine, each.record, each.report, each.show_mean, each.keep),
+    )
+    Loop(each, around).run()
+
+
+@pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])
+def test_a_bug_ends_the_run(everything, dead, bug):
+    if bug in BY_COMMAND:
+        everything.begin.return_value = [BY_COMMAND[bug]]
+    if bug in BY_DEATH:
+        everything.pids.return_value = [dead]
+        everything.workers = {"w": SimpleNamespace(key="w", pid=dead)}
+    if bug == "abandon":
+        everything.all_ended.return_value = "all are gone"
+    if bug == "interrupt":
+        everything.begin.side_effect = lambda now: signal.raise_signal(signal.SIGINT) or []
+    getattr(everything, bug).side_effect = ZeroDivisionError(bug)
+    with pytest.raises(ZeroDivisionError, match=bug):
+        run(everything)

@@ -1,0 +1,64 @@
+"""One worker a hundred times slower than the others: it helps a little and holds nobody up."""
+
+from itertools import pairwise
+
+import pytest
+
+from hogbatch.policy.adaptive import Adaptive
+from hogbatch.policy.base import Settings
+from tests.unit.coordinator.stage import works
+
+ROWS, EPOCHS, LEASE_S = 50_000, 6, 0.02
+FAST, SLOW = 1e-5, 1e-3  # seconds per row
+ALONE_S = ROWS * FAST  # an epoch of one fast worker
+
+
+def run(play, seconds_per_row):
+    """Let every worker take its own time for each lease; when each epoch ended."""
+    until, ends, epoch = {}, [], 0
+    while play.finish is None:
+        play.shuffle()
+        for key, held in play.work.items():
+            if held and key not in until:
+                until[key] = play.now + (held[0].stop - held[0].start) * seconds_per_row[key]
+        key = min(until, key=until.get)
+        work, play.now = play.work[key][0], until.pop(key)
+        play.done(key, seconds=(work.stop - work.start) * seconds_per_row[key])
+        if play.state.epoch > epoch:
+            epoch = play.state.epoch
+            ends.append(play.now)
+    return ends
+
+
+@pytest.mark.parametrize("fast", [1, 3])
+def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
+    policy = Adaptive(Settings())
+    play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
+    speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
+    play.attach(*speed)
+    ends = run(play, speed)
+    slow = play.state.workers["slow"]
+    assert slow.batch_trace.points[-1][1] == slow.limits[0] == 1
+    assert 0 < slow.rows < 0.02 * EPOCHS * ROWS
+    # Its first leases are handed out before anyone knows how slow it is.
+    for begun, ended in pairwise(ends[1:]):
+        assert ended - begun < 1.1 * ALONE_S / fast + 0.2 * LEASE_S
+
+
+def test_a_slow_worker_sits_the_end_of_an_epoch_out_rather_than_be_waited_for(stage):
+    play = stage(train_rows=ROWS, epochs=EPOCHS, cpu=(64, 64), lease_seconds=LEASE_S)
+    speed = {f"fast{n}": FAST for n in range(3)} | {"slow": SLOW}  # whose batch takes 64 ms
+    play.attach(*speed)
+    ends = run(play, speed)
+    longest = max(ended - begun for begun, ended in pairwise(ends[1:]))
+    assert longest < 1.25 * ALONE_S / 3  # a lease may wait behind the one it has
+
+
+def test_a_slow_worker_is_given_leases_as_short_in_time_as_those_of_others(stage):
+    play = stage(train_rows=ROWS, epochs=EPOCHS, cpu=(8, 8), lease_seconds=LEASE_S)
+    speed = {"fast": FAST, "slow": SLOW}
+    play.attach(*speed)
+    run(play, speed)
+    rows = [work.stop - work.start for key, work in works(play.said) if key == "slow"]
+    assert max(rows[2:]) == 16  # whole batches in LEASE_S; the first two were a guess
+    assert rows[0] == rows[1] == 32

@@ -1,0 +1,272 @@
+"""What the coordinator secures, and what it does when the model or a batch has gone bad."""
+
+import pytest
+
+from hogbatch.coordinator.plan import (
+    Finish,
+    Keep,
+    Kill,
+    Quarantine,
+    Report,
+    Revoke,
+    RollBack,
+    ShowMean,
+    Shuffle,
+    Snapshot,
+)
+from hogbatch.coordinator.state import PATIENCE_S
+from tests.unit.coordinator.stage import Stage, of_kind, records, works
+
+WHERE = "layers.0.weight[2, 3]"
+
+
+def checkpoints(commands):
+    return [command.saved for command in of_kind(commands, Snapshot) if command.saved is not None]
+
+
+class TestSnapshots:
+    def test_the_first_weights_are_copied_before_anybody_trains(self):
+        assert Stage().said[:2] == [Shuffle(0), Snapshot(None)]
+
+    def test_the_model_is_looked_through_before_it_is_evaluated(self):
+        play = Stage(test_rows=10, train_rows=10)
+        play.attach("a")
+        play.at_once = False
+        play.done("a")
+        assert play.state.phase == "inspect"
+        assert not play.work["a"]
+        assert works(play.copy())[0][1].task == "evaluate"
+
+    def test_the_time_it_takes_is_no_training_time(self):
+        play = Stage(test_rows=10, train_rows=10)
+        play.attach("a")
+        play.now += 2.0
+        play.at_once = False
+        play.done("a")
+        play.now += 5.0
+        assert play.state.progress.seconds(play.now) == 2.0
+        play.copy()
+        assert play.state.progress.seconds(play.now) == 2.0
+
+    def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
+        play = Stage(train_rows=20, test_rows=10, checkpoint_seconds=1.0)
+        play.attach("a")
+        play.at_once = False
+        play.later(1.5)
+        assert len(play.snapshots) == 1
+        play.done("a")
+        play.done("a")
+        assert play.state.phase == "drain"
+        play.at_once = True
+        play.copy()
+        assert play.state.phase == "evaluate"
+
+
+class TestCheckpoints:
+    def test_one_is_written_each_pause_while_workers_go_on(self):
+        play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
+        play.attach("a")
+        play.at_once = False
+        commands = play.later(10.2)
+        (saved,) = checkpoints(commands)
+        assert saved.todo and saved.rows == 0
+        assert play.state.phase == "train"
+        assert works(play.done("a"))  # while it is copied and written
+
+    def test_rows_at_work_count_as_not_done(self):
+        play = Stage(train_rows=1000, checkpoint_seconds=10.0)
+        play.attach("a")
+        play.done("a")
+        held = [(work.start, work.stop) for work in play.work["a"]]
+        (saved,) = checkpoints(play.later(10.2))
+        assert [span.rows for span in saved.todo][:2] == held
+        assert sum(span.stop - span.start for span in saved.todo) == 1000 - saved.rows
+
+    def test_there_is_none_without_a_pause(self):
+        play = Stage(train_rows=100_000)
+        play.attach("a")
+        assert not checkpoints(play.later(500.0))
+
+    def test_one_that_fails_is_told_of_and_tried_again_later(self):
+        play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
+        play.attach("a")
+        play.unwritable = "No space left"
+        commands = play.later(10.2)
+        assert records(commands, "checkpoint_failed") == [{"reason": "No space left"}]
+        assert not checkpoints(play.later(19.0))
+        play.unwritable = ""
+        assert checkpoints(play.later(1.5))
+        assert play.state.standing(play.now).faults.checkpoints_failed == 1
+
+
+class TestPoison:
+    def test_a_model_that_is_not_finite_is_rolled_back_and_trained_more_carefully(self):
+        play = Stage(train_rows=20, test_rows=10, epochs=3, by_epoch=True)
+        rate = works(play.attach("a"))[0][1].learning_rate
+        play.bad = WHERE
+        play.done("a")
+        commands = play.done("a")
+        (fields,) = records(commands, "poisoned")
+        assert (fields["where"], fields["times"]) == (WHERE, 1)
+        assert commands.index(RollBack()) < commands.index(next(c for c in commands if works([c])))
+        assert not of_kind(play.said, Report)
+        while (work := play.work["a"][0]).task != "train":
+            play.done("a")
+            play.shuffle()
+        assert (work.learning_rate, work.rollbacks) == (rate / 2, 1)
+        play.work_on()
+        assert play.finish == Finish("finished", "")
+        assert play.state.standing(play.now).faults.roll_backs == 1
+
+    def test_leases_whose_rows_were_skipped_since_all_was_well_are_named(self):
+        play = Stage(train_rows=10_000, checkpoint_seconds=10.0)
+        play.attach("a")
+        play.done("a", skipped=9, culprit=3)
+        play.later(10.2)  # all is well
+        held = play.work["a"][0]
+        play.done("a", skipped=3, culprit=8)
+        play.bad = WHERE
+        play.later(10.2)
+        play.done("a")
+        (fields,) = records(play.done("a"), "poisoned")
+        (suspect,) = fields["suspects"]
+        named = [suspect[key] for key in ("worker", "rows", "skipped", "row")]
+        assert named == ["cpu-0", [held.start, held.stop], 3, 7]
+
+    def test_one_found_by_a_checkpoint_is_not_written_and_ends_training_at_once(self):
+        play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
+        play.attach("a")
+        play.bad = WHERE
+        play.later(10.2)
+        assert play.state.phase == "drain"
+        play.done("a")
+        commands = play.done("a")
+        assert of_kind(commands, RollBack)
+        assert play.state.phase == "train"
+
+    def test_nobody_writes_while_it_is_rolled_back(self):
+        play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
+        play.attach("a", "b")
+        play.bad = WHERE
+        play.later(10.2)
+        for key in "aabb":
+            assert not of_kind(play.said, RollBack)
+            play.done(key)
+        assert of_kind(play.said, RollBack)
+
+    def test_the_third_time_ends_the_run(self):
+        play = Stage(train_rows=20, test_rows=10, epochs=None, by_epoch=True)
+        play.attach("a")
+        for _ in range(3):
+            play.bad = WHERE
+            while play.bad:
+                play.shuffle()
+                play.done("a", skipped=0)
+        assert play.finish.status == "failed" and play.finish.diverged
+        assert f"not finite 3 times, the last time at {WHERE}; lower --lr" in play.finish.reason
+
+    def test_a_run_that_is_to_end_ends_with_a_finite_model(self):
+        play = Stage(train_rows=20, test_rows=10)
+        play.attach("a")
+        play.bad = WHERE
+        play.work_on()
+        kinds = [type(command) for command in play.said]
+        assert kinds.index(RollBack) < kinds.index(Report) < kinds.index(Keep)
+        assert play.finish == Finish("finished", "")
+
+    def test_skipped_rows_are_told_of_with_one_of_them(self):
+        play = Stage(train_rows=40)
+        play.attach("a")
+        work = play.work["a"][0]
+        (fields,) = records(play.done("a", skipped=2, culprit=18), "rows_skipped")
+        assert (fields["worker"], fields["skipped"]) == ("cpu-0", 2)
+        assert fields["rows"] == [work.start, work.stop]
+        assert fields["row"] == 17
+
+
+class TestQuarantine:
+    def test_rows_on_which_one_worker_died_are_done_again_like_others(self):
+        play = Stage(train_rows=1000)
+        play.attach("a")
+        play.done("a")
+        held = [(work.start, work.stop) for work in play.work["a"]]
+        play.lose("a")
+        again = [(work.start, work.stop) for _, work in works(play.attach("b"))]
+        assert again[0][0] == held[0][0] and len(again) == 2
+
+    def test_rows_on_which_two_workers_died_are_handed_out_alone_and_by_batches(self):
+        play = Stage(train_rows=1000)
+        play.attach("first")
+        play.done("first")  # its leases are long by now
+        held = play.work["first"][0]
+        assert held.stop - held.start > 10
+        play.lose("first")
+        play.attach("second")
+        play.lose("second")
+        ((_, work),) = works(play.attach("third"))
+        assert (work.start, work.stop) == (held.start, held.start + 10)
+        assert works(play.done("third"))[0][1].start == work.stop
+
+    def test_a_batch_that_kills_three_workers_is_left_out(self):
+        play = Stage(train_rows=100, epochs=2)
+        for key in "abcd":
+            play.attach(key)
+            if key != "d":
+                commands = play.lose(key)
+        assert of_kind(commands, Quarantine) == [Quarantine(0, 0, 10)]
+        play.work_on()
+        assert play.finish == Finish("finished", "")
+        leases = [(r["epoch"], *r["rows"]) for r in records(play.said, "lease")]
+        assert sorted(leases)[0] == (0, 10, 20)
+        assert max(stop for epoch, _, stop in leases if epoch == 1) == 90
+        assert play.state.standing(play.now).faults.rows_quarantined == 10
+
+    def test_who_leaves_or_dies_idle_accuses_no_row(self):
+        play = Stage(train_rows=100)
+        for key in "abcd":
+            play.attach(key)
+            play.goodbye(key)
+        assert not of_kind(play.said, Quarantine)
+
+    def test_a_run_of_which_nothing_is_left_ends(self):
+        play = Stage(train_rows=10, epochs=5)
+        for key in "abc":
+            play.attach(key)
+            play.lose(key)
+        play.attach("d")
+        play.work_on()
+        assert play.finish.status == "finished"
+
+
+class TestInterrupt:
+    def test_a_worker_that_does_not_come_to_an_end_is_not_waited_for(self):
+        play = Stage(train_rows=1000, checkpoint_seconds=1e9)
+        play.attach("a", "b", pid=7)
+        play.done("a")
+        play.interrupt()
+        while play.work["a"]:
+            play.done("a")
+        assert not play.finish
+        commands = play.later(PATIENCE_S + 0.2)
+        kinds = [type(command) for command in commands]
+        assert kinds.index(Revoke) < kinds.index(Kill) < kinds.index(Snapshot)
+        assert play.finish == Finish("stopped", "interrupted")
+
+    def test_an_evaluation_is_not_waited_for_either(self):
+        play = Stage(train_rows=10, test_rows=10, average=True)
+        play.attach("a")
+        play.done("a")
+        assert play.state.phase == "evaluate"
+        play.interrupt()
+        commands = play.later(PATIENCE_S + 0.2)
+        assert of_kind(commands, ShowMean) == [ShowMean(False)]
+        assert play.finish.status == "stopped"
+
+    @pytest.mark.parametrize("phase", ["evaluate", "train"])
+    def test_the_mean_is_put_away_only_where_it_is_shown(self, phase):
+        play = Stage(train_rows=10, test_rows=10, average=True)
+        play.attach("a")
+        if phase == "evaluate":
+            play.done("a")
+        shown = of_kind(play.abandon("everybody is gone"), ShowMean)
+        assert shown == [ShowMean(False)] * (phase == "evaluate")

@@ -1,0 +1,91 @@
+"""The loop over a clock of the test's own: time in which its process was stopped is nobody's."""
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from hogbatch.coordinator import loop
+from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.plan import Finish
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.launch.local import LocalLauncher
+from hogbatch.policy.base import Settings
+from hogbatch.policy.fixed import Fixed
+from hogbatch.wire.loopback import Loopback
+from hogbatch.wire.messages import Beat, Done, Hello, Ready, Welcome, Work
+from tests.unit.coordinator.stage import FINGERPRINT, PACKAGE, make_plan
+from tests.unit.coordinator.test_loop import Door, surroundings
+
+TURN_S, MOST_TURNS, BEAT_TURNS = 0.01, 100_000, 100
+REALLY_S = 0.001  # that a turn takes, while threads beside the loop are waited for
+
+
+class StoppedOnce(Loopback):
+    """One worker at the other end, and a clock; nobody runs for `stopped_s` in its first lease.
+
+    The worker says what it has done before the loop is woken, or `late_s` afterwards.
+    """
+
+    def __init__(self, stopped_s, late_s):
+        super().__init__()
+        self.now, self.turns = 1000.0, 0
+        self._stopped_s, self._late_s, self._silent_until = stopped_s, late_s, None
+        self._held = []  # leases to be done
+        self._worker = self.connect("worker")
+        self._worker.send(Hello("cpu", "cpu:1", 1, 1, PACKAGE, FINGERPRINT))
+
+    def wait(self, timeout_s):
+        self.turns += 1
+        assert self.turns < MOST_TURNS, "the run does not end"
+        self.now += TURN_S
+        self._listen()
+        if self._held and self._silent_until is None:
+            self.now += self._stopped_s
+            self._silent_until = self.now + self._late_s
+        if self._held and self.now >= self._silent_until:
+            self._do(self._held.pop(0))
+        elif not self._held and self.turns % BEAT_TURNS == 0:
+            self._worker.send(Beat())
+        return super().wait(REALLY_S)
+
+    def _listen(self):
+        while (message := self._worker.receive()) is not None:
+            if isinstance(message, Welcome):
+                self._worker.send(Ready(()))
+            elif isinstance(message, Work):
+                self._held.append(message)
+
+    def _do(self, work):
+        rows = work.stop - work.start
+        updates = -(-rows // work.batch_size)
+        self._worker.send(Done(work.lease, rows, updates, 0.01, 0.5 * rows, 0, ()))
+
+
+def ignore(*_):
+    """A hand that does nothing."""
+
+
+class NoSnapshots:
+    """A model that is always finite."""
+
+    def copy(self, draft):
+        return ""
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
+@pytest.mark.parametrize("stopped_s", [0.0, 2.5, 3600.0])
+def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monkeypatch):
+    end = StoppedOnce(stopped_s, late_s)
+    clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: end.now})
+    monkeypatch.setattr(loop, "time", clock)
+    plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
+    with closing(Door()) as door:
+        around = surroundings(door, ignore, LocalLauncher(), ignore)
+        around = replace(around, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
+        finish, standing = Loop(Coordinator(plan, Fixed(Settings())), around).run()
+    assert finish == Finish("finished", "")
+    assert standing.rows == 1000 and standing.faults.workers_lost == 0
+    assert late_s < standing.seconds < late_s + 2.0

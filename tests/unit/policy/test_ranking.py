@@ -1,0 +1,58 @@
+import math
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.policy.base import WorkerView
+from hogbatch.policy.ranking import Others, Ranking
+
+CHANGES = st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=False)))
+
+
+def ranking(values):
+    ranked = Ranking()
+    for worker, value in values.items():
+        ranked.put(worker, value)
+    return ranked
+
+
+def view(worker):
+    return WorkerView("cpu", 1, 1, 64, batch_size=worker)
+
+
+def seen(others):
+    return [other.batch_size for other in others]
+
+
+@settings(deadline=None, max_examples=100)
+@given(CHANGES, st.integers(0, 9))
+def test_a_ranking_is_what_sorting_gives(changes, worker):
+    ranked, values = Ranking(), {}
+    for number, value in changes:
+        if value is None:
+            ranked.drop(number)
+            values.pop(number, None)
+        else:
+            ranked.put(number, value)
+            values[number] = value
+    assert ranked.order == sorted((value, number) for number, value in values.items())
+    rest = {number: value for number, value in values.items() if number != worker}
+    assert ranked.lowest_without(worker) == min(rest.values(), default=math.inf)
+    others = Others(ranked, worker, view)
+    assert len(others) == len(rest)
+    assert seen(others) == [number for _, number in sorted((v, n) for n, v in rest.items())]
+    assert seen(others) == [others[place].batch_size for place in range(len(others))]
+
+
+def test_the_others_are_a_sequence():
+    others = Others(ranking({7: 2.0, 8: 1.0, 9: 3.0, 5: 2.5}), 7, view)
+    assert (others[0], others[-1]) == (view(8), view(9))
+    assert seen(others[1:]) == [5, 9]
+    assert seen(reversed(others)) == [9, 5, 8]
+    with pytest.raises(IndexError):
+        others[3]
+
+
+def test_nobody_is_left_out_who_is_not_ranked():
+    assert seen(Others(ranking({7: 2.0, 8: 1.0}), 3, view)) == [8, 7]
+    assert not Others(ranking({7: 2.0}), 7, view)

@@ -1,0 +1,93 @@
+import json
+
+import pytest
+
+from hogbatch.cli import main
+from hogbatch.simulate import command
+
+CREW = "cpu:4x2000rows/s,gpu:1x20000rows/s"
+
+
+def lines(capsys, *flags):
+    assert main(["simulate", *flags]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_table_has_a_line_for_each_kind_of_worker(capsys):
+    said = lines(capsys, "--workers", CREW, "--max-seconds", "2")
+    cpu, gpu = (line for line in said if " x " in line)
+    assert cpu.startswith("4 x cpu, 2000 rows/s ") and gpu.startswith("1 x gpu, 20000 rows/s ")
+    assert said[-1].startswith("messages: ")
+
+
+def test_the_policy_decides_who_makes_the_updates(capsys):
+    def share_of_cpu(policy):
+        flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", policy)
+        seen = json.loads("".join(lines(capsys, *flags)))
+        return sum(worker["update_share"] for worker in seen["kinds"][0]["workers"])
+
+    assert share_of_cpu("hogbatch") > 0.95
+    assert share_of_cpu("adaptive") < 0.9
+
+
+def test_the_same_seed_gives_the_same_run(capsys):
+    def seen(seed):
+        return lines(capsys, "--workers", CREW, "--epochs", "2", "--rows", "9999", "--seed", seed)
+
+    assert seen("1") == seen("1") != seen("2")
+
+
+def test_the_speeds_given_come_out(capsys):
+    flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", "hogbatch")
+    seen = json.loads("".join(lines(capsys, *flags)))
+    cpu, gpu = (sum(worker["rows"] for worker in kind["workers"]) for kind in seen["kinds"])
+    assert cpu / seen["seconds"] == pytest.approx(8000, rel=0.1)
+    assert gpu / seen["seconds"] == pytest.approx(18_000, rel=0.15)  # nine tenths of its peak
+    assert seen["rows"] == cpu + gpu
+
+
+def test_a_run_full_of_faults_tells_its_story(capsys):
+    said = lines(capsys, "--faults", "--seed", "7")
+    assert said[-1].split(" s  ")[1].split()[0] in ("finished", "time", "stopped", "failed")
+
+
+def test_many_seeds_are_played(capsys):
+    lines(capsys, "--faults", "--seeds", "0:6:3")
+    main(["simulate", "--faults", "--seeds", "1"])
+
+
+def test_a_seed_that_fails_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("hogbatch.simulate.scenario.HORIZON_S", 0.01)
+    assert main(["simulate", "--faults", "--seeds", "5:9"]) == 1
+    said = capsys.readouterr().err
+    assert "seed 5: at " in said and "does not end" in said
+    assert "hogbatch simulate --faults --seed 5" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--workers", "16"], "workers: expected a list as in"),
+        (["--rows", "0"], "rows must be 1 or more; got 0"),
+        (["--rows", "many"], "rows: expected a whole number; got 'many'"),
+        (["--seed", "-1"], "seed must be 0 or more"),
+        (["--policy", "best"], "policy must be one of"),
+        (["--lease-ms", "0"], "lease-ms must be above 0"),
+        (["--seeds", "0:9"], "--seeds is for --faults"),
+        (["--faults", "--seeds", "0:9:x"], "expected FIRST:STOP"),
+        (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),
+    ],
+)
+def test_bad_values_are_one_sentence(capsys, flags, words):
+    assert main(["simulate", *flags]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_run_ends_after_ten_seconds_if_nobody_says(monkeypatch):
+    configs = []
+    monkeypatch.setattr(command, "forecast", lambda config, *_: configs.append(config))
+    monkeypatch.setattr(command, "table", lambda seen: [])
+    main(["simulate"])
+    assert configs[0].max_seconds == command.USUAL_S
