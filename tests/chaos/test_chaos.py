@@ -1,0 +1,36 @@
+"""A short run under everything that chaos has to offer; scripts/chaos has longer ones."""
+
+import pytest
+
+from tests.chaos.__main__ import FLAGS, TARGET, main, parse
+from tests.chaos.plan import KINDS, plan
+from tests.chaos.sabotage import Sabotage
+from tests.saboteur import Job
+
+SEED = 402  # whose plan has everything within a few seconds
+
+
+def test_a_run_keeps_its_promises_whatever_is_broken(tmp_path):
+    acts = plan(SEED, seconds=5.0, every=0.4)
+    assert {act.what for act in acts} == set(KINDS)
+    said = []
+    sabotage = Sabotage(Job(tmp_path), *FLAGS, say=said.append)
+    try:
+        sabotage.begin()
+        sabotage.carry_out(acts)
+        sabotage.end(TARGET)
+        assert sabotage.faults == []
+        assert len(said) == len(acts)
+        events = {event["event"] for life in sabotage.lives for event in life.events}
+        assert {"worker_lost", "worker_restarted", "resumed", "epoch"} <= events
+        assert len(sabotage.lives) == 1 + sum(a.what in ("coordinator", "corrupt") for a in acts)
+    finally:
+        sabotage.close()
+
+
+def test_what_cannot_be_asked_for_is_one_sentence(capsys):
+    assert parse(["5", "--seed", "3"]).seconds == 5.0
+    with pytest.raises(SystemExit) as end:
+        main(["--only", "kill,flood"])
+    assert end.value.code == 2
+    assert "--only: unknown flood; there are kill, crash, " in capsys.readouterr().err

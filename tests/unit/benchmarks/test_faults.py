@@ -1,0 +1,139 @@
+import math
+import os
+import random
+import threading
+import time
+
+import faults
+import numpy as np
+import pytest
+from endurance import coordinators, soak, target, workers
+from endurance.figures import slope, spread
+
+
+def test_median_and_maximum():
+    assert spread([3.0, 1.0, 2.0]) == {"count": 3, "median": 2.0, "p95": 2.9, "max": 3.0}
+    assert spread([])["max"] is None
+
+
+def test_a_slope_through_a_line_is_exact():
+    x = np.arange(100.0)
+    found = slope(x, 5 + 2 * x)
+    assert math.isclose(found.value, 2.0) and found.error < 1e-9
+
+
+def test_the_error_of_a_slope_allows_for_samples_that_hang_together():
+    """Random walks have no slope; three standard errors must say so far more often than not,
+    and an error from all points as if they were independent would not.
+    """
+    chance = np.random.default_rng(0)
+    x = np.arange(1000.0)
+    noise = [np.repeat(chance.standard_normal(100), 10) for _ in range(60)]
+    surprises = sum(abs(found.value) > 3 * found.error for found in (slope(x, y) for y in noise))
+    naive = sum(abs(found.value) > 3 * found.error for found in (slope(x, y, 1000) for y in noise))
+    assert surprises <= 2 < naive
+
+
+def test_too_few_points_have_no_slope():
+    with pytest.raises(ValueError, match="at least 20 points; got 3"):
+        slope([1, 2, 3], [1, 2, 3])
+
+
+def test_the_figures_of_this_process():
+    before = soak.look(os.getpid())
+    hold = np.ones(50 << 17)  # 50 MiB, touched
+    with open(os.devnull):
+        stop = threading.Event()
+        thread = threading.Thread(target=stop.wait)
+        thread.start()
+        after = soak.look(os.getpid())
+    stop.set()
+    thread.join()
+    assert 50e6 < after["resident"] - before["resident"] < 60e6 and hold[0]
+    assert 50e6 < after["anonymous"] - before["anonymous"] < 60e6
+    assert after["descriptors"] == before["descriptors"] + 1
+    assert after["threads"] == before["threads"] + 1
+
+
+def test_an_account_is_per_hour_and_leaves_the_warm_up_out():
+    grown = [
+        {
+            "at": float(second),
+            "resident": 10**9 if second < 60 else 10**8 + 1000 * second,
+            "anonymous": 10**7,
+            "descriptors": 30 if second < 60 else 14,
+            "threads": 4 + (second == 100),
+        }
+        for second in range(600)
+    ]
+    found = soak.account(grown, warm_up=60.0)
+    assert found["resident_mb_per_hour"] == 3.6 and found["resident_standard_error"] == 0.0
+    assert found["anonymous_mb_per_hour"] == 0.0
+    assert found["descriptors"] == [14] and found["threads"] == [4, 5]
+
+
+def test_rows_are_done_again_by_leases_within_them():
+    assert workers.within({"rows": [64, 128]}, [64, 200])
+    assert not workers.within({"rows": [0, 128]}, [64, 200])
+    assert not workers.within({"rows": [128, 256]}, [64, 200])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "given"),
+    [
+        (["workers", "--times", "3"], workers, (3, 0)),
+        (["coordinators", "--times", "2", "--epochs", "9"], coordinators, (2, 0, 9)),
+        (["target", "--seeds", "2", "--every", "1"], target, (2, 60.0, 1.0)),
+        (["soak", "--seconds", "5", "--flags", "--lr 0.1"], soak, (5.0, 60.0, ("--lr", "0.1"))),
+    ],
+)
+def test_a_question_is_a_command(monkeypatch, tmp_path, capsys, arguments, module, given):
+    asked = []
+    monkeypatch.setattr(module, "measure", lambda *a: asked.append(a) or {"kills": 7, "all": [1]})
+    faults.main([*arguments, "--json", str(tmp_path / "out.json")])
+    assert asked == [given]
+    assert capsys.readouterr().out == '{\n  "kills": 7\n}\n'
+    assert '"all"' in (tmp_path / "out.json").read_text()
+
+
+class FakeRun:
+    """Ends after `lives` waits."""
+
+    def __init__(self, lives, pids):
+        self.left, self.pids, self.waits = lives, pids, []
+
+    def ends_within(self, seconds):
+        self.waits.append(seconds)
+        self.left -= 1
+        return self.left < 0
+
+    def at_work(self):
+        return self.pids
+
+
+def test_workers_are_killed_until_the_run_has_ended(monkeypatch):
+    killed = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    run = FakeRun(3, {"cpu-0": 11, "cpu-1": 12})
+    assert target.strike(run, random.Random(0), seconds=60.0, every=2.0) == 3 == len(killed)
+    assert set(killed) <= {11, 12} and run.waits == [2.0] * 4
+
+
+def test_killing_ends_after_its_time(monkeypatch):
+    monkeypatch.setattr(os, "kill", lambda pid, number: None)
+    run = FakeRun(100, {"cpu-0": 11})
+    assert target.strike(run, random.Random(0), seconds=6.0, every=2.0) == 3
+
+
+def test_wall_seconds_are_from_the_first_to_the_last():
+    events = [{"event": name, "at": at} for name, at in (("a", 1.0), ("b", 2.0), ("a", 5.0))]
+    assert target.first(events, "a") == 1.0 and target.last(events, "a") == 5.0
+
+
+@pytest.mark.timeout(60)
+def test_one_killed_worker_is_measured():
+    began = time.monotonic()
+    found = workers.measure(times=1, seed=0)
+    assert found["faults"] == [] and found["model_finite"] and found["exit_code"] == 130
+    assert 0 < found["seconds"]["detected"]["max"] <= found["seconds"]["done again"]["max"]
+    assert found["seconds"]["training again"]["max"] < time.monotonic() - began
