@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-
 LARGEST = 1e15  # a value whose square is far from overflowing
 
 
