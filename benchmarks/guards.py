@@ -206,7 +206,7 @@ def scan() -> dict[str, Any]:
 def main() -> None:
     """Print one line for each problem."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=41, help="passes of each side (default: 41)")
+    parser.add_argument("--pairs", type=int, default=201, help="passes of each side (default: 201)")
     parser.add_argument("--json", type=Path, help="where to write the results")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--guarded", type=int, help=argparse.SUPPRESS)

@@ -98,6 +98,11 @@ class Network:
         return self.layers[-1].width
 
     @property
+    def widths(self) -> str:
+        """Those of all layers, for people: "123-512-1"."""
+        return "-".join([*(str(layer.fan_in) for layer in self.layers), str(self.outputs)])
+
+    @property
     def parameters(self) -> int:
         """P, the floats of the flat parameters, padding included."""
         return tensor_offsets(stored for _, _, stored in self._shapes())[1]

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -18,8 +18,16 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint.folder import prune
 from hogbatch.checkpoint.model import Frequencies, Model, save_model
-from hogbatch.checkpoint.resume import FOLDER, Origin, find, origin_dir, settings_of
-from hogbatch.checkpoint.snapshots import KEPT, Arrays, Snapshots
+from hogbatch.checkpoint.resume import (
+    FOLDER,
+    Origin,
+    describe,
+    find,
+    identity,
+    origin_dir,
+    settings_of,
+)
+from hogbatch.checkpoint.snapshots import KEPT, Snapshots
 from hogbatch.config import TrainConfig, merge_sources, to_toml
 from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.coordinator.loop import Loop, Surroundings
@@ -106,7 +114,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         origin = _origin(config, run_dir, live)
         loaded = _load(config, live)
         network = network_for(config, loaded)
-        who = _identity(config, loaded, network)
+        who = identity(config, loaded, network)
         if origin:
             origin.check(who)
         live.say(_describe(config, loaded, network, run_dir))
@@ -117,9 +125,8 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         plan = plan_for(config, loaded, network, run_dir.name)
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
-        into = run_dir / FOLDER
-        describe = partial(_describe_run, who, text, journal, store)
-        snapshots = Snapshots(store.model, network, into, describe, mean.forget)
+        about = partial(describe, who, text, journal, store.quarantined)
+        snapshots = Snapshots(store.model, network, run_dir / FOLDER, about, mean.forget)
         sampled = state.plan.ending.average and not config.deterministic
         with (
             _planes(config, run_dir, store, tenancy) as (router, handover),
@@ -191,19 +198,6 @@ def _origin(config: TrainConfig, run_dir: Path, live: Live) -> Origin | None:
     return origin
 
 
-def _identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str, object]:
-    """What a checkpoint and a run that goes on from it must have in common."""
-    train = loaded.train
-    return {
-        "data": f"{train.rows} rows of {train.features} features ({loaded.fingerprint})",
-        "network": f"{_widths(network)} {network.layers[0].activation}",
-        "output": "by neuron" if network.layers[-1].by_neuron else "dense",
-        "loss": network.loss,
-        "optimizer": config.optimizer,
-        "seed": config.seed,
-    }
-
-
 def _prepare(run_dir: Path, text: str, origin: Origin | None) -> bool:
     """Make the directory ready; True if what an earlier process of this run has left stays."""
     goes_on = origin is not None and origin.run_dir.resolve() == run_dir.resolve()
@@ -227,23 +221,6 @@ def _begin(
     about = {"checkpoint": str(origin.checkpoint.path), "epoch": saved.epoch, "todo": todo}
     journal.record("resumed", {**about, "rows": saved.rows, "seconds": saved.seconds})
     return Coordinator.resumed(plan, policy, saved)
-
-
-def _describe_run(
-    identity: dict[str, object], config: str, journal: Journal, store: Store
-) -> tuple[dict[str, Any], Arrays]:
-    """What a checkpoint holds beside the model and the coordinator's state."""
-    arrays: Arrays = {"quarantined": np.array(store.quarantined.rows, np.int64)}
-    if journal.kept_params is not None:
-        arrays["kept"] = journal.kept_params
-    description = {
-        "hogbatch": version("hogbatch"),
-        "identity": identity,
-        "config": config,
-        "history": [asdict(evaluation) for evaluation in journal.history],
-        "kept": None if journal.kept is None else asdict(journal.kept),
-    }
-    return description, arrays
 
 
 def _record(journal: Journal, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
@@ -307,12 +284,8 @@ def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Pa
     testing = f"{loaded.test.rows:,} for test" if loaded.test is not None else "no test set"
     return (
         f"{config.data}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
-        f"network {_widths(network)}, loss {network.loss}; run directory {run_dir}"
+        f"network {network.widths}, loss {network.loss}; run directory {run_dir}"
     )
-
-
-def _widths(network: Network) -> str:
-    return "-".join(str(layer.fan_in) for layer in network.layers) + f"-{network.outputs}"
 
 
 @contextmanager

@@ -1,16 +1,23 @@
-"""Which checkpoint a run goes on from, and whether it may."""
+"""What a checkpoint says of its run, which one a run goes on from, and whether it may."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.folder import Checkpoint
+from hogbatch.checkpoint.folder import Arrays, Checkpoint
+from hogbatch.config import TrainConfig
 from hogbatch.coordinator.saved import Saved
+from hogbatch.data.load import Loaded
 from hogbatch.errors import DataError, UsageError
+from hogbatch.models import Network
+from hogbatch.store.quarantine import QuarantinedRows
+from hogbatch.telemetry.journal import Journal
 from hogbatch.telemetry.records import Evaluation
 
 FOLDER: Final = "checkpoints"  # in a run directory
@@ -38,6 +45,36 @@ class Origin:
                     f"{before.get(what)!r}, this run's {now!r}; give the same, or start a new run "
                     "without --resume"
                 )
+
+
+def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str, object]:
+    """What a checkpoint and a run that goes on from it must have in common."""
+    train = loaded.train
+    return {
+        "data": f"{train.rows} rows of {train.features} features ({loaded.fingerprint})",
+        "network": f"{network.widths} {network.layers[0].activation}",
+        "output": "by neuron" if network.layers[-1].by_neuron else "dense",
+        "loss": network.loss,
+        "optimizer": config.optimizer,
+        "seed": config.seed,
+    }
+
+
+def describe(
+    identity: Mapping[str, object], config: str, journal: Journal, quarantined: QuarantinedRows
+) -> tuple[dict[str, Any], Arrays]:
+    """What a checkpoint holds beside the model and the coordinator's state."""
+    arrays: Arrays = {"quarantined": np.array(quarantined.rows, np.int64)}
+    if journal.kept_params is not None:
+        arrays["kept"] = journal.kept_params
+    description = {
+        "hogbatch": version("hogbatch"),
+        "identity": dict(identity),
+        "config": config,
+        "history": [asdict(evaluation) for evaluation in journal.history],
+        "kept": None if journal.kept is None else asdict(journal.kept),
+    }
+    return description, arrays
 
 
 def origin_dir(resume: str, run_dir: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from workers.gpu import GpuEngine
 from workers.start import run
 
 memory = int(sys.argv[2])
-run(Path(sys.argv[1]), GpuEngine("gpu:host", lambda precision: HostDevice(memory)), True)
+run(Path(sys.argv[1]), GpuEngine("gpu:host", lambda precision: HostDevice(memory)), None)
 """
 
 

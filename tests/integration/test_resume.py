@@ -110,6 +110,19 @@ def test_a_finished_run_is_prolonged(job):
     assert [event["epoch"] for event in job.events("epoch")] == [0, 1, 2]
 
 
+def test_a_deterministic_run_that_is_prolonged_is_the_same_to_the_bit(tmp_path):
+    models = []
+    for parts in ([4], [2, 4]):
+        run_dir = tmp_path / f"{len(parts)}"
+        flags = ("--deterministic", "--hidden", 16, "--keep", "last", "-q", "--run-dir", run_dir)
+        for epochs in parts:
+            done = cli("train", "a9a", *flags, "--epochs", epochs, "--resume", "auto")
+            assert done.returncode == 0, done.stderr
+        models.append(load_model(run_dir / "model.safetensors").tensors)
+    for name, tensor in models[0].items():
+        assert np.array_equal(tensor, models[1][name])
+
+
 def test_auto_begins_where_there_is_nothing_to_resume(job):
     job.train("a9a", "--workers", "cpu:1", "--epochs", 1, "--resume", "auto")
     assert job.finish() == 0
