@@ -12,8 +12,8 @@ from tests.saboteur import cli, wait_for
 
 ROWS = 32_561  # of a9a
 EPOCHS = 6
-LONG = ("--hidden", "256,256", "--eval-seconds", 1000, "--lease-ms", 20, "--epochs", EPOCHS)
-OFTEN = ("--checkpoint-seconds", 0.1)
+LONG = ("--hidden", "512,512", "--eval-seconds", 1000, "--lease-ms", 20, "--epochs", EPOCHS)
+OFTEN = ("--checkpoint-seconds", 0.05)
 
 
 def checkpoints(job):
@@ -49,7 +49,7 @@ def audit(job):
 
 def test_a_run_whose_coordinator_is_killed_goes_on_with_other_workers(job):
     job.train("a9a", "--workers", "cpu:2", *LONG, *OFTEN)
-    kill_after_checkpoint(job, 3)
+    kill_after_checkpoint(job, 2)
     assert job.leftovers() == []
     job.train("--resume", "auto", "--workers", "cpu:1,gpu:host", *LONG)
     assert job.finish() == 0
