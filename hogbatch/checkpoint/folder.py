@@ -22,7 +22,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -152,10 +152,17 @@ def _logged(path: Path) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    """Remove a file, or a directory of files."""
+    if not path.is_dir() or path.is_symlink():
         path.unlink()
+        return
+    with ExitStack() as held:
+        for file in path.iterdir():
+            # Held open, so that its blocks are freed when all names are gone: that may take long,
+            # and who is killed meanwhile leaves nothing behind.
+            held.callback(os.close, os.open(file, os.O_RDONLY | os.O_CLOEXEC))
+            file.unlink()
+        path.rmdir()
 
 
 def _make(folder: Path) -> None:

@@ -266,7 +266,7 @@ class TestPrune:
         assert names(folder) == ["000001", "notes"]
         assert read(path).description == {"epoch": 3}
 
-    @pytest.mark.parametrize(("module", "call"), [(os, "rename"), (shutil, "rmtree")])
+    @pytest.mark.parametrize(("module", "call"), [(os, "rename"), (os, "rmdir")])
     def test_what_may_not_be_removed_is_logged(self, folder, monkeypatch, caplog, module, call):
         for _ in range(3):
             write(folder, ARRAYS, {})
