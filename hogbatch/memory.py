@@ -37,11 +37,18 @@ class Store:
         self.model = SharedModel.of(self.shared)
         self.fences = Fences.of(self.shared)
         self.quarantined = QuarantinedRows(run_dir)
+        self._network, self._mean_square = network, train.mean_square
         self._orders = EpochOrders.attach(self.shared)
         self._seed = config.seed
         self.features = train.features
         self.fingerprint = loaded.fingerprint
-        network.initialise(self.model.params, config.seed, train.mean_square)
+        self.begin()
+
+    def begin(self) -> None:
+        """Put the first weights into the model."""
+        for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
+            array[:] = 0
+        self._network.initialise(self.model.params, self._seed, self._mean_square)
 
     def resume(self, arrays: Arrays) -> None:
         """Begin with the model of a checkpoint's `arrays`, not with the first weights."""

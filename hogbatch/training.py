@@ -126,7 +126,8 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
         about = partial(describe, who, text, journal, store.quarantined)
-        snapshots = Snapshots(store.model, network, run_dir / FOLDER, about, mean.forget)
+        into = run_dir / FOLDER
+        snapshots = Snapshots(store.model, network, into, about, store.begin, mean.forget)
         sampled = state.plan.ending.average and not config.deterministic
         with (
             _planes(config, run_dir, store, tenancy) as (router, handover),

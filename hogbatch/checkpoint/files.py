@@ -4,12 +4,13 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-Chunks = Sequence[bytes | memoryview]  # what a file holds, piece after piece
+Chunks = Iterable[bytes | memoryview]  # what a file holds, piece after piece
+Files = Mapping[str, Callable[[], Chunks]]  # by name; asked for in this order, maybe a second time
 
 UNFINISHED: Final = ".tmp"  # how the name of a directory ends that has not got its own yet
 # How a file system without unnamed files says so, or a system without /proc to name them by.
@@ -33,7 +34,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_directory(path: Path, files: Mapping[str, Chunks]) -> None:
+def write_directory(path: Path, files: Files) -> None:
     """Make the directory `path` with `files`, by name, for this user alone (0700).
 
     It appears under its name when all of it is on the disk. A process that is killed before leaves
@@ -48,13 +49,13 @@ def write_directory(path: Path, files: Mapping[str, Chunks]) -> None:
         _write_named(path, files)
 
 
-def _write_unnamed(path: Path, files: Mapping[str, Chunks]) -> None:
+def _write_unnamed(path: Path, files: Files) -> None:
     """Write files that the kernel frees with the process, and name them only at the end."""
     with ExitStack() as until_named:
         descriptors = {}
         for name, chunks in files.items():
             descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o600)
-            _write(until_named.enter_context(open(descriptor, "wb")), chunks)
+            _write(until_named.enter_context(open(descriptor, "wb")), chunks())
             descriptors[name] = descriptor
         with _appear(path) as unfinished:
             for name, descriptor in descriptors.items():
@@ -64,10 +65,10 @@ def _write_unnamed(path: Path, files: Mapping[str, Chunks]) -> None:
                 os.fsync(descriptor)  # again: btrfs puts off what has no name
 
 
-def _write_named(path: Path, files: Mapping[str, Chunks]) -> None:
+def _write_named(path: Path, files: Files) -> None:
     with _appear(path) as unfinished:
         for name, chunks in files.items():
-            write_through(unfinished / name, chunks)
+            write_through(unfinished / name, chunks())
 
 
 @contextmanager

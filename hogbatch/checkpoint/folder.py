@@ -37,6 +37,7 @@ from hogbatch.errors import DataError, SaveError
 FORMAT: Final = "hogbatch-checkpoint-1"
 TENSORS: Final = "tensors.safetensors"
 MANIFEST: Final = "manifest.json"
+PIECE: Final = 1 << 20  # bytes that are written at a time
 NUMBER: Final = re.compile(r"[0-9]{6,}")
 DTYPES: Final = {  # what safetensors calls them
     "bool": "BOOL",
@@ -63,20 +64,34 @@ class Checkpoint:
 def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> Path:
     """Write a checkpoint with the next number into `folder`, which is made (0700) where missing.
 
-    It is on the disk when this returns. Nobody else may write into `folder`, nor `arrays`, until
-    then. SaveError when that fails; the earlier ones are then untouched. TypeError when an array is
-    of a dtype that safetensors has no name for, or `description` is not JSON.
+    It is on the disk when this returns. Nobody else may write into `folder` until then. Of arrays
+    that change meanwhile it has every piece as it was when its turn came. SaveError when that
+    fails; the earlier ones are then untouched. TypeError when an array is of a dtype that
+    safetensors has no name for, or `description` is not JSON.
     """
     tensors = _in_order(arrays)
     header = _header(tensors)
-    manifest = _manifest(tensors, header, description)
-    content: list[bytes | memoryview] = [header, *map(_bytes, tensors.values())]
+    needed = len(header) + len(json.dumps(dict(description)))
+    needed += sum(array.nbytes for array in tensors.values())
+    checksums: dict[str, int] = {}
+
+    def content() -> Iterator[bytes]:
+        yield header
+        for name, array in tensors.items():
+            checksums[name] = 0
+            for piece in _pieces(array):
+                checksums[name] = zlib.crc32(piece, checksums[name])
+                yield piece
+
+    def manifest() -> list[bytes]:
+        return [_manifest(tensors, checksums, header, description)]
+
     try:
         _make(folder)
         path = folder / f"{_next_number(folder):06d}"
-        write_directory(path, {TENSORS: content, MANIFEST: [manifest]})
+        write_directory(path, {TENSORS: content, MANIFEST: manifest})
     except OSError as error:
-        space = _space(folder, len(manifest) + sum(len(each) for each in content))
+        space = _space(folder, needed)
         raise SaveError(
             f"{folder}: cannot save a checkpoint: {error.strerror or error} ({space}); "
             "earlier ones are intact"
@@ -136,8 +151,7 @@ def prune(folder: Path, keep: int) -> None:
     """
     with _logged(folder):
         for path in paths(folder)[keep:]:
-            with _logged(path):  # renamed first: nobody finds half of a checkpoint
-                os.rename(path, path.with_name(f".{path.name}.old{UNFINISHED}"))
+            remove(path)
         for left in folder.glob(f".*{UNFINISHED}"):
             with _logged(left):
                 _remove(left)
@@ -149,6 +163,14 @@ def _logged(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         log.warning("%s: cannot be removed: %s", path, error.strerror or error)
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint; what cannot be removed is logged and stays."""
+    with _logged(path):  # renamed first: nobody finds half of it
+        left = path.with_name(f".{path.name}.old{UNFINISHED}")
+        os.rename(path, left)
+        _remove(left)
 
 
 def _remove(path: Path) -> None:
@@ -211,7 +233,16 @@ def _header(tensors: Arrays) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _manifest(tensors: Arrays, header: bytes, description: Mapping[str, Any]) -> bytes:
+def _pieces(array: NDArray[Any]) -> Iterator[bytes]:
+    """Copies of its bytes, piece by piece: what is written and what is summed are the same."""
+    content = _bytes(array)
+    for start in range(0, len(content), PIECE):
+        yield bytes(content[start : start + PIECE])
+
+
+def _manifest(
+    tensors: Arrays, checksums: Mapping[str, int], header: bytes, description: Mapping[str, Any]
+) -> bytes:
     text = json.dumps(
         {
             "format": FORMAT,
@@ -221,7 +252,7 @@ def _manifest(tensors: Arrays, header: bytes, description: Mapping[str, Any]) ->
                 name: {
                     "dtype": array.dtype.name,
                     "shape": array.shape,
-                    "crc32": zlib.crc32(_bytes(array)),
+                    "crc32": checksums[name],
                 }
                 for name, array in tensors.items()
             },

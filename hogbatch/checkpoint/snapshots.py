@@ -16,6 +16,7 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
 KEPT = 3  # checkpoints
+LARGE = 1 << 29  # bytes of a model of which no copy is kept in memory
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -32,6 +33,16 @@ class ModelCopy(NamedTuple):
     def of(cls, model: SharedModel) -> "ModelCopy":
         """A copy of `model`."""
         return cls(*(getattr(model, name).copy() for name in cls._fields))
+
+    @classmethod
+    def views(cls, model: SharedModel) -> "ModelCopy":
+        """`model` itself, which goes on changing."""
+        return cls(*(getattr(model, name) for name in cls._fields))
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return sum(array.nbytes for array in self)
 
     def put_into(self, model: SharedModel) -> None:
         """Overwrite `model`; nobody else may write it."""
@@ -55,11 +66,23 @@ class Draft:
     description: Mapping[str, Any]
     arrays: Arrays
     about: Mapping[str, object]  # for the event log
+    _outcome: str | None = None  # once it is written
 
-    def write(self) -> str:
-        """Write it and remove the oldest; return why that failed, or nothing."""
+    def write(self, look_through: Callable[[], str] = lambda: "") -> str:
+        """Write it, unless it is written, and remove the oldest; return why that failed, if so.
+
+        Of arrays that change meanwhile `look_through` says where they are not finite, after all.
+        """
+        if self._outcome is None:
+            self._outcome = self._write(look_through)
+        return self._outcome
+
+    def _write(self, look_through: Callable[[], str]) -> str:
         try:
-            folder.write(self.into, self.arrays, self.description)
+            path = folder.write(self.into, self.arrays, self.description)
+            if where := look_through():
+                folder.remove(path)
+                return f"no checkpoint is made of a model that is not finite at {where}"
         except HogbatchError as error:
             return str(error)
         finally:
@@ -72,7 +95,11 @@ class Snapshots:
     """Copies and checkpoints of one run's model.
 
     `describe` gives what of the run is not in the coordinator's state, as JSON and as arrays;
-    `put_back_also` is called when the model has been put back.
+    `begin` puts the first weights into the model; `put_back_also` is called when the model has been
+    put back.
+
+    Of a LARGE model no copy is kept in memory, where it may not fit a second time: it is looked
+    through where it lies, checkpoints are written from there, and it is put back from the last one.
     """
 
     def __init__(
@@ -81,10 +108,12 @@ class Snapshots:
         network: Network,
         into: Path,
         describe: Callable[[], tuple[dict[str, Any], Arrays]],
+        begin: Callable[[], None],
         put_back_also: Callable[[], None],
     ) -> None:
         self._model, self._network, self._into = model, network, into
-        self._describe, self._put_back_also = describe, put_back_also
+        self._describe, self._begin, self._put_back_also = describe, begin, put_back_also
+        self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
 
     def draft(self, saved: Saved) -> Draft:
@@ -95,16 +124,24 @@ class Snapshots:
 
     def copy(self, draft: Draft | None = None) -> str:
         """Copy the model, for `draft` too; or return where it is not finite."""
-        taken = ModelCopy.of(self._model)
+        views = ModelCopy.views(self._model)
+        taken = views if self._large else ModelCopy.of(self._model)
         if where := taken.not_finite(self._network):
             return where
-        self._last = taken
+        if not self._large:
+            self._last = taken
         if draft is not None:
             draft.arrays.update(taken._asdict())
+            if self._large:  # here and now: an evaluation, which may show the mean, waits for this
+                draft.write(lambda: views.not_finite(self._network))
         return ""
 
     def put_back(self) -> None:
         """Put the last copy in the model's place; nobody may write it meanwhile."""
         if self._last is not None:
             self._last.put_into(self._model)
-            self._put_back_also()
+        elif (newest := folder.newest_good(self._into)[0]) is not None:
+            ModelCopy(*(newest.arrays[name] for name in ModelCopy._fields)).put_into(self._model)
+        else:
+            self._begin()
+        self._put_back_also()

@@ -7,7 +7,8 @@ import pytest
 from hogbatch.checkpoint import files
 from hogbatch.checkpoint.files import UNFINISHED, write_directory, write_through
 
-CONTENT = {"one": [b"first", memoryview(b" second")], "two": []}
+CHUNKS = [b"first", memoryview(b" second")]
+CONTENT = {"one": lambda: iter(CHUNKS), "two": lambda: iter(())}
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def contents(path):
 class TestWriteThrough:
     def test_a_file_is_replaced_and_synced(self, path, calls):
         path.write_bytes(b"something longer")
-        write_through(path, CONTENT["one"])
+        write_through(path, CHUNKS)
         assert path.read_bytes() == b"first second"
         assert calls == [("sync", "")]
 
@@ -103,7 +104,7 @@ class TestWriteDirectory:
     def test_what_is_there_is_not_replaced(self, path):
         write_directory(path, CONTENT)
         with pytest.raises(OSError, match="Directory not empty"):
-            write_directory(path, {"one": [b"other"]})
+            write_directory(path, {"one": lambda: [b"other"]})
         assert contents(path) == {"one": b"first second", "two": b""}
         assert list(path.parent.iterdir()) == [path]
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint import folder
+from hogbatch.checkpoint import folder, snapshots as snapshots_module
 from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
 from hogbatch.coordinator.ledger import Span
 from hogbatch.coordinator.saved import Saved
@@ -9,6 +9,7 @@ from hogbatch.models import Network
 from hogbatch.store.model import SharedModel
 
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
+FIRST_WEIGHT = 0.25
 SAVED = Saved(
     epoch=2,
     epoch_rows=90,
@@ -39,6 +40,7 @@ def snapshots(model, tmp_path):
         NETWORK,
         tmp_path / "checkpoints",
         lambda: ({"about": "the run"}, {"quarantined": np.array([4, 2])}),
+        lambda: model.params.fill(FIRST_WEIGHT),
         lambda: made.put_back_calls.append(True),
     )
     made.put_back_calls = []
@@ -58,10 +60,10 @@ def test_what_is_put_back_is_the_last_good_copy(model, snapshots):
     assert snapshots.put_back_calls == [True]
 
 
-def test_without_a_copy_nothing_is_put_back(model, snapshots):
+def test_without_a_copy_the_first_weights_are_put_back(model, snapshots):
     model.params[0] = np.nan
     snapshots.put_back()
-    assert np.isnan(model.params[0]) and not snapshots.put_back_calls
+    assert set(model.params) == {FIRST_WEIGHT} and snapshots.put_back_calls
 
 
 def test_a_copy_does_not_change_with_the_model(model, snapshots):
@@ -114,3 +116,53 @@ def test_why_it_cannot_be_written_is_said(snapshots, tmp_path):
     draft = snapshots.draft(SAVED)
     snapshots.copy(draft)
     assert "cannot save a checkpoint: Not a directory" in draft.write()
+
+
+class TestLarge:
+    """A model that may not fit into the memory a second time."""
+
+    @pytest.fixture
+    def large(self, monkeypatch, request, model):
+        monkeypatch.setattr(snapshots_module, "LARGE", 0)
+        return request.getfixturevalue("snapshots")
+
+    def save(self, large):
+        draft = large.draft(SAVED)
+        assert large.copy(draft) == ""
+        return draft
+
+    def test_it_is_written_at_once(self, model, large, tmp_path):
+        draft = self.save(large)
+        written, _ = folder.newest_good(tmp_path / "checkpoints")
+        assert np.array_equal(written.arrays["params"], model.params)
+        assert draft.write() == ""
+        assert len(folder.paths(tmp_path / "checkpoints")) == 1
+
+    def test_it_is_put_back_from_the_disk(self, model, large):
+        self.save(large).write()
+        before = ModelCopy.of(model)
+        model.params[:] = np.nan
+        assert large.copy() == "layers.0.weight[0, 0]"
+        large.put_back()
+        assert np.array_equal(model.params, before.params)
+
+    def test_without_a_checkpoint_it_begins_anew(self, model, large):
+        large.copy()
+        model.params[:] = np.nan
+        large.put_back()
+        assert set(model.params) == {FIRST_WEIGHT}
+
+    def test_one_that_went_bad_while_it_was_written_is_not_kept(
+        self, model, large, tmp_path, monkeypatch
+    ):
+        write = folder.write
+
+        def poisoned(*arguments):
+            NETWORK.tensors()[1].view(model.params)[2] = np.inf
+            return write(*arguments)
+
+        monkeypatch.setattr(folder, "write", poisoned)
+        assert self.save(large).write() == (
+            "no checkpoint is made of a model that is not finite at layers.0.bias[2]"
+        )
+        assert folder.paths(tmp_path / "checkpoints") == []
