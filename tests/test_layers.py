@@ -48,6 +48,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.coordinator.progress", "hogbatch.coordinator.worker", "hogbatch.policy"),
     *(
         "hogbatch.coordinator.account",
+        "hogbatch.coordinator.saving",
         "hogbatch.coordinator.epochs",
         "hogbatch.coordinator.leases",
         "hogbatch.coordinator.roster",

@@ -15,8 +15,9 @@ copied (`inspect`), and evaluated. One that is not finite goes back to the last 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hogbatch.coordinator.account import Account
@@ -42,6 +43,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import MOST_ROLLBACKS, Recovery, too_many_skipped
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saving import restore, save
 from hogbatch.coordinator.worker import Profile, Worker
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.telemetry.records import Faults, Standing
@@ -95,15 +97,7 @@ class Coordinator:
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: Saved) -> "Coordinator":
         """One that goes on where `saved` was taken, with whatever workers come."""
         state = cls(plan, policy)
-        state.epochs.resume(saved.epoch, saved.quarantined, saved.epoch_rows, saved.todo)
-        state.progress.resume(saved)
-        state.recovery.rollbacks = saved.rollbacks
-        left = [
-            replace(w, left_at=saved.seconds) if w.left_at is None else w for w in saved.workers
-        ]
-        state.roster.resume(left, saved.batch_sizes, saved.admitted)
-        state.account.faults.update(saved.faults)
-        state.leases.last = saved.last_lease
+        restore(saved, *state._parts())
         if plan.ending.epochs is not None and saved.epoch >= plan.ending.epochs:
             state.ending = "finished"
         return state
@@ -421,25 +415,11 @@ class Coordinator:
 
     def saved(self, now: float) -> Saved:
         """All it takes to go on from here."""
-        seconds, progress = self.progress.seconds(now), self.progress
-        return Saved(
-            epoch=self.epoch,
-            epoch_rows=self.epochs.rows.rows,
-            todo=self.epochs.rows.unfinished,
-            quarantined=self.epochs.quarantined,
-            rollbacks=self.recovery.rollbacks,
-            rows=progress.rows,
-            seconds=seconds,
-            best=progress.best_loss,
-            evaluated_at=progress.evaluated_at,
-            evaluated_rows=progress.evaluated_rows,
-            evaluation_seconds=progress.evaluation_seconds,
-            last_lease=self.leases.last,
-            faults=dict(self.account.faults),
-            batch_sizes=self.roster.batch_sizes(),
-            admitted=self.roster.admitted,
-            workers=self.roster.records(seconds),
-        )
+        return save(*self._parts(), now)
+
+    def _parts(self) -> tuple[Epochs, Progress, Recovery, Leases, Roster, Counter[str]]:
+        faults = self.account.faults
+        return self.epochs, self.progress, self.recovery, self.leases, self.roster, faults
 
     def validate(self) -> None:
         """Check what must always hold."""
