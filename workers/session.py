@@ -41,7 +41,7 @@ from hogbatch.wire.messages import (
     Work,
 )
 
-BEAT_S = 1.0
+BEAT_S = 1.0  # until the Welcome says otherwise
 WELCOME_WITHIN_S = 30.0
 
 Profile = tuple[tuple[int, float], ...]
@@ -86,6 +86,7 @@ class Session:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._leaving = False
         self._failure: BaseException | None = None
+        self._beat_s = BEAT_S
         self._beat_at = self._welcome_by = math.inf
 
     def run(self) -> None:
@@ -97,8 +98,7 @@ class Session:
         coordinator = os.pidfd_open(self._received.coordinator_pid)
         for fd in (self._bell, coordinator):
             self._end.watch(fd)
-        self._end.send(self._hello())
-        self._beat_at = time.monotonic() + BEAT_S
+        self._send(self._hello())
         self._welcome_by = time.monotonic() + WELCOME_WITHIN_S
         while coordinator not in self._end.wait(max(0.0, self._beat_at - time.monotonic())):
             if self._speak() or self._listen():
@@ -120,11 +120,15 @@ class Session:
         if failure := self._send_results():
             raise failure
         if leaving:
-            self._end.send(Goodbye())
+            self._send(Goodbye())
         elif time.monotonic() >= self._beat_at:
-            self._beat_at += BEAT_S
-            self._end.send(Beat())
+            self._send(Beat())
         return leaving
+
+    def _send(self, message: ToCoordinator) -> None:
+        """Any message says that this worker is alive: the next Beat can wait."""
+        self._end.send(message)
+        self._beat_at = time.monotonic() + self._beat_s
 
     def _listen(self) -> bool:
         """Take in all messages that have come; True after Stop."""
@@ -136,6 +140,7 @@ class Session:
                     raise ProtocolError(f"the coordinator refused this worker: {reason}")
                 case Welcome():
                     self._welcome_by = math.inf
+                    self._beat_s = message.beat_seconds
                     threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
                 case Work():
                     self._engine.submit(message)
@@ -171,7 +176,7 @@ class Session:
             message = self._outbox.get_nowait()
             if isinstance(message, Failed):
                 failure = self._failure or HogbatchError(message.reason)
-            self._end.send(message)
+            self._send(message)
         return failure
 
 

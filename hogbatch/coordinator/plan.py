@@ -50,7 +50,7 @@ class Training:
     precision: str
     lsh: Lsh | None = None
 
-    def welcome(self, run: str, worker: int, name: str) -> Welcome:
+    def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that takes a worker in as number `worker`."""
         return Welcome(
             run=run,
@@ -64,6 +64,7 @@ class Training:
             staleness_damping=self.staleness_damping,
             precision=self.precision,
             lsh=self.lsh,
+            beat_seconds=beat_seconds,
         )
 
 

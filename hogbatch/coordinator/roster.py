@@ -21,8 +21,9 @@ from hogbatch.store.fence import WORKERS as MOST_WORKERS
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
 
-SILENT_AFTER_S = 15.0  # workers beat every second
-SILENT_AT_WORK_S = 5.0  # of one that others wait for
+BEATS_PER_S = 50  # of all workers together; so thousands of them beat less often
+SILENT_FOR = 15.0  # heartbeats that did not come: then a worker is given up
+SILENT_AT_WORK_FOR = 5.0  # of one that others wait for
 LOOK_S = 50e-6  # for each worker, between two looks for those who are to be given up
 GOLDEN = 0.618  # multiples of it, but for whole numbers, lie evenly between 0 and 1
 READY_WITHIN_S = 600.0  # compiling takes seconds; on a slow, busy machine minutes
@@ -104,6 +105,7 @@ class Roster:
             fence=fence,
             last_seen=now,
             admitted_at=now,
+            beat_seconds=max(1.0, len(self.attached) / BEATS_PER_S),
         )
         self._numbers[number] = self.attached[key]
         return self.attached[key]
@@ -233,7 +235,8 @@ class Roster:
 
 def _fault(worker: Worker, now: float) -> str:
     """Why `worker` is not to be counted on any more; empty if it is."""
-    if now - worker.last_seen > (SILENT_AT_WORK_S if worker.leases else SILENT_AFTER_S):
+    beats = SILENT_AT_WORK_FOR if worker.leases else SILENT_FOR
+    if now - worker.last_seen > beats * worker.beat_seconds:
         return f"silent for {now - worker.last_seen:.0f} s"
     if not worker.ready and now - worker.admitted_at > READY_WITHIN_S:
         return f"not ready after {now - worker.admitted_at:.0f} s"

@@ -239,7 +239,9 @@ class Coordinator:
             return [Send(key, Refused(reason) if reason else Stop())]
         worker = self.roster.admit(key, hello, now)
         self._alone_since = None
-        welcome = self.plan.training.welcome(self.plan.identity.run, worker.number, worker.name)
+        run = self.plan.identity.run
+        beat = worker.beat_seconds
+        welcome = self.plan.training.welcome(run, worker.number, worker.name, beat)
         joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
         return [Send(key, welcome), Record("worker_joined", joined)]
 

@@ -59,6 +59,7 @@ class Worker:
     fence: int  # value under which it may write
     last_seen: float
     admitted_at: float = 0.0  # by the caller's clock
+    beat_seconds: float = 1.0  # within which it says something
     ready: bool = False
     limits: tuple[int, int] = (1, 1)
     fitting: int | None = None  # most rows of a batch that may fit its memory; None: not known

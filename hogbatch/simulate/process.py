@@ -59,6 +59,7 @@ class Process:
     slow: float = 1.0  # times as long as usual
     number: int | None = None  # once it is taken in
     beat_seconds: float = 1.0
+    said_at: float = 0.0  # when it last said something
     finished: int = 0  # leases
     awake_at: float = 0.0  # stopped until then
     hung: bool = False  # it beats, and does nothing else
@@ -124,8 +125,8 @@ class Process:
 
     def _take_in(self, message: ToWorker) -> None:
         match message:
-            case Welcome(worker=number):
-                self.number = number
+            case Welcome(worker=number, beat_seconds=seconds):
+                self.number, self.beat_seconds = number, seconds
                 startup = self.speed.startup * self.rng.uniform(0.5, 1.5)
                 self.later(startup, self._get_ready)
             case Work():
@@ -187,8 +188,11 @@ class Process:
         )
 
     def _beat(self) -> None:
-        self._say(Beat())
-        self.later(self.beat_seconds, self._beat)
+        due = self.said_at + self.beat_seconds - self.around.agenda.now
+        if due <= 0.0:
+            self._say(Beat())
+        self.later(due if due > 0.0 else self.beat_seconds, self._beat)
 
     def _say(self, message: ToCoordinator) -> None:
+        self.said_at = self.around.agenda.now
         self.around.say(self, message)

@@ -46,7 +46,6 @@ class Conditions:
     copy_seconds: float = 1e-3
     write_seconds: float = 1e-3
     disk_full: float = 0.0  # probability that a checkpoint cannot be written
-    beat_seconds: float = 1.0  # between heartbeats
     restarts: int | None = 0  # of all workers together; None: as many as it takes
     bad_rows: int = 0  # of the training set, which kill whoever trains on them
 
@@ -74,6 +73,7 @@ class World:
         self.left_for_good = 0  # workers that are not started again
         self.messages: Counter[str] = Counter()
         self.lease_messages: Counter[int] = Counter()  # Work and Done, by whole seconds
+        self.all_messages: Counter[int] = Counter()
         self.story: list[tuple[float, str]] = []  # what happened, for people
         self._seed = seed
         self._keys: dict[str, Process] = {}
@@ -107,7 +107,6 @@ class World:
             self._pending -= 1
             self._pids += 1
             process = Process(self, self._pids, speed, self.conditions.network, self.rng)
-            process.beat_seconds = self.conditions.beat_seconds
             self.processes[process.pid] = self._keys[process.key] = process
             process.start()
 
@@ -281,6 +280,7 @@ class World:
 
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1
+        self.all_messages[int(self.agenda.now)] += 1
         if isinstance(message, Work | Done):
             self.lease_messages[int(self.agenda.now)] += 1
 

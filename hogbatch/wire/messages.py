@@ -87,7 +87,7 @@ class Done(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """I am alive. Sent every second, also while computing."""
+    """I am alive. Sent when nothing else was for `Welcome.beat_seconds`, also while computing."""
 
 
 class Failed(Message, frozen=True):
@@ -114,6 +114,7 @@ class Welcome(Message, frozen=True):
     staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
     precision: str  # of a GPU's products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers find neurons of an output layer that lies by neuron
+    beat_seconds: float = 1.0  # say Beat when you have said nothing for so long
 
 
 class Work(Message, frozen=True):

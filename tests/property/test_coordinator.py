@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given, settings, strategies as st
 
 from hogbatch.coordinator.plan import Finish, Quarantine, Record, Report, Revoke, Send
-from hogbatch.coordinator.roster import SILENT_AFTER_S
+from hogbatch.coordinator.roster import SILENT_FOR
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings
 from hogbatch.wire.messages import Failed, Stop, Welcome, Work
@@ -201,7 +201,7 @@ class Chaos(Stage):
         self.hello(key)
 
     def _stall(self, key, number):
-        self.later(SILENT_AFTER_S + 0.1, silent=[key])
+        self.later(SILENT_FOR + 0.1, silent=[key])
         assert key not in self.state.workers
 
     def come_to_the_end(self):

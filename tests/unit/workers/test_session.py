@@ -155,8 +155,7 @@ def test_results_leave_before_the_goodbye(working):
     assert [working.hear(), working.hear()] == [DONE, Goodbye()]
 
 
-def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch):
-    monkeypatch.setattr(session, "BEAT_S", 0.01)
+def test_a_worker_beats_while_its_engine_prepares_and_computes(rig):
     prepare, compute = threading.Event(), threading.Event()
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
 
@@ -166,7 +165,7 @@ def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch)
 
     rig.engine.on_submit = lambda work: threading.Thread(target=work_on, args=(work,)).start()
     rig.start().hear()
-    rig.tell(welcome())
+    rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
     assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
     prepare.set()
     assert isinstance(rig.hear(), Ready)
