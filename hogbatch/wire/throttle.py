@@ -8,7 +8,7 @@ and ZeroMQ takes its peers in turn, so an honest message waits for a rest, not b
 RATE = 20_000.0  # tokens a second
 BURST = 1000.0  # tokens that may be saved up
 HONEST, GARBAGE = 1.0, 10.0  # tokens that a message costs, and one that is none
-REST_S = 0.005  # how long nothing is read once all tokens are spent
+REST_S = 0.001  # how long nothing is read once all tokens are spent
 STRIKES = 10  # messages that were none, after which a peer's are dropped unread
 MOST_PEERS = 1000  # with strikes that are remembered; the first to be struck is forgotten first
 
