@@ -22,6 +22,7 @@ from hogbatch.checkpoint.resume import (
     FOLDER,
     Origin,
     describe,
+    expect_checkpoints,
     find,
     identity,
     origin_dir,
@@ -107,6 +108,8 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
     live = Live(config.quiet)
     check_listen(config.listen, config.insecure)
+    if config.resume is not None:
+        expect_checkpoints(config.resume)
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
     policy = choose(config.policy, Settings(config.alpha, config.beta))

@@ -87,6 +87,13 @@ def origin_dir(resume: str, run_dir: Path | None) -> Path | None:
     return path.parent if path.name == FOLDER else path
 
 
+def expect_checkpoints(resume: str) -> None:
+    """DataError if `resume` names a place that has none; before anything there is touched."""
+    origin = origin_dir(resume, None)
+    if origin is not None and not (origin / FOLDER).is_dir():
+        raise DataError(f"there is no checkpoint in {origin / FOLDER}; give a run directory")
+
+
 def settings_of(given: Mapping[str, object]) -> Path | None:
     """The file with the settings of the run that those `given` resume, if there is one."""
     resume, run_dir = given.get("resume"), given.get("run_dir")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.resume import FOLDER, find, origin_dir, settings_of
+from hogbatch.checkpoint.resume import FOLDER, expect_checkpoints, find, origin_dir, settings_of
 from hogbatch.errors import DataError, UsageError
 from hogbatch.telemetry.records import Evaluation, WorkerRecord
 from tests.unit.checkpoint.test_snapshots import SAVED
@@ -70,6 +70,14 @@ def test_a_run_without_checkpoints_begins_anew_under_auto_and_not_by_name(tmp_pa
     assert find("auto", tmp_path) is None
     with pytest.raises(DataError, match="there is no checkpoint in"):
         find(str(tmp_path), tmp_path)
+
+
+def test_a_place_that_is_named_must_have_checkpoints(tmp_path):
+    with pytest.raises(DataError, match=f"there is no checkpoint in {tmp_path}/checkpoints; give"):
+        expect_checkpoints(str(tmp_path))
+    expect_checkpoints("auto")
+    write(tmp_path)
+    expect_checkpoints(str(tmp_path))
 
 
 def test_a_description_of_another_version_is_refused(tmp_path):
