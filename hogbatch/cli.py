@@ -188,15 +188,22 @@ def _dispatch(arguments: Sequence[str]) -> int:
     raise UsageError(f"unknown command {arguments[0]!r}; expected one of {known}")
 
 
+def _interrupt_once(*_: object) -> NoReturn:
+    """Handle Ctrl-C; once more, while the program ends, it would end in a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. Errors are one sentence on stderr."""
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt_once)
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except HogbatchError as error:
         print(f"hogbatch: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would end in a traceback
         with suppress(OSError):  # a terminal that is gone
             print("hogbatch: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from types import FrameType
 from typing import Any, Protocol, assert_never
 
 from hogbatch.coordinator.beside import Beside, Event
@@ -290,14 +291,19 @@ class Loop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Count Ctrl-C, SIGTERM and a closed terminal, where this thread may handle signals."""
+        """Count Ctrl-C, SIGTERM and a closed terminal, where this thread may handle signals.
+
+        The second goes to whoever handled Ctrl-C before, which raises KeyboardInterrupt as a rule.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def count(*_: object) -> None:
+        def count(number: int, frame: FrameType | None) -> None:
             self._interrupts += 1
             if self._interrupts > 1:
+                if callable(usual := before[signal.SIGINT]):
+                    usual(number, frame)
                 raise KeyboardInterrupt
 
         nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -307,4 +313,5 @@ class Loop:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                if signal.getsignal(number) is count:  # nobody has set another meanwhile
+                    signal.signal(number, handler)
