@@ -12,13 +12,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.machine.linux import free_memory, memory_quota, read_topology
+from hogbatch.errors import ProtocolError
+from hogbatch.machine.budget import require, too_little
+from hogbatch.machine.linux import read_topology
 from hogbatch.store.layout import Layout
 from hogbatch.store.pages import allocate, collapse, map_shared
 
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
 FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ADVICE = "end other programs, or use fewer rows or a smaller network"
 
 
 class Segment:
@@ -39,7 +41,8 @@ class Segment:
         All its memory is taken here, so that too little is a UsageError now and never a SIGBUS
         in the middle of a run.
         """
-        _check_room(name, layout.size)
+        # Asked before allocating, because a memfd that outgrows the memory wakes the OOM killer.
+        require(layout.size, f"the {name} segment", ADVICE)
         fd = os.memfd_create(f"hogbatch-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             _allocate(name, fd, layout.size)
@@ -88,33 +91,10 @@ class Segment:
         self._fields = {}
 
 
-def _check_room(name: str, size: int) -> None:
-    # Asked before allocating, because a memfd that outgrows the memory wakes the OOM killer.
-    room, _ = _available()
-    if size > room:
-        raise _too_little(name, size)
-
-
 def _allocate(name: str, fd: int, size: int) -> None:
     try:
         allocate(fd, size, read_topology().nodes)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
-            raise _too_little(name, size) from error
+            raise too_little(size, f"the {name} segment", ADVICE) from error
         raise
-
-
-def _available() -> tuple[int, str]:
-    """Bytes that can still be had, and what limits them besides the server."""
-    free, quota = free_memory(), memory_quota()
-    if quota is not None and quota < free:
-        return quota, ", all that this process's cgroup allows"
-    return free, ""
-
-
-def _too_little(name: str, size: int) -> UsageError:
-    room, limit = _available()
-    return UsageError(
-        f"expected {size / 1e9:.2f} GB of free memory for the {name} segment; got"
-        f" {room / 1e9:.2f} GB{limit}: end other programs, or use fewer rows or a smaller network"
-    )
