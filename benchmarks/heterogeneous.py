@@ -48,7 +48,7 @@ TOGETHER = ("hogbatch", "adaptive")
 PYTORCH = "pytorch"
 KINDS = (*ALONE, *TOGETHER, PYTORCH)
 SET_HERE = (
-    *("data", "test", "hidden", "activation", "standardize", "workers", "policy", "seed"),
+    *("data", "test", "hidden", "activation", "scale", "workers", "policy", "seed"),
     *("max_seconds", "target_loss", "run_dir", "quiet"),
 )
 SWITCHED = {"true": True, "false": False}

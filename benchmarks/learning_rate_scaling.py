@@ -20,7 +20,7 @@ import hogbatch
 
 SETS: dict[str, dict[str, Any]] = {
     "w8a": {"data": "w8a.svm.gz", "hidden": (512, 512, 512)},
-    "covtype": {"data": "covtype.csv.gz", "hidden": (512, 512, 512), "standardize": True},
+    "covtype": {"data": "covtype.csv.gz", "hidden": (512, 512, 512)},
     "delicious": {
         "data": "delicious-train.xmc.gz",
         "test": "delicious-test.xmc.gz",

@@ -52,18 +52,16 @@ class Task:
     hidden: tuple[int, ...]
     target: float
     test: str | None = None
-    standardize: bool = False
 
     def flags(self, data: Path) -> list[str]:
         """For `hogbatch train`: the data and the network."""
         flags = [str(data / self.data), "--hidden", ",".join(map(str, self.hidden))]
-        flags += ["--test", str(data / self.test)] if self.test else []
-        return flags + (["--standardize"] if self.standardize else [])
+        return flags + (["--test", str(data / self.test)] if self.test else [])
 
     def problem(self, data: Path) -> Problem:
-        """The rows as hogbatch itself reads, splits and standardises them."""
+        """The rows as hogbatch itself reads, splits and scales them."""
         test = data / self.test if self.test else None
-        loaded = load(data / self.data, test=test, standardize=self.standardize)
+        loaded = load(data / self.data, test=test)
         assert loaded.test
         encoding = loaded.encoding
         rows = [Rows.of(examples, encoding.outputs) for examples in (loaded.train, loaded.test)]
@@ -74,7 +72,7 @@ class Task:
 
 IMDB = ("imdb-train.svm.gz", "imdb-test.svm.gz")
 TASKS = {
-    "covtype": Task("covtype.csv.gz", (512, 512, 512), 0.45, standardize=True),
+    "covtype": Task("covtype.csv.gz", (512, 512, 512), 0.45),
     "w8a": Task("w8a.svm.gz", (512, 512, 512), 0.05),
     "delicious": Task("delicious-train.xmc.gz", (512, 512), 61.5, "delicious-test.xmc.gz"),
     "imdb": Task(IMDB[0], (128,), 0.28, IMDB[1]),

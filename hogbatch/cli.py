@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NoReturn
 
-from hogbatch.config import FLAGS, add_flags, merge_sources
+from hogbatch.config import FLAGS, REPLACED, add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 
 
@@ -33,7 +33,9 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             return given
         flags = re.findall(r"--[a-z0-9-]+", self.format_usage())
-        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1)
+        got = unknown[0].split("=")[0]
+        replaced = REPLACED.get(got.removeprefix("--").removeprefix("no-"))
+        nearest = [f"--{replaced}"] if replaced else get_close_matches(got, flags, n=1)
         hint = f"; the nearest flag is {nearest[0]}" if nearest else ""
         self.error(f"unknown argument {unknown[0]!r}{hint}")
 

@@ -44,6 +44,8 @@ from hogbatch.values import (
 T = TypeVar("T")
 
 DEFAULT_EPOCHS: Final = 10
+SCALES: Final = ("auto", "none", "standard", "max")
+REPLACED: Final = {"standardize": "scale"}  # keys that were, and what has taken their place
 
 
 def _readable(settings: str) -> bool:
@@ -175,7 +177,11 @@ class TrainConfig:
         "auto", "evaluate and keep the mean of recent models; auto: with lsh", "auto", "on", "off"
     )
     keep: str = _choice("best", "model to save: of the best test results, or last", "best", "last")
-    standardize: bool = _flag(False, SWITCH, "give each feature mean 0 and deviation 1")
+    scale: str = _choice(
+        "auto",
+        "features: standard (mean 0, deviation 1), max (largest |value| 1); auto: if they need it",
+        *SCALES,
+    )
     seed: int = _flag(0, WHOLE, "of the split, the order and the first weights", "N", INT64)
     deterministic: bool = _flag(
         False, SWITCH, "the same model to the bit: one CPU thread, evaluated by epoch"
@@ -316,7 +322,7 @@ def _known(key: str, where: str) -> str:
     """The field that `key`, written with - or _, names."""
     name = key.replace("-", "_")
     if name not in FLAGS:
-        nearest = difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
+        nearest = REPLACED.get(name) or difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
         raise UsageError(f"{where}unknown key {key!r}; the nearest is {_dashed(nearest)!r}")
     return name
 

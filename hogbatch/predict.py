@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint.model import Floats, Model, load_model
 from hogbatch.data import csr
-from hogbatch.data.batch import Inputs, Labels, multi_labels
+from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for
@@ -51,7 +51,7 @@ def evaluate_file(
     return {"rows": raw.rows, **_measure(model, raw.inputs, labels, tables)}
 
 
-def _measure_single(model: Model, inputs: Inputs, labels: Labels) -> dict[str, float]:
+def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
     """Loss and metric of a model with one output."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
@@ -64,7 +64,7 @@ def _measure_single(model: Model, inputs: Inputs, labels: Labels) -> dict[str, f
 
 
 def _measure(
-    model: Model, inputs: Inputs, labels: Labels, tables: "Tables | None"
+    model: Model, inputs: RawInputs, labels: Labels, tables: "Tables | None"
 ) -> dict[str, float]:
     """Loss and metrics of a model with several outputs; rows whose scores are not finite go."""
     if not len(labels.indptr):
@@ -142,7 +142,7 @@ class Tables:
         """With the settings of the model's training, if none are given."""
         return cls(model, settings or model.about.get("lsh") or "auto")
 
-    def top(self, inputs: Inputs, k: int) -> Found:
+    def top(self, inputs: RawInputs, k: int) -> Found:
         """The `k` highest scores among what the tables hold for each row."""
         model, rows, scored = self._model, count(inputs), 0
         outputs, loss = model.network.outputs, LOSSES[model.network.loss]
@@ -215,7 +215,7 @@ def _chosen(row: Any) -> str:
     return ",".join(map(str, np.flatnonzero(row)))
 
 
-def _top_lines(model: Model, inputs: Inputs, k: int, tables: Tables | None) -> Iterator[str]:
+def _top_lines(model: Model, inputs: RawInputs, k: int, tables: Tables | None) -> Iterator[str]:
     """Classes as the training file had them, best first; of multilabel, XMC text."""
     if model.encoding.kind == "multilabel":
         found = model.top_proba(inputs, k) if tables is None else tables.top(inputs, k)

@@ -176,7 +176,7 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
         test=config.test,
         test_fraction=config.test_fraction,
         loss=config.loss,
-        standardize=config.standardize,
+        scale=config.scale,
         cache=DataCache.of(config.data_cache, live.say),
     )
     for note in loaded.notes:
@@ -345,7 +345,7 @@ def _model(
         network=network,
         tensors=network.from_stored(params),
         encoding=loaded.encoding,
-        standardizer=loaded.standardizer,
+        scaler=loaded.scaler,
         index_base=loaded.index_base,
         about=about,
         frequencies=frequencies,

@@ -1,7 +1,7 @@
 """The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
 
-A safetensors file that holds the real tensors under their names (and `standardizer.mean`,
-`standardizer.scale`, `labels.rows`). Its metadata has one entry, "hogbatch-model-1": eight hex
+A safetensors file that holds the real tensors under their names (and `scaler.mean`,
+`scaler.scale`, `labels.rows`). Its metadata has one entry, "hogbatch-model-1": eight hex
 digits of CRC-32, then the JSON they are of, with network, encoding, index base, training rows,
 about, and the CRC-32 of each tensor.
 
@@ -25,9 +25,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hogbatch.checkpoint.files import sync_directory, write_through
-from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.standardize import Standardizer
+from hogbatch.data.scale import Scaler, scaled
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
@@ -54,14 +54,14 @@ class Model:
     """A trained network with all it takes to use it on raw rows.
 
     The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
-    scipy's csr_array (`indptr`, `indices`, `data`). They are standardised here, not by the caller.
-    UsageError when their features are not those of the network.
+    scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
+    their own precision. UsageError when their features are not those of the network.
     """
 
     network: Network
     tensors: dict[str, Floats] = field(repr=False)  # real shapes, by Tensor.name
     encoding: Encoding
-    standardizer: Standardizer | None = field(repr=False)
+    scaler: Scaler | None = field(repr=False)
     index_base: int | None  # what libsvm files count their features from
     about: dict[str, str]  # "hogbatch" version, "data" and its "label" column, "lsh" settings
     frequencies: Frequencies | None = field(default=None, repr=False)  # of multilabel, if known
@@ -144,9 +144,7 @@ class Model:
         rows, widths = _as_inputs(inputs, self.network.features), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
-            part = between(rows, start, start + size)
-            if self.standardizer is not None:
-                part = self.standardizer.apply(part)
+            part = scaled(between(rows, start, start + size), self.scaler)
             yield start, hidden(self.layers, part)
 
     @cached_property
@@ -163,7 +161,7 @@ class Model:
         *below, last = (layer.width for layer in self.network.layers)
         return [*below, min(last, OUTPUTS)]
 
-    def _blocks(self, inputs: Inputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+    def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
         """All scores, block by block, each with its place in [N, C]; scratch."""
         for start, part in self.parts(inputs):
             for first, scores in blocks(self.layers[-1], part):
@@ -178,14 +176,15 @@ def _cut(lists: Lists, start: int, stop: int) -> Lists:
     return own - own[0], indices[own[0] : own[-1]]
 
 
-def _as_inputs(given: Any, features: int) -> Inputs:
-    """`given` in the form and dtypes of kernels, with its features checked."""
-    if isinstance(given, Inputs):
+def _as_inputs(given: Any, features: int) -> RawInputs:
+    """`given` in the form of kernels, with its features checked; it need not be float32 yet."""
+    inputs: RawInputs
+    if isinstance(given, Inputs | DoubleInputs):
         inputs = given
     elif hasattr(given, "indptr"):
         inputs = _from_csr(given, features)
     else:
-        inputs = dense_inputs(_matrix(given))
+        inputs = raw_inputs(_matrix(given))
     if not len(inputs.indptr) and inputs.dense.shape[1] != features:
         raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
     if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
@@ -212,9 +211,11 @@ def _from_csr(given: Any, features: int) -> Inputs:
     )
 
 
-def _matrix(given: Any) -> Floats:
+def _matrix(given: Any) -> NDArray[Any]:
     try:
-        matrix = np.ascontiguousarray(given, np.float32)
+        matrix = np.asarray(given)
+        if matrix.dtype.kind not in "biuf":
+            matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"expected a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
@@ -244,9 +245,9 @@ def save_model(model: Model, path: str | Path) -> None:
 
 def _to_bytes(model: Model) -> bytes:
     arrays: Arrays = {name: np.ascontiguousarray(each) for name, each in model.tensors.items()}
-    if model.standardizer is not None:
-        arrays["standardizer.mean"] = np.ascontiguousarray(model.standardizer.mean)
-        arrays["standardizer.scale"] = np.ascontiguousarray(model.standardizer.scale)
+    if model.scaler is not None:
+        arrays["scaler.mean"] = np.ascontiguousarray(model.scaler.mean)
+        arrays["scaler.scale"] = np.ascontiguousarray(model.scaler.scale)
     if model.frequencies is not None:
         arrays["labels.rows"] = np.ascontiguousarray(model.frequencies.of_label)
     description = {
@@ -309,21 +310,20 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
         network,
         tensors,
         Encoding(**{**encoding, "classes": tuple(encoding["classes"])}),
-        _standardizer(arrays, network.features),
+        _scaler(arrays, network.features),
         description["index_base"],
         description["about"],
         _frequencies(arrays, description.get("train_rows"), network.outputs),
     )
 
 
-def _standardizer(arrays: Arrays, features: int) -> Standardizer | None:
-    if "standardizer.mean" not in arrays:
+def _scaler(arrays: Arrays, features: int) -> Scaler | None:
+    if "scaler.mean" not in arrays:
         return None
     mean, scale = (
-        _expect(arrays, f"standardizer.{name}", np.float64, (features,))
-        for name in ("mean", "scale")
+        _expect(arrays, f"scaler.{name}", np.float64, (features,)) for name in ("mean", "scale")
     )
-    return Standardizer(mean, scale)
+    return Scaler(mean, scale)
 
 
 def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:

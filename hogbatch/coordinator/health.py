@@ -29,5 +29,5 @@ def skipped_warning(skipped: int, rows: int, culprit: int, largest: float, rate:
         named = f" (row {culprit - 1} of the training set, largest |feature| {largest:.3g})"
     return (
         f"{100 * skipped / rows:.2g} % of the rows gave no finite loss and were left out{named}: "
-        f"scale features (--standardize) and labels, or lower --lr, now {rate:.3g}"
+        f"scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"
     )

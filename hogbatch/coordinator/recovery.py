@@ -12,7 +12,7 @@ MOST_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fa
 MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
 MOST_SUSPECTS = 5
 MOST_NAMED = 20  # leases with skipped rows that are told of in a run
-ADVICE = "lower --lr, or scale features (--standardize) and labels"
+ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 
 def too_many_skipped(trained: Sums) -> str:

@@ -1,6 +1,6 @@
 """.npz files: X and y of NumPy, or the parts of a scipy.sparse CSR matrix and y.
 
-    X [N, F]                             dense, any real numbers
+    X [N, F]                             dense, any real numbers (float32 only if X is so exactly)
     data, indices, indptr, shape         what scipy.sparse.save_npz writes (format csr)
     y or Y: [N] or [N, 1]                one label a row
             [N, C] of 0 and 1            labels as lists
@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
 from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
+from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
@@ -66,10 +67,11 @@ def _open(path: Path) -> dict[str, NDArray[Any]]:
     return {n: a for n, a in members.items() if isinstance(a, np.ndarray)}  # else bytes, no .npy
 
 
-def _inputs(arrays: Arrays) -> tuple[Inputs, int]:
+def _inputs(arrays: Arrays) -> tuple[RawInputs, int]:
     if "X" in arrays:
         dense = _finite("X", arrays["X"], dimensions=2)
-        inputs, rows, features = dense_inputs(dense), *dense.shape
+        inputs: RawInputs = raw_inputs(dense)
+        rows, features = dense.shape
     elif all(part in arrays for part in CSR_PARTS):
         inputs, (rows, features) = _csr(arrays)
     else:
@@ -91,7 +93,7 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
         raise ValueError(f"shape: expected 2 numbers; got {len(shape)}")
     rows, features = int(shape[0]), int(shape[1])
     indptr, indices = _lists(arrays, "indptr", "indices", rows)
-    values = _finite("data", arrays["data"], dimensions=1)
+    values = _finite("data", arrays["data"], dimensions=1).astype(np.float32)
     if len(values) != len(indices):
         raise ValueError(f"data: expected {len(indices)} values, as in indices; got {len(values)}")
     if indices.max(initial=-1) >= features:
@@ -161,17 +163,17 @@ def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> 
     return array.astype(kind)
 
 
-def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
+def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[Any]:
+    """Check that `array` holds finite real numbers, each within float32; returned as it is."""
     if array.ndim != dimensions or array.dtype.kind not in "iufb":
         raise ValueError(f"{name}: expected {dimensions}-d real numbers; got {_form(array)}")
-    with np.errstate(over="ignore"):  # what overflows is found below
-        numbers = np.ascontiguousarray(array, np.float32)
-    if not np.isfinite(numbers).all():
-        place = [int(i) for i in np.argwhere(~np.isfinite(numbers))[0]]
+    largest = float(np.abs([array.min(initial=0), array.max(initial=0)]).max())  # nan if any is
+    if not largest < FLOAT32_LIMIT:
+        place = [int(i) for i in np.argwhere(~(np.abs(array) < np.float64(FLOAT32_LIMIT)))[0]]
         raise ValueError(
             f"{name}{place}: expected a finite number within float32; got {array[tuple(place)]}"
         )
-    return numbers
+    return array
 
 
 def _form(array: NDArray[Any]) -> str:

@@ -6,7 +6,7 @@ n stored values.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,21 @@ class Inputs(NamedTuple):
     indptr: NDArray[np.int64]  # [N + 1], or [0] when dense
     indices: NDArray[np.int32]  # [n], ascending within a row
     values: NDArray[np.float32]  # [n]
+
+
+class DoubleInputs(NamedTuple):
+    """The features of N dense rows before scaling, in the form of :class:`Inputs`.
+
+    Large offsets such as Unix seconds need float64 until the mean is subtracted.
+    """
+
+    dense: NDArray[np.float64]  # [N, F]
+    indptr: NDArray[np.int64]  # [0]
+    indices: NDArray[np.int32]  # [0]
+    values: NDArray[np.float32]  # [0]
+
+
+RawInputs: TypeAlias = Inputs | DoubleInputs  # what readers produce; kernels take Inputs
 
 
 class Labels(NamedTuple):
@@ -68,6 +83,24 @@ class Examples:
 def dense_inputs(dense: NDArray[np.float32]) -> Inputs:
     """Wrap dense[N, F] (float32, C-contiguous; not copied)."""
     return Inputs(dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+def double_inputs(dense: NDArray[np.float64]) -> DoubleInputs:
+    """Wrap dense[N, F] (float64, C-contiguous; not copied)."""
+    return DoubleInputs(
+        dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+    )
+
+
+def raw_inputs(dense: NDArray[Any]) -> RawInputs:
+    """Wrap dense[N, F] of any real dtype without losing precision.
+
+    It becomes float32 if every value of its dtype is a float32 number, else float64; copied only
+    where dtype or order require that.
+    """
+    if np.can_cast(dense.dtype, np.float32):
+        return dense_inputs(np.ascontiguousarray(dense, np.float32))
+    return double_inputs(np.ascontiguousarray(dense, np.float64))
 
 
 def csr_inputs(

@@ -34,7 +34,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs
+from hogbatch.data.batch import DoubleInputs, Inputs
 from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.skipped import Mistake, Skipped
 from hogbatch.jit import cache_root
@@ -180,8 +180,9 @@ def _arrays(raw: RawSet) -> Arrays:
 
 def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
     lists = "label_indptr" in arrays
+    form = DoubleInputs if arrays["dense"].dtype == np.float64 else Inputs
     return RawSet(
-        inputs=Inputs(*(arrays[name] for name in Inputs._fields)),
+        inputs=form(*(arrays[name] for name in form._fields)),
         features=header["features"],
         labels=arrays.get("labels"),
         label_lists=LabelLists(arrays["label_indptr"], arrays["label_indices"]) if lists else None,

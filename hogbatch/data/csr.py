@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs
 
 Pointers = NDArray[np.int64]
 
@@ -44,15 +44,16 @@ def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
 
 
-def to_dense(inputs: Inputs, features: int) -> Inputs:
+def to_dense(inputs: RawInputs, features: int) -> Inputs:
     """Write CSR inputs out as dense[N, features]."""
     dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)
     dense[rows_of(inputs.indptr), inputs.indices] = inputs.values
     return dense_inputs(dense)
 
 
-def to_csr(inputs: Inputs) -> Inputs:
-    """Keep what is not zero of dense inputs."""
+def to_csr(inputs: RawInputs) -> Inputs:
+    """Keep what is not zero of dense inputs, as float32."""
     rows, columns = np.nonzero(inputs.dense)
     indptr = np.searchsorted(rows, np.arange(len(inputs.dense) + 1))
-    return csr_inputs(indptr, columns.astype(np.int32), inputs.dense[rows, columns])
+    values = inputs.dense[rows, columns].astype(np.float32, copy=False)
+    return csr_inputs(indptr, columns.astype(np.int32), values)

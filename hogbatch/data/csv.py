@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import dense_inputs
+from hogbatch.data.batch import double_inputs
 from hogbatch.data.raw import Options, RawSet
 from hogbatch.data.skipped import Misplaced, Skipped
 from hogbatch.data.text import Block, Counts, TextFile, number
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     """Some rows, or room for them."""
 
     lines: NDArray[np.int64]  # [N]
-    dense: NDArray[np.float32]  # [N, F]
+    dense: NDArray[np.float64]  # [N, F]
     labels: NDArray[np.float64]  # [N], or [0] without a label column
 
 
@@ -69,7 +69,7 @@ class Lines:
         rows, labelled = counts[0], self.column is not None
         return Rows(
             lines=np.empty(rows, np.int64),
-            dense=np.empty((rows, self.table.width - labelled), np.float32),
+            dense=np.empty((rows, self.table.width - labelled), np.float64),
             labels=np.empty(rows if labelled else 0, np.float64),
         )
 
@@ -99,7 +99,7 @@ class Lines:
         features = numbers if self.column is None else np.delete(numbers, self.column, axis=1)
         labels = np.empty(0) if self.column is None else numbers[:, self.column].copy()
         return Part(
-            Rows(np.array(lines, np.int64), features.astype(np.float32), labels),
+            Rows(np.array(lines, np.int64), features, labels),
             Skipped.of(
                 mistaken, lambda line: _mistake(contents[line - block.first_line], self.table)
             ),
@@ -121,7 +121,7 @@ def read(path: Path, options: Options) -> RawSet:
     if not len(lines):
         raise DataError(f"{path} has a header and no rows")
     return RawSet(
-        inputs=dense_inputs(dense),
+        inputs=double_inputs(dense),
         features=dense.shape[1],
         labels=None if column is None else labels,
         label_lists=None,

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Examples, Inputs
+from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, infer_encoding
-from hogbatch.data.order import split, take
+from hogbatch.data.order import Rows, split, take
 from hogbatch.data.raw import DEFAULTS, Options, RawSet
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
-from hogbatch.data.standardize import Standardizer, fit
+from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.errors import DataError, UsageError
 
 
@@ -26,7 +26,7 @@ class Loaded:
     train: Examples
     test: Examples | None
     encoding: Encoding
-    standardizer: Standardizer | None
+    scaler: Scaler | None
     index_base: int | None
     fingerprint: str  # 32 hex digits; the same for the same rows, labels and encoding
     skipped: int = 0  # lines of the files that are not among the rows,
@@ -40,14 +40,15 @@ def load(
     test_fraction: float = 0.2,
     options: Options = DEFAULTS,
     loss: str = "auto",
-    standardize: bool = False,
+    scale: str = "auto",
     cache: DataCache | None = None,
 ) -> Loaded:
     """Read DATA (a path or a sample's name) and its test set, both as `options` say.
 
     The test set is `test` if given, else the sample's own, else `test_fraction` of the rows (see
     `order.split`; none where that is less than a row). Raises DataError for a file that is not as
-    it should be, and UsageError for a fraction outside [0, 1).
+    it should be, and UsageError for a fraction outside [0, 1). For `scale` see
+    `scale.fit`.
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
@@ -57,28 +58,29 @@ def load(
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
-    train = Examples(raw.inputs, encode(raw, encoding), raw.features)
-    read = [raw]
-    if test is None:
-        train, held_back = _split(train, test_fraction)
-    else:
+    labels = encode(raw, encoding)
+    training, testing = _split(raw.rows, test_fraction if test is None else 0.0)
+    scaler, scaling = fit(scale, raw.inputs, raw.features, training)
+    train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
+    read, held_back = [raw], None
+    if test is not None:
         alike = replace(options, index_base=raw.index_base, features=raw.features)
         read.append(other := _rows_as(test, alike, cache))
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
-        held_back = Examples(inputs, encode(other, encoding), raw.features)
-    standardizer = fit(train.inputs, train.features) if standardize else None
-    if standardizer:
-        train = replace(train, inputs=standardizer.apply(train.inputs))
-        held_back = held_back and replace(held_back, inputs=standardizer.apply(held_back.inputs))
+        held_back = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
+    elif testing is not None:
+        inputs = scaled(raw.inputs, scaler, testing)
+        held_back = Examples(inputs, take(labels, testing), raw.features)
+    skipped = (note for each in read for note in each.skipped.notes(each.source, each.rows))
     return Loaded(
         train,
         held_back,
         encoding,
-        standardizer,
+        scaler,
         raw.index_base,
         _fingerprint(train, held_back, encoding),
         skipped=sum(each.skipped.total for each in read),
-        notes=tuple(note for each in read for note in each.skipped.notes(each.source, each.rows)),
+        notes=(*skipped, *filter(None, [scaling])),
     )
 
 
@@ -87,18 +89,16 @@ def inputs_for(
     features: int,
     *,
     index_base: int | None = None,
-    standardizer: Standardizer | None = None,
     label: str | None = None,
     cache: DataCache | None = None,
 ) -> RawSet:
-    """Read rows for a model of `features` inputs: checked, widened and standardised.
+    """Read rows for a model of `features` inputs: checked and not yet scaled.
 
     Labels come along as the file has them, or not at all: `predict` ignores them, `evaluate` puts
     the result through `encode`. The name of a sample stands for its test file.
     """
     raw = _rows_as(path, Options(label, index_base, features), cache)
-    inputs = raw.inputs if standardizer is None else standardizer.apply(raw.inputs)
-    return replace(raw, inputs=inputs, features=features)
+    return replace(raw, features=features)
 
 
 def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:
@@ -141,18 +141,17 @@ def _check_width(raw: RawSet, features: int) -> None:
         )
 
 
-def _in_form(inputs: Inputs, features: int, *, sparse: bool) -> Inputs:
+def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
     """Bring a test set into the form of its training set."""
     if sparse == bool(len(inputs.indptr)):
         return inputs
     return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
 
 
-def _split(examples: Examples, test_fraction: float) -> tuple[Examples, Examples | None]:
-    training, testing = split(examples.rows, test_fraction)
-    if not len(testing):
-        return examples, None
-    return take(examples, training), take(examples, testing)
+def _split(rows: int, test_fraction: float) -> tuple[Rows | None, Rows | None]:
+    """The rows to train on (None: all, as they are) and to test on, if there are any."""
+    training, testing = split(rows, test_fraction)
+    return (training, testing) if len(testing) else (None, None)
 
 
 def _fingerprint(train: Examples, test: Examples | None, encoding: Encoding) -> str:

@@ -6,15 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import (
-    Examples,
-    Inputs,
-    Labels,
-    csr_inputs,
-    dense_inputs,
-    multi_labels,
-    single_labels,
-)
+from hogbatch.data.batch import Labels, multi_labels, single_labels
 
 Rows = NDArray[np.int64]
 
@@ -43,20 +35,10 @@ def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> R
     return np.concatenate([order[~behind], order[behind]])
 
 
-def take(examples: Examples, rows: Rows) -> Examples:
-    """Copy `rows`, in that order."""
-    inputs = _take_inputs(examples.inputs, rows)
-    return Examples(inputs, _take_labels(examples.labels, rows), examples.features)
-
-
-def _take_inputs(inputs: Inputs, rows: Rows) -> Inputs:
-    if not len(inputs.indptr):
-        return dense_inputs(inputs.dense[rows])
-    indptr, positions = csr.positions(inputs.indptr, rows)
-    return csr_inputs(indptr, inputs.indices[positions], inputs.values[positions])
-
-
-def _take_labels(labels: Labels, rows: Rows) -> Labels:
+def take(labels: Labels, rows: Rows | None) -> Labels:
+    """Copy the labels of `rows`, in that order; None: all of them, not copied."""
+    if rows is None:
+        return labels
     if not len(labels.indptr):
         return single_labels(labels.values[rows])
     indptr, positions = csr.positions(labels.indptr, rows)

@@ -1,4 +1,4 @@
-"""A data file as it was read: inputs ready for kernels, labels still as the file has them."""
+"""A data file as it was read: inputs not yet scaled, labels as the file has them."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs
+from hogbatch.data.batch import RawInputs
 from hogbatch.data.skipped import NOTHING, Skipped
 
 MAX_INDEX = 2**31 - 2  # indices are int32, and the number of features must fit as well
@@ -37,7 +37,7 @@ DEFAULTS: Final = Options()
 class RawSet:
     """N rows of a file. At most one of `labels` and `label_lists` is there."""
 
-    inputs: Inputs
+    inputs: RawInputs
     features: int  # F
     labels: NDArray[np.float64] | None  # [N], as written in the file
     label_lists: LabelLists | None

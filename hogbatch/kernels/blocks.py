@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch import kernels
-from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import (
+    DoubleInputs,
+    Inputs,
+    RawInputs,
+    csr_inputs,
+    dense_inputs,
+    double_inputs,
+)
 from hogbatch.data.csr import rows_of
 from hogbatch.kernels.contract import MULTILABEL, SOFTMAX, SOFTMAX_MANY, Floats
 
@@ -29,13 +36,15 @@ class Layer(NamedTuple):
     by_neuron: bool
 
 
-def count(inputs: Inputs) -> int:
+def count(inputs: RawInputs) -> int:
     """N."""
     return max(len(inputs.indptr) - 1, len(inputs.dense))
 
 
-def between(inputs: Inputs, start: int, stop: int) -> Inputs:
+def between(inputs: RawInputs, start: int, stop: int) -> RawInputs:
     """Views of rows [start, stop)."""
+    if isinstance(inputs, DoubleInputs):
+        return double_inputs(inputs.dense[start:stop])
     if not len(inputs.indptr):
         return dense_inputs(inputs.dense[start:stop])
     indptr = inputs.indptr[start : stop + 1]

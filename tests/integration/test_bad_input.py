@@ -56,6 +56,11 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         ["x.xmc", "--bad-lines", "1"],
         "x.xmc:1:1: expected the header",
     ),
+    "the flag that --scale has replaced": (
+        {"x.svm": GOOD},
+        ["x.svm", "--standardize"],
+        "unknown argument '--standardize'; the nearest flag is --scale",
+    ),
     "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4:4: "),
     "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4:3: "),
     "a label column that does not exist": (

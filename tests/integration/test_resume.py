@@ -148,7 +148,7 @@ def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(job, tmp_path):
         (("--seed", 1), "its seed is 0, this run's 1"),
         (("--optimizer", "sgd"), "its optimizer is 'adagrad', this run's 'sgd'"),
         (("--loss", "hinge"), "its loss is 'logistic', this run's 'hinge'"),
-        (("--standardize",), "its data is '32561 rows of 123 features"),
+        (("--scale", "standard"), "its data is '32561 rows of 123 features"),
     ],
 )
 def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(job, flags, difference):

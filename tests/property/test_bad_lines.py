@@ -127,7 +127,7 @@ def table(content, width):
         cells = [decimal(cell.strip()) for cell in cells or line.split(",")]
         if len(cells) != width:
             raise Bad
-        return [cells[-1]], list(map(np.float32, cells[:-1]))
+        return [cells[-1]], cells[:-1]
 
     return kept(content, parse)
 

@@ -48,7 +48,7 @@ def test_every_field_has_a_flag():
 
 def test_flags_are_read_as_their_types():
     config = from_command_line(
-        *("x.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "--standardize", "-q"),
+        *("x.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "--scale", "max", "-q"),
         *("--workers", "cpu:2,gpu:0,gpu:host", "--gpu-batch", "64:8192", "--policy", "mine:Own"),
     )
     assert config == TrainConfig(
@@ -56,7 +56,7 @@ def test_flags_are_read_as_their_types():
         hidden=(512, 512),
         lr=0.001,
         seed=7,
-        standardize=True,
+        scale="max",
         quiet=True,
         workers=(
             WorkerRequest("cpu", threads=2),
@@ -92,16 +92,16 @@ def test_python_values_are_taken_as_they_are():
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(toml):
-    file = toml('data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nstandardize = true\n')
-    config = merge_sources({"lr": "0.5", "standardize": False}, file)
+    file = toml('data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n')
+    config = merge_sources({"lr": "0.5", "quiet": False}, file)
     assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
 
 
 def test_a_switch_can_be_turned_off_against_the_file(toml):
     parser = argparse.ArgumentParser()
-    add_flags(parser, ["data", "standardize"])
-    flags = vars(parser.parse_args(["x", "--no-standardize"]))
-    assert not merge_sources(flags, toml("standardize = true")).standardize
+    add_flags(parser, ["data", "quiet"])
+    flags = vars(parser.parse_args(["x", "--no-quiet"]))
+    assert not merge_sources(flags, toml("quiet = true")).quiet
 
 
 def test_the_command_takes_only_the_flags_named():
@@ -129,7 +129,9 @@ def test_the_command_takes_only_the_flags_named():
         ("alpha", "1", "alpha must be above 1; got 1.0"),
         ("test-fraction", "1", "test-fraction must be at least 0 and below 1; got 1.0"),
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
-        ("standardize", "yes", "standardize: expected true or false; got 'yes'"),
+        ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
+        ("standardize", True, "unknown key 'standardize'; the nearest is 'scale'"),
+        ("scale", "yes", "scale must be one of auto, none, standard, max; got 'yes'"),
         ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
         ("hidden", "512,0", "hidden must be above 0; got 0"),
         ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),
@@ -258,9 +260,9 @@ def test_a_configuration_survives_its_file(tmp_path_factory, config):
 
 
 def test_the_file_holds_flag_names_and_plain_values():
-    written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), standardize=True)))
+    written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), quiet=True)))
     assert written["lr-scaling"] == "auto"
     assert written["hidden"] == [4, 2]
-    assert written["standardize"] is True
+    assert written["quiet"] is True
     assert written["cpu-batch"] == "1:64"
     assert "gpu-batch" not in written

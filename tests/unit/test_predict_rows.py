@@ -15,11 +15,11 @@ from hogbatch.checkpoint import model as checkpoint
 from hogbatch.checkpoint.model import Model, save_model
 from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.standardize import Standardizer
+from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.losses import LOSSES, probabilities
 from hogbatch.models import Network
-from tests.unit.trained import ENCODINGS, STANDARDIZER, expected_scores, model_for
+from tests.unit.trained import ENCODINGS, SCALER, expected_scores, model_for
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def standardizer():
-    return STANDARDIZER
+def scaler():
+    return SCALER
 
 
 class TestPrediction:
@@ -70,15 +70,15 @@ class TestPrediction:
             assert_allclose(model.scores(form), model.scores(rows), rtol=1e-5, atol=1e-6)
 
     def test_scipy_matrices_with_repeated_and_unsorted_indices_are_summed(self):
-        model = model_for(standardizer=Standardizer(np.ones(5), np.ones(5)))
+        model = model_for(scaler=Scaler(np.ones(5), np.ones(5)))
         unsorted = scipy.sparse.csr_array(([1.0, 2.0, 3.0], [4, 0, 4], [0, 3]), shape=(1, 5))
         assert_allclose(model.scores(unsorted), model.scores([[2, 0, 0, 0, 4]]), rtol=1e-6)
         assert unsorted.nnz == 3
 
     @pytest.mark.parametrize("sparse", [False, True])
     @pytest.mark.parametrize("scaled", [False, True])
-    def test_chunks_change_nothing(self, rows, sparse, scaled, monkeypatch, standardizer):
-        model = model_for(standardizer=standardizer if scaled else None)
+    def test_chunks_change_nothing(self, rows, sparse, scaled, monkeypatch, scaler):
+        model = model_for(scaler=scaler if scaled else None)
         given = scipy.sparse.csr_array(rows) if sparse else rows
         whole, best = model.scores(given), model.top(given, 2)
         monkeypatch.setattr(checkpoint, "CHUNK", 15)  # 3 rows of 5 features
@@ -86,9 +86,9 @@ class TestPrediction:
         assert_array_equal(model.top(given, 2), best)
 
     @pytest.mark.parametrize("sparse", [False, True])
-    def test_rows_are_standardised_inside(self, rows, sparse, standardizer):
-        model = model_for(standardizer=standardizer)
-        scaled = (rows - standardizer.mean) / standardizer.scale
+    def test_rows_are_standardised_inside(self, rows, sparse, scaler):
+        model = model_for(scaler=scaler)
+        scaled = (rows - scaler.mean) / scaler.scale
         given = scipy.sparse.csr_array(rows) if sparse else rows
         assert_allclose(model.scores(given), expected_scores(model, scaled), rtol=1e-5, atol=1e-5)
 
@@ -119,6 +119,14 @@ class TestPrediction:
         likely = model.predict_proba(rows) > 0.5
         assert_array_equal(model.predict(rows), likely)
         assert model.predict(rows).dtype == np.uint8
+
+    def test_rows_keep_their_precision_until_they_are_scaled(self):
+        seconds = 1_700_000_000
+        model = model_for(scaler=Scaler(np.full(5, seconds, float), np.ones(5)))
+        offsets = np.arange(10).reshape(2, 5)
+        expected = expected_scores(model, offsets)
+        for rows in (offsets + seconds, (offsets + seconds).tolist(), offsets + float(seconds)):
+            assert_allclose(model.scores(rows), expected, rtol=1e-5)
 
     def test_shares_of_a_softmax_are_no_predictions(self, rows):
         with pytest.raises(UsageError, match=r"multilabel-softmax ranks labels .* --top K"):

@@ -4,10 +4,10 @@ import numpy as np
 
 from hogbatch.checkpoint.model import Model
 from hogbatch.data.encode import Encoding
-from hogbatch.data.standardize import Standardizer
+from hogbatch.data.scale import Scaler
 from hogbatch.models import Network
 
-STANDARDIZER = Standardizer(np.arange(5.0), np.arange(1.0, 6.0) / 3)
+SCALER = Scaler(np.arange(5.0), np.arange(1.0, 6.0) / 3)
 ENCODINGS = {
     "logistic": Encoding("binary", (-1.0, 1.0), 1),
     "hinge": Encoding("binary", (-1.0, 1.0), 1),
@@ -18,14 +18,14 @@ ENCODINGS = {
 }
 
 
-def model_for(loss="softmax", features=5, hidden=(3,), standardizer=None, by_neuron=False):
+def model_for(loss="softmax", features=5, hidden=(3,), scaler=None, by_neuron=False):
     encoding = ENCODINGS[loss]
     network = Network.build(features, hidden, encoding.outputs, "tanh", loss, by_neuron)
     random = np.random.default_rng(1)
     tensors = {
         each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
     }
-    return Model(network, tensors, encoding, standardizer, 1, {"version": "0.1", "data": "é"})
+    return Model(network, tensors, encoding, scaler, 1, {"version": "0.1", "data": "é"})
 
 
 def expected_scores(model, rows):

@@ -61,16 +61,13 @@ def rows(text, line, delimiter, label, out):
                 low, high, end = cell(text, at, delimiter)
                 if end == at or text[end] != last:
                     return -1
-            value = np.float32(low)
+            if low != high:
+                return -1
             if column == label:
                 out.labels[r] = low
-                usual = low == high
             else:
-                out.dense[r, f] = value
+                out.dense[r, f] = low
                 f += 1
-                usual = value == np.float32(high)
-            if not usual:
-                return -1
             at = end + ONE
         out.lines[r] = line
         line += 1

@@ -108,7 +108,7 @@ def test_a_peer_that_is_not_installed_is_left_out_and_named(monkeypatch, capsys)
 def test_hogbatch_gets_data_and_network_and_nothing_else(tmp_path):
     assert TASKS["covtype"].flags(tmp_path) == [
         str(tmp_path / "covtype.csv.gz"),
-        *("--hidden", "512,512,512", "--standardize"),
+        *("--hidden", "512,512,512"),
     ]
     assert TASKS["imdb-linear"].flags(tmp_path)[1:3] == ["--hidden", ""]
 

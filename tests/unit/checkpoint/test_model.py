@@ -12,7 +12,7 @@ from safetensors.numpy import save
 from hogbatch.checkpoint import model as checkpoint
 from hogbatch.checkpoint.model import Frequencies, load_model, save_model
 from hogbatch.errors import DataError, SaveError
-from tests.unit.trained import ENCODINGS, STANDARDIZER, model_for
+from tests.unit.trained import ENCODINGS, SCALER, model_for
 
 
 def with_frequencies(model):
@@ -22,7 +22,7 @@ def with_frequencies(model):
 def same(one, other):
     """Whether two models agree in everything."""
     scale = [
-        None if each.standardizer is None else [*each.standardizer.mean, *each.standardizer.scale]
+        None if each.scaler is None else [*each.scaler.mean, *each.scaler.scale]
         for each in (one, other)
     ]
     frequencies = [
@@ -45,8 +45,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def standardizer():
-    return STANDARDIZER
+def scaler():
+    return SCALER
 
 
 class TestFile:
@@ -57,8 +57,8 @@ class TestFile:
         save_model(model, path)
         assert same(load_model(path), model)
 
-    def test_a_standardizer_and_an_unknown_index_base_survive(self, path, standardizer):
-        model = replace(model_for(standardizer=standardizer), index_base=None)
+    def test_a_scaler_and_an_unknown_index_base_survive(self, path, scaler):
+        model = replace(model_for(scaler=scaler), index_base=None)
         save_model(model, str(path))
         assert same(load_model(str(path)), model)
 
@@ -114,16 +114,16 @@ class TestFile:
         with pytest.raises(DataError, match=r"expected a model of format hogbatch-model-1"):
             load_model(path)
 
-    def test_a_file_cut_at_any_length_is_refused(self, path, standardizer):
-        save_model(model_for(hidden=(), standardizer=standardizer), path)
+    def test_a_file_cut_at_any_length_is_refused(self, path, scaler):
+        save_model(model_for(hidden=(), scaler=scaler), path)
         data = path.read_bytes()
         for length in range(len(data)):
             path.write_bytes(data[:length])
             with pytest.raises(DataError, match=str(path)):
                 load_model(path)
 
-    def test_no_flipped_bit_goes_unnoticed(self, path, standardizer):
-        model = model_for(hidden=(), standardizer=standardizer)
+    def test_no_flipped_bit_goes_unnoticed(self, path, scaler):
+        model = model_for(hidden=(), scaler=scaler)
         save_model(model, path)
         data = path.read_bytes()
         refused = 0
@@ -174,10 +174,10 @@ class TestFile:
 
 
 class TestSave:
-    def test_equal_models_make_equal_files(self, path, standardizer):
+    def test_equal_models_make_equal_files(self, path, scaler):
         files = set()
         for _ in range(5):
-            save_model(model_for(standardizer=standardizer), path)
+            save_model(model_for(scaler=scaler), path)
             files.add(path.read_bytes())
         assert len(files) == 1
 

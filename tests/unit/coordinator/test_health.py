@@ -27,13 +27,13 @@ def test_a_few_skipped_rows_are_not_worth_a_warning(skipped):
 def test_a_warning_names_share_row_feature_and_rate():
     assert skipped_warning(31, 10_000, 18, 3e38, 0.05) == (
         "0.31 % of the rows gave no finite loss and were left out (row 17 of the training set, "
-        "largest |feature| 3e+38): scale features (--standardize) and labels, or lower --lr, "
+        "largest |feature| 3e+38): scale features (--scale standard) and labels, or lower --lr, "
         "now 0.05"
     )
 
 
 def test_rows_without_a_culprit_are_told_of_without_a_name():
     assert skipped_warning(500, 10_000, 0, 0.0, 0.0123456) == (
-        "5 % of the rows gave no finite loss and were left out: scale features (--standardize) "
+        "5 % of the rows gave no finite loss and were left out: scale features (--scale standard) "
         "and labels, or lower --lr, now 0.0123"
     )

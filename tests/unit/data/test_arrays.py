@@ -30,10 +30,20 @@ def sparse_parts(**changes):
 def test_dense_arrays(save):
     raw = read(save(X=X, y=[-1, 1]))
     assert raw.inputs.dense.tolist() == X.tolist()
-    assert raw.inputs.dense.dtype == np.float32
     assert raw.labels.tolist() == [-1, 1]
     assert (raw.rows, raw.features, raw.label_lists) == (2, 3, None)
     assert raw.locate(1).endswith("a.npz: row 1")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(np.float32, np.float32), (np.float64, np.float64), (np.int64, np.float64)]
+    + [(dtype, np.float32) for dtype in (np.uint8, np.int16, np.float16, np.bool_)],
+)
+def test_dense_arrays_keep_their_precision(save, given, kept):
+    values = X.astype(given)
+    dense = read(save(X=values, y=[-1, 1])).inputs.dense
+    np.testing.assert_array_equal(dense, values.astype(kept), strict=True)
 
 
 def test_a_column_of_labels_is_one_label_a_row(save):

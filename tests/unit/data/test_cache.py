@@ -108,7 +108,7 @@ def test_what_is_kept_is_not_parsed_again(old, cache, parsed):
 
 def test_a_set_from_the_cache_can_be_trained_on_and_used_as_any_other(old, cache):
     train, test = old("a.svm", TEXTS["a.svm"]), old("t.svm", b"1 2:3\n")
-    for settings in ({}, {"test": test}, {"standardize": True}, {"loss": "multilabel"}):
+    for settings in ({}, {"test": test}, {"scale": "standard"}, {"loss": "multilabel"}):
         if "loss" in settings:
             train = old("a.xmc", TEXTS["a.xmc"])
         first, second, plain = (

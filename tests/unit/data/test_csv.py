@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("both_ways")
 def test_the_last_column_is_the_label(write):
     raw = read(write("a.csv", "1,2,3\n4,5.5,-6\n"))
     assert raw.inputs.dense.tolist() == [[1, 2], [4, 5.5]]
-    assert raw.inputs.dense.dtype == np.float32
+    assert raw.inputs.dense.dtype == np.float64
     assert raw.inputs.dense.flags.c_contiguous
     assert raw.labels.tolist() == [3, -6]
     assert (raw.features, raw.index_base, raw.label_lists) == (2, None, None)
@@ -52,7 +52,7 @@ def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
     path = write("a.csv", "x,y,z\n\n" + "\n".join(",".join(map(str, row)) for row in rows))
     monkeypatch.setattr(text, "BLOCK_BYTES", 60)
     raw = read(path)
-    np.testing.assert_array_equal(raw.inputs.dense, rows[:, :2].astype(np.float32))
+    np.testing.assert_array_equal(raw.inputs.dense, rows[:, :2], strict=True)
     np.testing.assert_array_equal(raw.labels, rows[:, 2])
     np.testing.assert_array_equal(raw.lines, np.arange(40) + 3)
 

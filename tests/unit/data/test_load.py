@@ -6,6 +6,7 @@ import pytest
 from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
+from hogbatch.data.order import split
 from hogbatch.data.raw import Options
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
@@ -42,7 +43,7 @@ def test_a_file_with_the_name_of_a_sample_comes_first(write, tmp_path, monkeypat
 
 
 def test_rows_are_split_in_one_fixed_order(write):
-    loaded = load(write("a.csv", CSV))
+    loaded = load(write("a.csv", CSV), scale="none")
     order = np.random.default_rng(0).permutation(20)
     assert loaded.train.inputs.dense[:, 0].tolist() == order[:16].tolist()
     assert loaded.test.inputs.dense[:, 0].tolist() == order[16:].tolist()
@@ -50,7 +51,7 @@ def test_rows_are_split_in_one_fixed_order(write):
 
 
 def test_without_a_fraction_there_is_no_test_set(write):
-    loaded = load(write("a.csv", CSV), test_fraction=0)
+    loaded = load(write("a.csv", CSV), test_fraction=0, scale="none")
     assert loaded.test is None
     assert loaded.train.inputs.dense[:, 0].tolist() == list(range(20))
     assert load(write("b.svm", "1 1:1\n2 1:2\n")).test is None
@@ -112,14 +113,16 @@ def test_a_test_set_takes_the_form_of_its_training_set(write, training):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
-def test_both_sets_are_standardised_by_the_training_rows(write):
-    plain, scaled = (load(write("a.csv", CSV), standardize=flag) for flag in (False, True))
+def test_both_sets_are_scaled_by_the_training_rows(write):
+    plain, scaled = (load(write("a.csv", CSV), scale=each) for each in ("none", "auto"))
     mean = plain.train.inputs.dense.mean(axis=0)
     std = plain.train.inputs.dense.std(axis=0)
     for one, other in ((plain.train, scaled.train), (plain.test, scaled.test)):
         expected = (one.inputs.dense - mean) / std
         np.testing.assert_allclose(other.inputs.dense, expected, rtol=1e-5, atol=1e-6)
-    assert plain.standardizer is None
+    assert plain.scaler is None
+    assert plain.notes == ()
+    assert len(scaled.notes) == 1
 
 
 def test_labels_and_options_reach_the_reader(write):
@@ -143,21 +146,31 @@ def test_the_fingerprint_tells_data_apart(write):
         load(write("c.svm", SVM.replace("1:9", "2:9"))).fingerprint,
         load(write("c.svm", SVM.replace("-1 ", "0 "))).fingerprint,
         load(write("a.svm", SVM), loss="softmax").fingerprint,
-        load(write("a.svm", SVM), standardize=True).fingerprint,
+        load(write("a.svm", SVM), scale="max").fingerprint,
         load(write("a.svm", SVM), test_fraction=0).fingerprint,
     ]
     assert zipped.fingerprint == same[0]
     assert len({same[0], *others}) == 7
 
 
-def test_rows_to_predict_are_widened_and_standardised(write):
-    loaded = load(write("a.csv", CSV), standardize=True)
-    raw = inputs_for(
-        write("new.csv", "3,4\n"), 2, standardizer=loaded.standardizer, index_base=loaded.index_base
-    )
-    expected = (np.array([3, 4]) - loaded.standardizer.mean) / loaded.standardizer.scale
-    np.testing.assert_allclose(raw.inputs.dense, [expected], rtol=1e-6)
+def test_rows_to_predict_are_not_yet_scaled(write):
+    raw = inputs_for(write("new.csv", "3,1700000001\n"), 2)
+    assert raw.inputs.dense.tolist() == [[3, 1700000001]]
     assert (raw.labels, raw.features) == (None, 2)
+
+
+def test_large_offsets_reach_training_and_test_rows_exactly(write, tmp_path):
+    seconds = 1_700_000_000 + np.arange(40)
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "a.npz", X=seconds[:, np.newaxis], y=y)
+    text = "".join(f"{s},{label}\n" for s, label in zip(seconds, y, strict=True))
+    for path in (write("a.csv", text), tmp_path / "a.npz"):
+        loaded = load(path)
+        order = split(40, 0.2)
+        for rows, examples in zip(order, (loaded.train, loaded.test), strict=True):
+            expected = (rows - order[0].mean()) / order[0].std()
+            assert examples.inputs.dense.dtype == np.float32
+            np.testing.assert_allclose(examples.inputs.dense[:, 0], expected, rtol=1e-5)
 
 
 def test_rows_to_evaluate_keep_their_labels(write):

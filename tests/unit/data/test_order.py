@@ -1,13 +1,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.data.batch import (
-    Examples,
-    csr_inputs,
-    dense_inputs,
-    multi_labels,
-    single_labels,
-)
+from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.data.order import epoch_order, split, take
 
 
@@ -32,42 +26,18 @@ def test_the_first_epoch_does_not_repeat_the_splits_permutation():
     assert epoch_order(50, 0, 0).tolist() != split(50, 0.0)[0].tolist()
 
 
-def examples(sparse, multi):
-    dense = np.arange(12, dtype=np.float32).reshape(4, 3)
-    inputs = dense_inputs(dense)
-    if sparse:
-        indices = np.array([0, 2, 1, 0], np.int32)
-        inputs = csr_inputs(np.array([0, 2, 2, 3, 4]), indices, dense[0, :1].repeat(4) + indices)
-    labels = single_labels(np.arange(4, dtype=np.float32))
-    if multi:
-        labels = multi_labels(np.array([0, 1, 3, 3, 4]), np.array([5, 6, 7, 8], np.int32))
-    return Examples(inputs, labels, 3)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("multi", [False, True])
-def test_rows_are_copied_in_the_order_asked_for(sparse, multi):
-    whole = examples(sparse, multi)
-    part = take(whole, np.array([3, 0, 1]))
-    assert (part.rows, part.features, part.sparse) == (3, 3, sparse)
-    if sparse:
-        assert part.inputs.indptr.tolist() == [0, 1, 3, 3]
-        assert part.inputs.indices.tolist() == [0, 0, 2]
-        assert part.inputs.values.tolist() == [0, 0, 2]
-    else:
-        assert part.inputs.dense.tolist() == [[9, 10, 11], [0, 1, 2], [3, 4, 5]]
-    if multi:
-        assert part.labels.indptr.tolist() == [0, 1, 2, 4]
-        assert part.labels.indices.tolist() == [8, 5, 6, 7]
-    else:
-        assert part.labels.values.tolist() == [3, 0, 1]
-    for old, new in zip((*whole.inputs, *whole.labels), (*part.inputs, *part.labels), strict=True):
+def test_labels_are_copied_in_the_order_asked_for():
+    single = single_labels(np.arange(4, dtype=np.float32))
+    assert take(single, np.array([3, 0, 1])).values.tolist() == [3, 0, 1]
+    lists = multi_labels(np.array([0, 1, 3, 3, 4]), np.array([5, 6, 7, 8], np.int32))
+    part = take(lists, np.array([3, 0, 1]))
+    assert part.indptr.tolist() == [0, 1, 2, 4]
+    assert part.indices.tolist() == [8, 5, 6, 7]
+    for old, new in zip(lists, part, strict=True):
         assert old.dtype == new.dtype
         assert not np.shares_memory(old, new)
-
-
-def test_no_rows_can_be_taken():
-    assert take(examples(True, True), np.empty(0, np.int64)).rows == 0
+    assert take(lists, np.empty(0, np.int64)).indptr.tolist() == [0]
+    assert take(lists, None) is lists
 
 
 def test_rows_that_are_to_come_last_do_and_the_others_keep_their_order():
