@@ -19,8 +19,10 @@ from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import load
 from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
-from hogbatch.losses import LOSSES, in_units, metric_values, probabilities
+from hogbatch.losses import LOSSES, metric_values, probabilities
 from hogbatch.propensity import propensities, psp_at
+
+Doubles = NDArray[np.float64]
 
 AT = (1, 3, 5)  # best labels that are measured
 CELLS = 1 << 22  # of a matrix [rows, outputs] that is there at once, if one row has no more
@@ -46,21 +48,34 @@ def evaluate_file(
     tables = Tables.of(model, lsh) if approximate else None
     raw = _rows(model, data, label, cache)
     labels = encode(raw, model.encoding)
+    if model.encoding.kind == "real":
+        assert raw.labels is not None  # or there would be none to encode
+        return {"rows": raw.rows, **_measure_real(model.predict(raw.inputs), raw.labels)}
     if model.network.outputs == 1:
         return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
     return {"rows": raw.rows, **_measure(model, raw.inputs, labels, tables)}
 
 
+def _measure_real(predicted: Doubles, labels: Doubles) -> dict[str, float]:
+    """Loss and metric of what `predict` prints; rows that are not finite do not count."""
+    squares = (predicted - labels) ** 2
+    counted = squares[np.isfinite(squares)]
+    mean = float(counted.mean()) if len(counted) else float("nan")
+    return {
+        "loss": mean / 2,
+        **metric_values(LOSSES["squared"], [mean * len(counted)], len(counted)),
+    }
+
+
 def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metric of a model with one output."""
+    """Loss and metric of a model that tells two labels apart."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
     load("reference").loss_and_hits(loss.kind, labels, np.arange(rows), 1, scores, totals)
     counted = rows - int(totals[SKIPPED])
     mean = totals[LOSS] / counted if counted else float("nan")
     metrics = metric_values(loss, totals[HITS:].tolist(), counted)
-    measured = in_units(loss, mean, metrics, model.encoding.scale)
-    return {"loss": measured.loss, **measured.metrics}
+    return {"loss": mean, **metrics}
 
 
 def _measure(
@@ -208,7 +223,8 @@ def _numbers(row: Any) -> str:
 
 
 def _label(value: Any) -> str:
-    return f"{value:.9g}"
+    """A float64 in as few digits as tell it from all others, without a ".0"."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def _chosen(row: Any) -> str:

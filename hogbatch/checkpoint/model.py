@@ -82,7 +82,7 @@ class Model:
         """The likeliest labels as the training file had them.
 
         binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not;
-        UsageError under multilabel-softmax, which only ranks labels. real: float32[N].
+        UsageError under multilabel-softmax, which only ranks labels. real: float64[N].
         """
         if self.network.loss == "multilabel-softmax":
             raise UsageError(
@@ -99,8 +99,7 @@ class Model:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         single = self.scores(inputs)[:, 0]
         if self.encoding.kind == "real":
-            unit: Floats = single * np.float32(self.encoding.scale)
-            return unit + np.float32(self.encoding.offset)
+            return single.astype(np.float64) * self.encoding.scale + self.encoding.offset
         return np.array(self.encoding.classes)[(single > 0).astype(np.intp)]
 
     def top(self, inputs: Any, k: int) -> NDArray[np.int64]:

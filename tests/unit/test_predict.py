@@ -13,7 +13,7 @@ from hogbatch.data.encode import Encoding
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
 from hogbatch.models import Network
-from hogbatch.predict import Tables, evaluate_file, predict_file, write_lines
+from hogbatch.predict import Tables, _label, evaluate_file, predict_file, write_lines
 
 FEATURES, LABELS, ROWS, TRAINED = 6, 30, 40, 100
 EVERYTHING = f"simhash:K=1,L=40,bits=1,bucket={LABELS}"  # any two share one of so many buckets
@@ -88,6 +88,31 @@ class Case:
 @pytest.fixture(params=["multilabel", "multilabel-softmax"])
 def case(request, tmp_path):
     return Case(tmp_path, model_for(request.param))
+
+
+def test_what_evaluate_measures_is_what_predict_prints(tmp_path):
+    random, seconds = np.random.default_rng(3), 1_700_000_000
+    network = Network.build(FEATURES, (), 1, "relu", "squared", False)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    encoding = Encoding("real", (), 1, offset=seconds + 0.25, scale=0.75)
+    save_model(Model(network, tensors, encoding, None, None, {}), tmp_path / "model")
+    rows = random.standard_normal((ROWS, FEATURES + 1))
+    rows[:, -1] += seconds
+    np.savetxt(tmp_path / "a.csv", rows, fmt="%.17g", delimiter=",")
+    results = evaluate_file(tmp_path / "model", tmp_path / "a.csv", None)
+    printed = np.array(list(predict_file(tmp_path / "model", tmp_path / "a.csv", None)), float)
+    errors = printed - rows[:, -1]
+    assert results["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-12)
+    assert results["loss"] == pytest.approx((errors**2).mean() / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"), [(2.0, "2"), (-1.0, "-1"), (0.1, "0.1"), (1.7e9 + 0.1, "1700000000.1")]
+)
+def test_a_prediction_is_printed_in_as_few_digits_as_tell_it(value, printed):
+    assert _label(np.float64(value)) == printed
 
 
 class TestEvaluate:

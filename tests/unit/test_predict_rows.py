@@ -134,7 +134,8 @@ class TestPrediction:
 
     def test_real_predictions_are_in_the_unit_of_the_labels(self, rows):
         model = model_for("squared")
-        assert_array_equal(model.predict(rows), model.scores(rows)[:, 0] * np.float32(2.5) + 40)
+        expected = model.scores(rows)[:, 0].astype(np.float64) * 2.5 + 40
+        assert_array_equal(model.predict(rows), expected, strict=True)
 
     def test_probabilities_are_those_of_the_loss(self, rows):
         model = model_for("logistic")
