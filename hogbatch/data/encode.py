@@ -13,6 +13,10 @@ from hogbatch.errors import DataError, UsageError
 
 Kind = Literal["binary", "classes", "multilabel", "real"]
 
+FEW: Final = 20  # distinct whole numbers that are classes,
+FEW_ROWS: Final = 3  # if each has as many rows, on average;
+MANY_ROWS: Final = 10  # of more classes each has at least as many
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
@@ -28,8 +32,8 @@ class Encoding:
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     """Decide the encoding for `loss`, or find one that suits the labels when it is "auto".
 
-    auto: lists are multilabel; two distinct labels binary; 3 or more distinct whole numbers, at
-    most max(100, min(N / 10, 100000)), classes; everything else real.
+    auto: lists are multilabel; two distinct labels binary; whole numbers that look like classes
+    (see `_like_classes`) classes; everything else real. DataError if all labels are the same.
     """
     if loss not in ENCODINGS:
         raise UsageError(f"loss must be one of {', '.join(ENCODINGS)}; got {loss!r}")
@@ -42,12 +46,44 @@ def _auto(raw: RawSet, loss: str) -> Encoding:
     if raw.labels is None:
         return _multilabel(raw, loss)
     distinct = np.unique(raw.labels)
+    if len(distinct) == 1:
+        raise DataError(
+            f"{raw.source}: every label is {distinct[0]:g}; expected at least two different ones "
+            "(--label chooses the label column of a CSV file)"
+        )
     if len(distinct) == 2:
         return _binary(raw, loss)
-    most = max(100, min(raw.rows / 10, 100_000))
-    if 3 <= len(distinct) <= most and (distinct == np.floor(distinct)).all():
-        return _classes(raw, loss)
-    return _real(raw, loss)
+    return (_classes if _like_classes(raw.labels) else _real)(raw, loss)
+
+
+def _like_classes(labels: NDArray[np.float64]) -> bool:
+    """Whether three or more distinct labels are names of classes rather than quantities.
+
+    They are if they are whole numbers and either at most FEW of them occur, in FEW_ROWS rows each
+    on average, or they go from 0 or 1 on without a gap, each in at least MANY_ROWS rows: quantities
+    such as ages, years and counts start elsewhere, have gaps, or values that hardly occur.
+    """
+    distinct, rows = np.unique(labels, return_counts=True)
+    if (distinct != np.floor(distinct)).any():
+        return False
+    if len(distinct) <= FEW:
+        return len(labels) >= FEW_ROWS * len(distinct)
+    without_gap = distinct[0] in (0, 1) and distinct[-1] - distinct[0] == len(distinct) - 1
+    return bool(without_gap and rows.min() >= MANY_ROWS)
+
+
+def explain(raw: RawSet, encoding: Encoding) -> str:
+    """Say as what "auto" took whole-number labels, and how to change it; else an empty sentence."""
+    if encoding.kind == "classes":
+        return f"labels: {encoding.outputs} classes (--loss squared for numbers)"
+    if encoding.kind != "real" or raw.labels is None:
+        return ""
+    if (raw.labels != np.floor(raw.labels)).any():
+        return ""
+    distinct = len(np.unique(raw.labels))
+    return (
+        f"labels: {distinct} distinct whole numbers taken as numbers (--loss softmax for classes)"
+    )
 
 
 def _binary(raw: RawSet, loss: str) -> Encoding:

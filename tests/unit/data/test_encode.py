@@ -25,13 +25,18 @@ def a_set(labels=None, lists=None, classes_hint=0):
     [
         ([1, -1, 1], "binary"),
         ([0.5, 2.5], "binary"),
-        ([3, 1, 2], "classes"),
-        (list(range(100)), "classes"),
-        (list(range(101)), "real"),
-        ([*range(150)] * 10, "classes"),
-        ([*range(150)] * 9 + [0] * 149, "real"),
-        ([1.5, 2, 3], "real"),
-        ([1, 1], "real"),
+        ([3, 1, 2] * 3, "classes"),
+        ([3, 1, 2] * 3 + [7], "real"),  # fewer than three rows a value
+        ([*range(10, 30)] * 3, "classes"),
+        ([*range(2, 23)] * 100, "real"),  # more than 20, not from 0 or 1 on
+        ([*range(17, 91)] * 400, "real"),  # ages
+        ([*range(1922, 2012)] * 100, "real"),  # years
+        ([*range(100)] * 10, "classes"),
+        ([*range(1, 101)] * 10, "classes"),
+        ([*range(100)] * 10 + [100] * 9, "real"),
+        ([*range(99), 100] * 10, "real"),  # a gap
+        (np.random.default_rng(0).geometric(0.03, 5000).tolist(), "real"),  # counts
+        ([1.5, 2, 3] * 3, "real"),
     ],
 )
 def test_auto_goes_by_the_distinct_labels(labels, kind):
@@ -106,6 +111,7 @@ def test_whole_labels_are_lists_of_one_for_multilabel():
         ),
         (a_set(lists=[[1], [2, 3]]), "hinge", "a.svm:11: loss hinge needs one label a row"),
         (a_set(lists=[[1], []]), "squared", "a.svm:11: .* one label a row; got a list of 0"),
+        (a_set([1, 1, 1]), "auto", "a.svm: every label is 1; expected at least two different"),
         (a_set(lists=[[], []]), "auto", "a.svm: not one row has a label"),
         (a_set(), "auto", "a.svm has no labels"),
     ],
