@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -130,22 +130,25 @@ def short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def pytorch(arguments: argparse.Namespace, which: str, undo: ExitStack) -> Callable[[int], Run]:
+def pytorch(arguments: argparse.Namespace, which: str) -> Callable[[int], Run]:
     """A function that makes one run on `which` with a seed; the setting is searched if need be."""
     case = CASES[which]
-    problem, directory = undo.enter_context(laid_down(case.task, arguments.data))
     place = {"device": f"cuda:{arguments.gpu}", "activation": case.activation}
     place["precision"] = arguments.extra.get("precision", "float32")
     setting = tuned(which)
     if arguments.tune or setting is None:
-        tune(which, problem, directory, place, arguments.max_seconds)
+        with laid_down(case.task, arguments.data) as (problem, directory):
+            tune(which, problem, directory, place, arguments.max_seconds)
         setting = tuned(which)
     target = -math.inf if arguments.past_target else case.task.target
 
     def train(seed: int) -> Run:
         if setting is None:
             return {"error": "no setting of the grid ran", "history": [], "workers": []}
-        with PeerProcess(PEER.name, directory, threads=1) as process:
+        with (
+            laid_down(case.task, arguments.data, seed) as (problem, directory),
+            PeerProcess(PEER.name, directory, threads=1) as process,
+        ):
             try:
                 answer = process.train(setting | place, seed, Watch(target, arguments.max_seconds))
             except RuntimeError as error:
@@ -187,18 +190,17 @@ def paced(curve: Sequence[Sequence[float]], epochs: float) -> list[dict[str, flo
 def measure(arguments: argparse.Namespace, which: str) -> list[Run]:
     """Train every kind on `which`, once a seed, in turn: a drift of the machine meets all alike."""
     case, runs = CASES[which], []
-    with ExitStack() as undo:
-        rival = pytorch(arguments, which, undo) if PYTORCH in arguments.kinds else None
-        for seed in range(arguments.seeds):
-            for kind in arguments.kinds:
-                if kind == PYTORCH and rival:
-                    run = rival(seed)
-                else:
-                    run = train_ours(arguments, case, kind, seed)
-                run = {"set": which, "name": kind, "seed": seed, **finished(run, case.task.target)}
-                told = f" ({run['error']})" if run["error"] else ""
-                print(f"{which} {kind} seed {seed}: {run['seconds']} s{told}", flush=True)
-                runs.append(run)
+    rival = pytorch(arguments, which) if PYTORCH in arguments.kinds else None
+    for seed in range(arguments.seeds):
+        for kind in arguments.kinds:
+            if kind == PYTORCH and rival:
+                run = rival(seed)
+            else:
+                run = train_ours(arguments, case, kind, seed)
+            run = {"set": which, "name": kind, "seed": seed, **finished(run, case.task.target)}
+            told = f" ({run['error']})" if run["error"] else ""
+            print(f"{which} {kind} seed {seed}: {run['seconds']} s{told}", flush=True)
+            runs.append(run)
     return runs
 
 

@@ -58,10 +58,10 @@ class Task:
         flags = [str(data / self.data), "--hidden", ",".join(map(str, self.hidden))]
         return flags + (["--test", str(data / self.test)] if self.test else [])
 
-    def problem(self, data: Path) -> Problem:
-        """The rows as hogbatch itself reads, splits and scales them."""
+    def problem(self, data: Path, seed: int = 0) -> Problem:
+        """The rows as hogbatch itself reads, splits and scales them in a run of this seed."""
         test = data / self.test if self.test else None
-        loaded = load(data / self.data, test=test)
+        loaded = load(data / self.data, test=test, seed=seed)
         assert loaded.test
         encoding = loaded.encoding
         rows = [Rows.of(examples, encoding.outputs) for examples in (loaded.train, loaded.test)]
@@ -108,10 +108,10 @@ def curve_of(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
 
 @contextmanager
 def laid_down(
-    task: Task, data: Path, test_rows: int | None = None
+    task: Task, data: Path, seed: int = 0, test_rows: int | None = None
 ) -> Iterator[tuple[Problem, Path]]:
-    """The task's problem, with `test_rows` or all, and the directory from which peers read it."""
-    problem = task.problem(data)
+    """The task's problem for runs of `seed`, with `test_rows` or all, and where peers read it."""
+    problem = task.problem(data, seed)
     part = slice(test_rows)
     problem = replace(problem, test=Rows(problem.test.x[part], problem.test.y[part]))
     with tempfile.TemporaryDirectory() as directory:
@@ -124,8 +124,8 @@ def measure(arguments: argparse.Namespace, names: list[str]) -> list[Run]:
     tuned, runs = read_tuned(), []
     for which in arguments.sets:
         task = TASKS[which]
-        with laid_down(task, arguments.data) as (_, directory):
-            for seed in range(arguments.seeds):
+        for seed in range(arguments.seeds):  # whose test rows are all the same ones
+            with laid_down(task, arguments.data, seed) as (_, directory):
                 runs.append(
                     finished(
                         train_ours(task, arguments.data, seed, arguments.limit), which, OURS, seed
@@ -161,7 +161,7 @@ def tune(arguments: argparse.Namespace, names: list[str]) -> None:
     """Search each peer's grid on each set; keep what is found at once."""
     for which in arguments.sets:
         task = TASKS[which]
-        with laid_down(task, arguments.data, TUNING_TEST_ROWS) as (problem, directory):
+        with laid_down(task, arguments.data, test_rows=TUNING_TEST_ROWS) as (problem, directory):
             for name in names:
                 if not (settings := peer(name).grid(problem)):
                     continue

@@ -182,7 +182,13 @@ class TrainConfig:
         "features: standard (mean 0, deviation 1), max (largest |value| 1); auto: if they need it",
         *SCALES,
     )
-    seed: int = _flag(0, WHOLE, "of the split, the order and the first weights", "N", INT64)
+    seed: int = _flag(
+        0,
+        WHOLE,
+        "of the split into training and test rows, of their order, of the first weights",
+        "N",
+        INT64,
+    )
     deterministic: bool = _flag(
         False, SWITCH, "the same model to the bit: one CPU thread, evaluated by epoch"
     )

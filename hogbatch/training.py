@@ -177,6 +177,7 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
         test_fraction=config.test_fraction,
         loss=config.loss,
         scale=config.scale,
+        seed=config.seed,
         cache=DataCache.of(config.data_cache, live.say),
     )
     for note in loaded.notes:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
-from hogbatch.data.encode import Encoding, encode, infer_encoding
+from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
 from hogbatch.data.order import Rows, split, take
 from hogbatch.data.raw import DEFAULTS, Options, RawSet
 from hogbatch.data.readers import read_as
@@ -41,14 +42,15 @@ def load(
     options: Options = DEFAULTS,
     loss: str = "auto",
     scale: str = "auto",
+    seed: int = 0,
     cache: DataCache | None = None,
 ) -> Loaded:
     """Read DATA (a path or a sample's name) and its test set, both as `options` say.
 
     The test set is `test` if given, else the sample's own, else `test_fraction` of the rows (see
-    `order.split`; none where that is less than a row). Raises DataError for a file that is not as
-    it should be, and UsageError for a fraction outside [0, 1). For `scale` see
-    `scale.fit`.
+    `order.split`, to which `seed` goes; none where that is less than a row). For `scale` see
+    `scale.fit`. Raises DataError for a file that is not as it should be, and UsageError for a
+    fraction outside [0, 1).
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
@@ -58,8 +60,10 @@ def load(
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
+    kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
-    training, testing = _split(raw.rows, test_fraction if test is None else 0.0)
+    classes = labels.values if encoding.kind in ("binary", "classes") else None
+    training, testing = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
     scaler, scaling = fit(scale, raw.inputs, raw.features, training)
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
     read, held_back = [raw], None
@@ -80,7 +84,7 @@ def load(
         raw.index_base,
         _fingerprint(train, held_back, encoding),
         skipped=sum(each.skipped.total for each in read),
-        notes=(*skipped, *filter(None, [scaling])),
+        notes=(*skipped, *filter(None, [kind, scaling])),
     )
 
 
@@ -148,9 +152,11 @@ def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
     return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
 
 
-def _split(rows: int, test_fraction: float) -> tuple[Rows | None, Rows | None]:
-    """The rows to train on (None: all, as they are) and to test on, if there are any."""
-    training, testing = split(rows, test_fraction)
+def _split(
+    rows: int, test_fraction: float, seed: int, classes: NDArray[np.float32] | None
+) -> tuple[Rows | None, Rows | None]:
+    """The rows to train on (None: all, in the order of the file) and to test on, if any."""
+    training, testing = split(rows, test_fraction, seed, classes)
     return (training, testing) if len(testing) else (None, None)
 
 

@@ -11,14 +11,41 @@ from hogbatch.data.batch import Labels, multi_labels, single_labels
 Rows = NDArray[np.int64]
 
 
-def split(rows: int, test_fraction: float) -> tuple[Rows, Rows]:
-    """Permute `rows` with seed 0 and cut off the last int(rows * test_fraction) for testing.
+def split(
+    rows: int, test_fraction: float, seed: int = 0, classes: NDArray[np.float32] | None = None
+) -> tuple[Rows, Rows]:
+    """Permute `rows` with `seed` and set int(rows * test_fraction) of the last apart for testing.
 
-    The split is the same for every seed of a run, so that runs can be compared.
+    With the `classes`[rows] of the rows, numbered from 0, each class gives its share, rounded down
+    or up, so that the sum is kept, and keeps at least one row for training. If that leaves too few
+    classes to round up, there are fewer test rows.
     """
-    order = np.random.default_rng(0).permutation(rows)
-    training = rows - int(rows * test_fraction)
-    return order[:training], order[training:]
+    order = np.random.default_rng(seed).permutation(rows)
+    testing = int(rows * test_fraction)
+    if classes is None:
+        return order[: rows - testing], order[rows - testing :]
+    own = classes[order].astype(np.int64)
+    by_class = np.argsort(own, kind="stable")
+    sizes = np.bincount(own)
+    ends = np.cumsum(sizes)
+    from_end = np.empty(rows, np.int64)  # rows of the same class that follow a row, and itself
+    from_end[by_class] = np.repeat(ends, sizes) - np.arange(rows)
+    tested = from_end <= _shares(sizes, testing, own)[own]
+    return order[~tested], order[tested]
+
+
+def _shares(sizes: Rows, testing: int, own: Rows) -> Rows:
+    """How many of each class's `sizes` rows are among `testing`; of equal remainders, the class
+    that comes first in `own`, the classes in random order, is rounded up first.
+    """
+    rows = max(int(sizes.sum()), 1)
+    shares, remainders = np.divmod(sizes * testing, rows)
+    first = np.full(len(sizes), rows)
+    np.minimum.at(first, own, np.arange(len(own)))
+    up = np.lexsort((first, -remainders))
+    up = up[(remainders[up] > 0) & (shares[up] + 1 < sizes[up])]
+    shares[up[: testing - int(shares.sum())]] += 1
+    return shares
 
 
 def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> Rows:

@@ -196,6 +196,7 @@ def test_a_run_that_diverges_ends_with_advice_and_saves_a_finite_model_or_none(t
     np.savetxt(tmp_path / "far.csv", table, delimiter=",")
     run_dir = tmp_path / "run"
     flags = ("--optimizer", "adam", "--hidden", "8", "--epochs", 3, "--workers", "cpu:1")
+    flags += ("--scale", "none")
     done = cli("train", tmp_path / "far.csv", *flags, "--keep", "last", "-q", "--run-dir", run_dir)
     assert done.returncode == 2
     assert "diverged" in done.stderr and "lower --lr" in done.stderr

@@ -43,11 +43,37 @@ def test_a_file_with_the_name_of_a_sample_comes_first(write, tmp_path, monkeypat
 
 
 def test_rows_are_split_in_one_fixed_order(write):
-    loaded = load(write("a.csv", CSV), scale="none")
+    path = write("a.csv", CSV)
+    loaded = load(path, scale="none", loss="squared")
     order = np.random.default_rng(0).permutation(20)
     assert loaded.train.inputs.dense[:, 0].tolist() == order[:16].tolist()
     assert loaded.test.inputs.dense[:, 0].tolist() == order[16:].tolist()
-    assert loaded.test.labels.values.tolist() == (order[16:] % 3).tolist()
+    assert load(path, loss="squared", seed=1).fingerprint != loaded.fingerprint
+
+
+def test_a_split_keeps_the_shares_of_the_classes(write):
+    text = "".join(f"{i},{i % 10 == 0:d}\n" for i in range(100))
+    for seed in range(5):
+        loaded = load(write("a.csv", text), scale="none", seed=seed)
+        assert (loaded.train.labels.values.sum(), loaded.test.labels.values.sum()) == (8, 2)
+        rows = loaded.test.inputs.dense[:, 0]
+        assert loaded.test.labels.values.tolist() == (rows % 10 == 0).tolist()
+
+
+def test_classes_of_one_row_each_leave_none_to_test(write):
+    loaded = load(write("a.csv", "".join(f"0,{i}\n" for i in range(8))), loss="softmax")
+    assert (loaded.train.rows, loaded.test) == (8, None)
+
+
+def test_what_whole_numbers_were_taken_for_is_said(write):
+    quantities = "".join(f"0,{i}\n" for i in range(30))
+    said = "labels: 30 distinct whole numbers taken as numbers (--loss softmax for classes)"
+    assert load(write("a.csv", quantities)).notes == (said,)
+    said = "labels: 3 classes (--loss squared for numbers)"
+    assert load(write("a.csv", CSV), scale="none").notes == (said,)
+    assert load(write("a.csv", CSV), scale="none", loss="softmax").notes == ()
+    assert load(write("a.csv", "0,1.5\n0,2\n0,3\n")).notes == ()
+    assert load(write("a.csv", "0,1\n0,2\n0,1\n")).notes == ()
 
 
 def test_without_a_fraction_there_is_no_test_set(write):
@@ -114,7 +140,9 @@ def test_a_test_set_takes_the_form_of_its_training_set(write, training):
 
 
 def test_both_sets_are_scaled_by_the_training_rows(write):
-    plain, scaled = (load(write("a.csv", CSV), scale=each) for each in ("none", "auto"))
+    plain, scaled = (
+        load(write("a.csv", CSV), scale=each, loss="softmax") for each in ("none", "auto")
+    )
     mean = plain.train.inputs.dense.mean(axis=0)
     std = plain.train.inputs.dense.std(axis=0)
     for one, other in ((plain.train, scaled.train), (plain.test, scaled.test)):
@@ -166,7 +194,7 @@ def test_large_offsets_reach_training_and_test_rows_exactly(write, tmp_path):
     text = "".join(f"{s},{label}\n" for s, label in zip(seconds, y, strict=True))
     for path in (write("a.csv", text), tmp_path / "a.npz"):
         loaded = load(path)
-        order = split(40, 0.2)
+        order = split(40, 0.2, 0, y)
         for rows, examples in zip(order, (loaded.train, loaded.test), strict=True):
             expected = (rows - order[0].mean()) / order[0].std()
             assert examples.inputs.dense.dtype == np.float32

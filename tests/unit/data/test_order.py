@@ -13,6 +13,45 @@ def test_the_last_part_of_one_permutation_is_for_testing(rows, fraction, testing
     np.testing.assert_array_equal(np.concatenate([train, test]), order, strict=True)
 
 
+def test_the_seed_decides_the_split():
+    classes = np.arange(1000, dtype=np.float32) % 3
+    for own in (None, classes):
+        tests = [set(split(1000, 0.2, seed, own)[1].tolist()) for seed in (0, 1, 1)]
+        assert tests[1] == tests[2]
+        assert len(tests[0] & tests[1]) < 100
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5, 0.99])
+@pytest.mark.parametrize("sizes", [[900, 100], [5, 5, 5], [1, 1, 98], [997, 2, 1], [33] * 7, [6]])
+def test_each_class_gives_its_share_of_the_test_rows(sizes, fraction):
+    classes = np.random.default_rng(3).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    for seed in range(5):
+        train, test = split(len(classes), fraction, seed, classes.astype(np.float32))
+        assert sorted([*train, *test]) == list(range(len(classes)))
+        tested = np.bincount(classes[test], minlength=len(sizes))
+        exact = np.array(sizes) * int(len(classes) * fraction) / len(classes)
+        assert (np.abs(tested - exact) < 1).all()
+        assert (np.bincount(classes[train], minlength=len(sizes)) >= 1).all()
+        if min(sizes) * (1 - fraction) > 1:  # no class is too small to round up
+            assert len(test) == int(len(classes) * fraction)
+
+
+def test_a_stratified_split_keeps_the_order_of_the_permutation():
+    order = np.random.default_rng(4).permutation(50)
+    train, test = split(50, 0.3, 4, np.zeros(50, np.float32))
+    np.testing.assert_array_equal(np.concatenate([train, test]), order, strict=True)
+    mixed = split(50, 0.3, 4, (np.arange(50) % 4).astype(np.float32))
+    for part in mixed:
+        places = np.argsort(order)[part]
+        assert (np.diff(places) > 0).all()
+
+
+def test_of_equal_classes_chance_decides_which_is_rounded_up():
+    classes = np.repeat(np.arange(10), 3).astype(np.float32)
+    found = {tuple(sorted(classes[split(30, 0.2, seed, classes)[1]])) for seed in range(20)}
+    assert len(found) > 10
+
+
 def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
     np.random.default_rng(5).random()
     orders = {(s, e): epoch_order(50, s, e).tolist() for s in range(3) for e in range(3)}
