@@ -122,6 +122,7 @@ def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data, optimize
         keep="last",
         test_fraction=0.0,
         seed=3,
+        scale="none",
     )
     assert run.summary["workers"][0]["updates"] == 200 == epochs * ROWS / batch
     layers = plain_sgd.layers_of(first_tensors(hidden))
