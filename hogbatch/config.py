@@ -8,7 +8,6 @@ and the arguments of `hogbatch.train` are made. A value is given as text (a flag
 import argparse
 import difflib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +42,6 @@ from hogbatch.values import (
 
 T = TypeVar("T")
 
-DEFAULT_EPOCHS: Final = 10
 SCALES: Final = ("auto", "none", "standard", "max")
 REPLACED: Final = {"standardize": "scale"}  # keys that were, and what has taken their place
 
@@ -90,9 +88,10 @@ def _choice(default: str, help: str, *choices: str) -> str:
 class TrainConfig:
     """A training run. :func:`merge_sources` gives one that is validated.
 
-    None means: `test`, split a `test_fraction` off the data; `lr`, see `planner.recommend`;
-    `gpu_batch`, measured at the start; `merge_every` and `eval_seconds`, so that merging and
-    evaluation take little; `epochs`, see `epoch_limit`; `run_dir`, runs/<timestamp>-<data name>.
+    None means: `test`, split a `test_fraction` off the data; `lr`, `l2`, `cpu_batch`, `epochs` and
+    `patience`, see `planner.recommend` and `planner.settle`; `gpu_batch`, measured at the start;
+    `merge_every` and `eval_seconds`, so that merging and evaluation take little; `run_dir`,
+    runs/<timestamp>-<data name>.
     """
 
     data: str = _flag("", TEXT, "training data: a file, or the name of the bundled sample", "DATA")
@@ -125,7 +124,9 @@ class TrainConfig:
     )
     lr_batch: int = _flag(16, WHOLE, "batch at which lr applies unscaled", "ROWS", POSITIVE)
     lr_cap: float = _flag(4.0, NUMBER, "most that scaling may multiply lr by", "X", POSITIVE)
-    l2: float = _flag(0.0, NUMBER, "weight decay", "X", NOT_NEGATIVE)
+    l2: float | None = _flag(
+        None, NUMBER, "L2 penalty (default: by rows, 0 from 10,000 on)", "X", NOT_NEGATIVE
+    )
     workers: Workers = _flag(  # noqa: RUF009 (here and below: it is dataclasses.field)
         "auto", WORKERS, "auto, or cpu:THREADS, gpu:N, gpu:host, ...", "LIST"
     )
@@ -135,8 +136,11 @@ class TrainConfig:
     policy: str = _choice(
         "adaptive", "what sizes the batches", "adaptive", "hogbatch", "fixed", "module:Class"
     )
-    cpu_batch: BatchLimits = _flag(  # noqa: RUF009
-        BatchLimits(1, 64), LIMITS, "rows of a batch on a CPU thread", "MIN:MAX"
+    cpu_batch: BatchLimits | None = _flag(  # noqa: RUF009
+        None,
+        LIMITS,
+        "rows of a batch on a CPU thread (default: 1:64, fewer for small data)",
+        "MIN:MAX",
     )
     gpu_batch: BatchLimits | None = _flag(  # noqa: RUF009
         None, LIMITS, "rows of a batch on a GPU (default: measured at the start)", "MIN:MAX"
@@ -164,9 +168,17 @@ class TrainConfig:
     epochs: int | None = _flag(
         None,
         WHOLE,
-        "passes over the data (default: 10 if nothing else ends the run)",
+        "passes over the data (default: 10, more for small data)",
         "N",
         POSITIVE,
+    )
+    patience: int | None = _flag(
+        None,
+        WHOLE,
+        "epochs without a lower test loss after which training ends; 0: never (default: 0 with "
+        "--epochs or --max-seconds, else 10 or more)",
+        "N",
+        NOT_NEGATIVE,
     )
     max_seconds: float | None = _flag(None, NUMBER, "training time to stop after", "S", POSITIVE)
     target_loss: float | None = _flag(None, NUMBER, "test loss to stop at", "X", POSITIVE)
@@ -218,14 +230,6 @@ class TrainConfig:
         1, WHOLE, "workers that must be ready before training starts", "N", POSITIVE
     )
     quiet: bool = _flag(False, SWITCH, "no progress lines")
-
-    @property
-    def epoch_limit(self) -> float:
-        """Epochs to stop after: `epochs`, else 10, or inf where something else ends the run."""
-        if self.epochs is not None:
-            return self.epochs
-        unlimited = self.max_seconds is not None or self.target_loss is not None
-        return math.inf if unlimited else DEFAULT_EPOCHS
 
     def validated(self) -> "TrainConfig":
         """Check every value; UsageError for the first bad one. `deterministic` sets `workers`."""

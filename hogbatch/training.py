@@ -375,7 +375,8 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
         raise UsageError(f"training has diverged: the model is not finite; lower --lr; {where}")
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
-    journal.live.say(f"{run.status}: {result}{where}")
+    why = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
+    journal.live.say(f"{run.status}{why}: {result}{where}")
     if finish.status == "stopped":
         with suppress(OSError):  # a terminal that is gone
             print(f"hogbatch: interrupted; {where}", file=sys.stderr)

@@ -86,6 +86,7 @@ class Ending:
     eval_seconds: float | None  # training seconds between evaluations; None: few but enough
     keep: Literal["best", "last"]
     wait_for_workers: float  # seconds without any worker before the run is given up
+    patience: float = 0  # epochs without a lower test loss after which the run ends; 0: never
     by_epoch: bool = False  # evaluate after each epoch, whatever the clock says
     average: bool = False  # evaluate and keep the moving mean of the model, not as it stands
 

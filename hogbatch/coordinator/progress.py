@@ -82,12 +82,13 @@ class Best:
     """The lowest test loss so far, or what stands for it."""
 
     loss: float = math.inf
+    rows: int = 0  # trained on when it was measured
 
-    def beaten_by(self, loss: float | None) -> bool:
-        """Whether `loss` is lower; then it is the best from now on."""
+    def beaten_by(self, loss: float | None, rows: int) -> bool:
+        """Whether `loss`, measured after `rows` rows, is lower; then it is the best from now on."""
         if loss is None or not loss < self.loss:
             return False
-        self.loss = loss
+        self.loss, self.rows = loss, rows
         return True
 
 
@@ -111,7 +112,7 @@ class Progress:
         """Go on where `saved` was taken."""
         self.rows = saved.rows
         self.clock.resume(saved.seconds)
-        self._best.beaten_by(saved.best)
+        self._best.beaten_by(saved.best, saved.best_rows)
         self.evaluated_at, self.evaluated_rows = saved.evaluated_at, saved.evaluated_rows
         self.evaluation_seconds = saved.evaluation_seconds
 
@@ -207,13 +208,37 @@ class Progress:
         falls long after the first metric, which ranks them, is at its best. So that one decides.
         """
         if self.plan.training.lsh is None or not evaluation.test_values:
-            return self._best.beaten_by(evaluation.test_loss)
-        return self._best.beaten_by(1.0 - next(iter(evaluation.test_values.values())))
+            return self._best.beaten_by(evaluation.test_loss, evaluation.rows)
+        first_metric = next(iter(evaluation.test_values.values()))
+        return self._best.beaten_by(1.0 - first_metric, evaluation.rows)
+
+    def has_stalled(self) -> bool:
+        """Whether the last evaluations, over `patience` epochs, have brought no better model."""
+        patience = self.plan.ending.patience
+        since = (self.evaluated_rows - self._best.rows) / self.plan.train_rows
+        return patience > 0 and since >= patience
+
+    def why_finished(self) -> str:
+        """What to tell people of a run that has come to its end; empty if all is as planned."""
+        reasons = []
+        if self.plan.ending.target_loss is not None:
+            reasons.append(f"the target loss {self.plan.ending.target_loss:g} was not reached")
+        if self.has_stalled():
+            since = (self.evaluated_rows - self._best.rows) / self.plan.train_rows
+            reasons.append(f"the test loss has not improved for {since:.0f} epochs")
+        elif reasons:
+            reasons.append(f"training ended after {self.epochs:.0f} epochs")
+        return "; ".join(reasons)
 
     @property
     def best_loss(self) -> float | None:
         """The lowest test loss so far, or what stands for it; None before there is one."""
         return None if self._best.loss == math.inf else self._best.loss
+
+    @property
+    def best_rows(self) -> int:
+        """Rows trained on when that was measured."""
+        return self._best.rows
 
     @property
     def wants_current_model(self) -> bool:

@@ -22,6 +22,7 @@ class Saved:
     rows: int  # trained on since the start
     seconds: float  # training seconds
     best: float | None  # see progress.Best; None before the first evaluation
+    best_rows: int  # trained on when it was measured
     evaluated_at: float  # training seconds
     evaluated_rows: int
     evaluation_seconds: float  # that the last one took

@@ -31,6 +31,7 @@ def save(
         rows=progress.rows,
         seconds=seconds,
         best=progress.best_loss,
+        best_rows=progress.best_rows,
         evaluated_at=progress.evaluated_at,
         evaluated_rows=progress.evaluated_rows,
         evaluation_seconds=progress.evaluation_seconds,

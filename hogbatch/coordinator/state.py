@@ -377,13 +377,17 @@ class Coordinator:
             self.ending = "target"
         commands = self.recovery.warn(trained, self.plan.learning_rate.base)
         commands.append(Report(evaluation))
-        if self.progress.is_best(evaluation) or (self.ending and self.progress.wants_current_model):
+        best = self.progress.is_best(evaluation)
+        if self.progress.has_stalled():
+            self.ending = self.ending or "finished"
+        if best or (self.ending and self.progress.wants_current_model):
             commands.append(Keep(evaluation))
         commands += [ShowMean(False)] * self.plan.ending.average
         if reason := too_many_skipped(trained):
             return commands + self._diverge(reason, now)
         if self.ending:
-            return commands + self._finish(self.ending, "", now)
+            why = self.progress.why_finished() if self.ending == "finished" else ""
+            return commands + self._finish(self.ending, why, now)
         self.progress.clock.start(now)
         return commands
 

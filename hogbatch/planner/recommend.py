@@ -1,4 +1,6 @@
-"""Which learning rate, and which scaling with the batch, when the user gives none."""
+"""Learning rate, batch, epochs and weight decay where the user gives none."""
+
+import math
 
 from hogbatch.optim import OPTIMIZERS
 
@@ -7,11 +9,22 @@ COARSEST = 1.0
 
 # Losses whose gradients are larger: a sum over all labels, and one without a bound.
 SHARE = {"multilabel": 0.5, "squared": 0.2}
+# Adagrad and Adam make up for the size of a gradient, but the former overfits a squared loss less
+# with finer steps.
+ADAPTIVE_SHARE = {"adagrad": {"squared": 0.4}, "adam": {}}
 
 # With a hashed output layer, whose few competitors give it gradients far from zero.
 HASHED = {"adagrad": 0.025, "adam": 0.002}
 
 LINEAR_STEPS = 4.0  # a linear model's first step under Adagrad or Adam, over a deep network's
+
+LARGEST_BATCH = 64  # rows of a batch on a CPU thread, where there are many,
+BATCHES_PER_EPOCH = 32  # fewer where that is needed for so many batches in an epoch,
+SMALLEST_BATCH = 8  # but no fewer than this
+EPOCHS = 10  # of many rows; of fewer as many as make
+LEAST_UPDATES = 3_000
+MOST_PER_DEFAULT = 10  # times the default epochs, where a target loss is to end the run
+SMALL_ROWS = 10_000  # a set of fewer rows is regularised
 
 
 def learning_rate(
@@ -36,7 +49,7 @@ def learning_rate(
     """
     spec = OPTIMIZERS[optimizer]
     adaptive = optimizer in ("adagrad", "adam")
-    share = 1.0 if adaptive else SHARE.get(loss, 1.0)
+    share = ADAPTIVE_SHARE.get(optimizer, SHARE).get(loss, 1.0)
     if hashed and optimizer in HASHED:
         return HASHED[optimizer]
     if not linear:
@@ -54,6 +67,39 @@ def scaling(optimizer: str) -> str:
     (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms").
     """
     return "sqrt" if optimizer in ("adagrad", "adam") else "linear"
+
+
+def largest_cpu_batch(rows: int) -> int:
+    """Rows of the largest batch on a CPU thread, for a training set of `rows` rows.
+
+    A set of few rows needs many updates, and large batches would leave few for each epoch.
+    """
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, rows // BATCHES_PER_EPOCH))
+
+
+def epochs(rows: int) -> int:
+    """Passes over a training set of `rows` rows that make at least LEAST_UPDATES updates."""
+    return max(EPOCHS, math.ceil(LEAST_UPDATES * largest_cpu_batch(rows) / rows))
+
+
+def most_epochs(rows: int) -> int:
+    """Passes after which a run ends that a target loss should have ended."""
+    return MOST_PER_DEFAULT * epochs(rows)
+
+
+def patience(rows: int) -> int:
+    """Epochs without a lower test loss after which a run ends that has no other limit."""
+    return max(EPOCHS, epochs(rows) // 4)
+
+
+def weight_decay(rows: int) -> float:
+    """L2 penalty for a training set of `rows` rows; 0 from SMALL_ROWS rows on.
+
+    A penalty that falls as 1 / rows is a fixed prior on the weights, as with scikit-learn's C and
+    alpha. The second term lets it reach 0, so that large sets do not pay for what they do not need.
+    Chosen on the sets of benchmarks/quality.py.
+    """
+    return max(0.0, 2.0 / rows - 2.0 / SMALL_ROWS)
 
 
 def _bounded(rate: float) -> float:

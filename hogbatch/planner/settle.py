@@ -14,7 +14,7 @@ from hogbatch.losses import choose_loss
 from hogbatch.lsh import MANY, Lsh, parse
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
-from hogbatch.planner.recommend import learning_rate, scaling
+from hogbatch.planner import recommend
 from hogbatch.schedules import LearningRate
 from hogbatch.values import BatchLimits
 from hogbatch.wire.messages import Layer, Optimizer
@@ -45,10 +45,10 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
 
 def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
     """Everything the coordinator decides by; `run` is the name of the run."""
-    spec, hashed = OPTIMIZERS[config.optimizer], _hashes(config, network.outputs)
+    spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
     layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
-    optimizer = Optimizer(spec.name, config.l2, spec.momentum, spec.beta2, spec.epsilon)
-    limit = config.epoch_limit
+    l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
+    optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
         identity=Identity(run, version("hogbatch"), loaded.fingerprint),
         training=Training(
@@ -61,22 +61,13 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
             precision=config.precision,
             lsh=_lsh(config, network),
         ),
-        limits=Limits(
-            (config.cpu_batch.smallest, config.cpu_batch.largest), _pair(config.gpu_batch)
-        ),
-        ending=Ending(
-            epochs=None if math.isinf(limit) else int(limit),
-            max_seconds=config.max_seconds,
-            target_loss=config.target_loss,
-            eval_seconds=config.eval_seconds,
-            keep="best" if config.keep == "best" else "last",
-            wait_for_workers=config.wait_for_workers,
-            by_epoch=config.deterministic,
-            average=config.average == "on" or (config.average == "auto" and hashed),
-        ),
+        limits=limits_for(config, rows),
+        ending=_ending(config, loaded, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
-            scaling(config.optimizer) if config.lr_scaling == "auto" else config.lr_scaling,
+            recommend.scaling(config.optimizer)
+            if config.lr_scaling == "auto"
+            else config.lr_scaling,
             config.lr_batch,
             config.lr_cap,
         ),
@@ -85,9 +76,47 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
         start_with=config.start_with,
         checkpoint_seconds=config.checkpoint_seconds or math.inf,
         unit=loaded.encoding.scale,
-        train_rows=loaded.train.rows,
-        test_rows=loaded.test.rows if loaded.test is not None else 0,
+        train_rows=rows,
+        test_rows=_test_rows(loaded),
     )
+
+
+def epochs_for(config: TrainConfig, rows: int) -> int | None:
+    """Epochs to stop after, with `rows` rows to train on; None where the clock ends the run."""
+    if config.epochs is not None or config.max_seconds is not None:
+        return config.epochs
+    target = config.target_loss is not None
+    return recommend.most_epochs(rows) if target else recommend.epochs(rows)
+
+
+def limits_for(config: TrainConfig, rows: int) -> Limits:
+    """Limits of the batches, with `rows` rows to train on."""
+    cpu = config.cpu_batch or BatchLimits(1, recommend.largest_cpu_batch(rows))
+    gpu = config.gpu_batch
+    return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
+
+
+def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> Ending:
+    """When to stop. Training stops by itself only where the user has set no length for it."""
+    rows, patience = loaded.train.rows, config.patience
+    if patience is None:
+        limited = config.epochs is not None or config.max_seconds is not None
+        patience = 0 if limited else recommend.patience(rows)
+    return Ending(
+        epochs=epochs_for(config, rows),
+        max_seconds=config.max_seconds,
+        target_loss=config.target_loss,
+        eval_seconds=config.eval_seconds,
+        keep="best" if config.keep == "best" else "last",
+        wait_for_workers=config.wait_for_workers,
+        patience=patience if _test_rows(loaded) else 0,
+        by_epoch=config.deterministic,
+        average=config.average == "on" or (config.average == "auto" and hashed),
+    )
+
+
+def _test_rows(loaded: Loaded) -> int:
+    return loaded.test.rows if loaded.test is not None else 0
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
@@ -102,7 +131,7 @@ def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> 
     train = loaded.train
     stored = (train.inputs.values if train.sparse else train.inputs.dense).size
     squares = train.mean_square * train.rows
-    return learning_rate(
+    return recommend.learning_rate(
         config.optimizer,
         network.loss,
         linear=len(network.layers) == 1,
@@ -110,7 +139,3 @@ def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> 
         value_square=squares / max(stored, 1),
         hashed=network.layers[-1].by_neuron,
     )
-
-
-def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
-    return None if limits is None else (limits.smallest, limits.largest)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from hogbatch.config import TrainConfig
-from hogbatch.coordinator.plan import Ending, Limits
+from hogbatch.coordinator.plan import Ending
+from hogbatch.planner.settle import epochs_for, limits_for
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
 from hogbatch.simulate.scenario import simulated_plan
@@ -40,18 +41,17 @@ class Forecast:
 
 def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed: int) -> Forecast:
     """Let `crew`, all ready at once, train on `rows` rows an epoch until `config` says stop."""
-    cpu, gpu = config.cpu_batch, config.gpu_batch
     workers = sum(count for count, _ in crew)
     plan = simulated_plan(
         Ending(
-            epochs=None if math.isinf(config.epoch_limit) else int(config.epoch_limit),
+            epochs=epochs_for(config, rows),
             max_seconds=config.max_seconds,
             target_loss=None,
             eval_seconds=math.inf,
             keep="last",
             wait_for_workers=math.inf,
         ),
-        Limits((cpu.smallest, cpu.largest), (gpu.smallest, gpu.largest) if gpu else None),
+        limits_for(config, rows),
         (rows, 0),
         config.lease_ms / 1000,
         config.beta,

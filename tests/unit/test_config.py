@@ -1,5 +1,4 @@
 import argparse
-import math
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
@@ -199,20 +198,6 @@ def test_deterministic_refuses_other_workers(workers):
         merge_sources({"data": "x", "deterministic": True, "workers": workers})
 
 
-@pytest.mark.parametrize(
-    ("given", "limit"),
-    [
-        ({}, 10),
-        ({"epochs": 3}, 3),
-        ({"max_seconds": 9.0}, math.inf),
-        ({"target_loss": 0.1}, math.inf),
-        ({"epochs": 3, "target_loss": 0.1}, 3),
-    ],
-)
-def test_epochs_end_a_run_that_nothing_else_ends(given, limit):
-    assert TrainConfig("x", **given).epoch_limit == limit
-
-
 def test_the_choices_are_the_tables_of_the_library():
     assert FLAGS["loss"].choices == ("auto", *losses.LOSSES)
     assert FLAGS["optimizer"].choices == tuple(optim.OPTIMIZERS)
@@ -264,5 +249,5 @@ def test_the_file_holds_flag_names_and_plain_values():
     assert written["lr-scaling"] == "auto"
     assert written["hidden"] == [4, 2]
     assert written["quiet"] is True
-    assert written["cpu-batch"] == "1:64"
+    assert written["lease-ms"] == 50.0
     assert "gpu-batch" not in written

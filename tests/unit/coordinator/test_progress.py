@@ -64,7 +64,8 @@ def test_squared_losses_are_told_in_the_unit_of_the_labels():
 
 def test_the_best_loss_is_beaten_only_by_a_lower_one():
     best = Best()
-    seen = [best.beaten_by(loss) for loss in (0.5, 0.5, 0.6, None, float("nan"), 0.4, 0.45)]
+    losses = (0.5, 0.5, 0.6, None, float("nan"), 0.4, 0.45)
+    seen = [best.beaten_by(loss, 100 * n) for n, loss in enumerate(losses)]
     assert seen == [True, False, False, False, False, True, False]
 
 

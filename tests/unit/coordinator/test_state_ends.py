@@ -3,12 +3,14 @@
 import pytest
 
 from hogbatch.coordinator.plan import Finish, Keep, Kill, Report, Send, ShowMean
+from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Stop
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
 def begin_evaluation(play):
     """Train until the next evaluation has begun; returns the commands of that moment."""
+    play.shuffle()
     play.later(1.0)
     while play.state.phase != "evaluate":
         commands = play.done(next(key for key, held in play.work.items() if held))
@@ -174,6 +176,51 @@ def test_a_run_ends_when_the_target_loss_is_met(tested):
     play = tested(target_loss=0.3)
     assert of_kind(evaluate(play, 0.31), Finish) == []
     assert of_kind(evaluate(play, 0.3), Finish) == [Finish("target", "")]
+
+
+def test_a_run_ends_when_the_test_loss_has_not_improved_for_some_epochs(tested):
+    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=3)
+    losses = (0.5, 0.4, 0.45, 0.4, 0.41)
+    ends = [of_kind(evaluate(play, loss), Finish) for loss in losses]
+    assert ends[:4] == [[]] * 4
+    assert ends[4] == [Finish("finished", "the test loss has not improved for 3 epochs")]
+
+
+def test_the_last_model_is_kept_of_a_run_that_has_stalled_if_it_is_wanted(tested):
+    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=1, keep="last")
+    evaluate(play, 0.4)
+    assert len(of_kind(evaluate(play, 0.6), Keep)) == 1
+
+
+def test_without_patience_a_run_goes_on_however_bad_it_gets(tested):
+    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, epochs=9)
+    for loss in (0.4, 0.5, 0.6, 0.7, 0.8):
+        assert of_kind(evaluate(play, loss), Finish) == []
+
+
+def test_a_resumed_run_remembers_since_when_it_has_not_improved(tested):
+    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=2)
+    evaluate(play, 0.4)
+    evaluate(play, 0.5)
+    saved = play.state.saved(play.now)
+    resumed = Coordinator.resumed(play.state.plan, play.state.policy, saved)
+    assert not resumed.progress.has_stalled()
+    resumed.progress.evaluated_rows += 2000
+    assert resumed.progress.has_stalled()
+
+
+@pytest.mark.parametrize(
+    ("plan", "losses", "why"),
+    [
+        ({"epochs": 2}, (0.5, 0.4), "training ended after 2 epochs"),
+        ({"patience": 1}, (0.5, 0.5), "the test loss has not improved for 1 epochs"),
+    ],
+)
+def test_a_target_that_is_not_reached_is_said(tested, plan, losses, why):
+    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, target_loss=0.1, **plan)
+    for loss in losses:
+        evaluate(play, loss)
+    assert play.finish == Finish("finished", f"the target loss 0.1 was not reached; {why}")
 
 
 def test_a_target_goes_before_the_time_that_ran_out_with_it(tested):

@@ -2,7 +2,20 @@ import pytest
 
 from hogbatch.losses import LOSSES
 from hogbatch.optim import OPTIMIZERS
-from hogbatch.planner.recommend import COARSEST, FINEST, learning_rate, scaling
+from hogbatch.planner.recommend import (
+    COARSEST,
+    EPOCHS,
+    FINEST,
+    LEAST_UPDATES,
+    SMALL_ROWS,
+    epochs,
+    largest_cpu_batch,
+    learning_rate,
+    most_epochs,
+    patience,
+    scaling,
+    weight_decay,
+)
 from hogbatch.schedules import SCALINGS
 
 
@@ -17,7 +30,37 @@ def rate(optimizer, loss="logistic", linear=True, mean_square=1.0, value_square=
 def test_a_deep_network_has_one_rate_under_an_optimizer_that_scales_its_steps(name, loss):
     for mean_square, value_square in ((0.1, 10.0), (1.0, 1.0), (100.0, 0.01)):
         recommended = rate(name, loss, False, mean_square, value_square)
-        assert recommended == OPTIMIZERS[name].learning_rate
+        share = 0.4 if (name, loss) == ("adagrad", "squared") else 1.0
+        assert recommended == pytest.approx(share * OPTIMIZERS[name].learning_rate)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "passes"),
+    [
+        *((1, 8, 24_000), (96, 8, 250), (300, 9, 90), (1_280, 40, 94), (6_400, 64, 30)),
+        *((19_200, 64, 10), (580_000, 64, 10)),
+    ],
+)
+def test_few_rows_take_more_epochs_with_smaller_batches(rows, batch, passes):
+    assert largest_cpu_batch(rows) == batch
+    assert epochs(rows) == passes
+    assert passes * rows >= LEAST_UPDATES * batch or passes == EPOCHS
+
+
+def test_patience_is_a_quarter_of_the_epochs_and_ten_at_least():
+    assert [patience(rows) for rows in (96, 6_400, 580_000)] == [62, 10, 10]
+
+
+def test_a_target_loss_has_ten_times_the_epochs():
+    assert most_epochs(580_000) == 100
+
+
+def test_weight_decay_fades_out_as_rows_grow():
+    penalties = [weight_decay(rows) for rows in (96, 1_000, 9_999, SMALL_ROWS, 10**6)]
+    assert penalties == sorted(penalties, reverse=True)
+    assert penalties[0] == pytest.approx(0.0206, rel=0.01)
+    assert penalties[2] > 0
+    assert penalties[3:] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("value_square", "times"), [(1.0, 4), (0.01, 40), (100.0, 0.4)])

@@ -95,3 +95,32 @@ def test_workers_are_told_how_to_hash():
 def test_a_run_that_can_be_repeated_builds_its_tables_in_step():
     flags = {"output": "lsh", "deterministic": True, "epochs": 1}
     assert not told(flags, network_for(config(**flags), loaded()), loaded()).lsh.background
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs", "patience"),
+    [
+        ({}, 240, 60),
+        ({"epochs": 3}, 3, 0),
+        ({"max_seconds": 9.0}, None, 0),
+        ({"target_loss": 0.1}, 2400, 60),
+        ({"target_loss": 0.1, "max_seconds": 9.0}, None, 0),
+        ({"epochs": 3, "target_loss": 0.1}, 3, 0),
+        ({"epochs": 300, "patience": 5}, 300, 5),
+        ({"patience": 0}, 240, 0),
+    ],
+)
+def test_a_run_ends_by_itself_unless_its_length_is_given(flags, epochs, patience):
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").ending
+    assert (ending.epochs, ending.patience) == (epochs, patience)
+
+
+def test_batches_and_weight_decay_follow_the_rows_unless_they_are_given():
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    plan = plan_for(config(), loaded("binary", 1), network, "run")
+    assert plan.limits.cpu == (1, 8)
+    assert plan.training.optimizer.l2 == pytest.approx(0.0198)
+    plan = plan_for(config(l2=0.0, cpu_batch="2:32"), loaded("binary", 1), network, "run")
+    assert plan.limits.cpu == (2, 32)
+    assert plan.training.optimizer.l2 == 0.0
