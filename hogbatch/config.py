@@ -98,6 +98,9 @@ class TrainConfig:
     test_fraction: float = _flag(0.2, NUMBER, "share of DATA to test on", "SHARE", SHARE)
     label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
+    header: str = _choice(
+        "auto", "whether a CSV file begins with one; auto goes by its cells", "auto", "yes", "no"
+    )
     data_cache: str = _flag("auto", TEXT, "where parsed text is kept: auto, off, a folder", "DIR")
     hidden: tuple[int, ...] = _flag(
         (512, 512), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE

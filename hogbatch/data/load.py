@@ -12,7 +12,7 @@ from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, infer_encoding
 from hogbatch.data.order import split, take
-from hogbatch.data.raw import DEFAULTS, Options, RawSet
+from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, Options, RawSet
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.standardize import Standardizer, fit
@@ -29,8 +29,9 @@ class Loaded:
     standardizer: Standardizer | None
     index_base: int | None
     fingerprint: str  # 32 hex digits; the same for the same rows, labels and encoding
-    skipped: int = 0  # lines of the files that are not among the rows,
-    notes: tuple[str, ...] = ()  # and what to say of them, a line each
+    skipped: int = 0  # lines of the files that are not among the rows
+    notes: tuple[str, ...] = ()  # what to tell the user of the files, a line each
+    columns: Columns = NO_COLUMNS  # of the training file, if it is a CSV
 
 
 def load(
@@ -62,8 +63,8 @@ def load(
     if test is None:
         train, held_back = _split(train, test_fraction)
     else:
-        alike = replace(options, index_base=raw.index_base, features=raw.features)
-        read.append(other := _rows_as(test, alike, cache))
+        read.append(other := _rows_as(test, _alike(options, raw), cache))
+        expect_labels(other, raw.columns)
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
         held_back = Examples(inputs, encode(other, encoding), raw.features)
     standardizer = fit(train.inputs, train.features) if standardize else None
@@ -78,7 +79,8 @@ def load(
         raw.index_base,
         _fingerprint(train, held_back, encoding),
         skipped=sum(each.skipped.total for each in read),
-        notes=tuple(note for each in read for note in each.skipped.notes(each.source, each.rows)),
+        notes=tuple(message for each in read for message in each.messages),
+        columns=raw.columns,
     )
 
 
@@ -89,16 +91,41 @@ def inputs_for(
     index_base: int | None = None,
     standardizer: Standardizer | None = None,
     label: str | None = None,
+    header: str = "auto",
+    columns: Columns = NO_COLUMNS,
     cache: DataCache | None = None,
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked, widened and standardised.
 
-    Labels come along as the file has them, or not at all: `predict` ignores them, `evaluate` puts
-    the result through `encode`. The name of a sample stands for its test file.
+    The columns of a CSV file are matched with those of the training file, `columns`. Labels come
+    along as the file has them, or not at all: `predict` ignores them, `evaluate` puts the result
+    through `encode`. The name of a sample stands for its test file.
     """
-    raw = _rows_as(path, Options(label, index_base, features), cache)
+    options = Options(label, index_base, features, header=header, columns=columns)
+    raw = _rows_as(path, options, cache)
     inputs = raw.inputs if standardizer is None else standardizer.apply(raw.inputs)
     return replace(raw, inputs=inputs, features=features)
+
+
+def expect_labels(raw: RawSet, columns: Columns) -> None:
+    """DataError if a file lacks the label column of the training file, where that has a name."""
+    if columns.label is not None and raw.labels is None and raw.label_lists is None:
+        raise DataError(
+            f"{raw.source} has no labels: expected the label column {columns.label!r} of the "
+            "training data; if it has another name, give that with --label"
+        )
+
+
+def _alike(options: Options, raw: RawSet) -> Options:
+    """How the test file is read for training rows that were read as `options` say."""
+    label = options.label if raw.columns.position is None else None  # else the columns say it
+    return replace(
+        options,
+        label=label,
+        index_base=raw.index_base,
+        features=raw.features,
+        columns=raw.columns,
+    )
 
 
 def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:

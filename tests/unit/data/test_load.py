@@ -6,7 +6,7 @@ import pytest
 from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
-from hogbatch.data.raw import Options
+from hogbatch.data.raw import Columns, Options
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 
@@ -74,6 +74,60 @@ def test_a_wider_test_file_is_an_error_at_its_first_new_feature(write):
         load(write("a.svm", SVM), test=test)
 
 
+def shuffled(name, columns):
+    """The rows of CSV with other columns, which are made of one row as a dictionary."""
+    header, *lines = CSV.splitlines()
+    rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    cells = [",".join(str(make(row)) for make in columns.values()) for row in rows]
+    return "\n".join([",".join(columns), *cells]) + "\n"
+
+
+A, B, Y = (lambda row: row["a"]), (lambda row: row["b"]), (lambda row: row["y"])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"y": Y, "a": A, "b": B},
+        {"b": B, "y": Y, "a": A},
+        {"id": lambda row: f"no. {row['a']}", "b": B, "y": Y, "z": lambda row: "", "a": A},
+    ],
+)
+def test_a_test_file_may_have_its_columns_in_another_order(write, columns):
+    plain = load(write("a.csv", CSV), test=write("t.csv", CSV), standardize=True)
+    other = load(write("a.csv", CSV), test=write("u.csv", shuffled("u", columns)), standardize=True)
+    np.testing.assert_array_equal(other.test.inputs.dense, plain.test.inputs.dense)
+    np.testing.assert_array_equal(other.test.labels.values, plain.test.labels.values)
+    assert other.fingerprint == plain.fingerprint
+    assert len(other.notes) == ("id" in columns)
+
+
+def test_a_label_given_by_number_is_found_by_its_name(write):
+    first = write("a.csv", shuffled("a", {"y": Y, "a": A, "b": B}))
+    loaded = load(first, test=write("t.csv", CSV), options=Options(label="0"))
+    assert loaded.columns == Columns(("a", "b"), "y", 0)
+    assert loaded.test.inputs.dense[:, 0].tolist() == list(range(20))
+
+
+def test_a_test_file_without_the_label_or_a_feature_is_an_error(write):
+    train = write("a.csv", CSV)
+    with pytest.raises(DataError, match=r"t\.csv has no labels: expected the label column 'y'"):
+        load(train, test=write("t.csv", "a,b\n1,2\n"))
+    with pytest.raises(DataError, match=r"t\.csv:1: expected the 2 features .* no column 'b'"):
+        load(train, test=write("t.csv", "a,y\n1,2\n"))
+
+
+def test_names_do_not_change_the_fingerprint(write):
+    named, bare = write("a.csv", CSV), write("b.csv", CSV.split("\n", 1)[1])
+    assert load(named).fingerprint == load(bare).fingerprint
+
+
+def test_the_label_of_a_test_file_in_another_format_goes_by_its_own_name(write):
+    test = write("t.csv", "y,u,v,w\n1,5,0,1\n-1,4,1,1\n")
+    loaded = load(write("a.svm", SVM), test=test, options=Options(label="y"))
+    assert loaded.test.labels.values.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(("row", "relation"), [("1,2,3,4,5", "more"), ("1,2", "fewer")])
 def test_a_dense_test_file_has_the_same_features(write, row, relation):
     with pytest.raises(DataError, match=rf"t\.csv:1: {relation} features than the training data"):
@@ -83,6 +137,8 @@ def test_a_dense_test_file_has_the_same_features(write, row, relation):
 def test_a_csv_test_file_without_its_label_column_has_no_labels(write):
     with pytest.raises(DataError, match=r"t\.csv has no labels"):
         load(write("a.csv", CSV), test=write("t.csv", "1,2\n"))
+    with pytest.raises(DataError, match=r"u\.csv has no labels: expected a label column"):
+        load(write("a.csv", "1,2,3\n3,4,5\n"), test=write("u.csv", "1,2\n"))
 
 
 def test_a_test_file_counts_features_as_its_training_file_does(write):
