@@ -52,6 +52,7 @@ def _readable(settings: str) -> bool:
     return readable(settings)
 
 
+FEATURES: Final = Check("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 LSH: Final = Check("settings of hashing", _readable)
 
 
@@ -100,6 +101,9 @@ class TrainConfig:
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
     header: str = _choice(
         "auto", "whether a CSV file begins with one; auto goes by its cells", "auto", "yes", "no"
+    )
+    features: int | None = _flag(
+        None, WHOLE, "features of libsvm data (default: those that occur)", "N", FEATURES
     )
     data_cache: str = _flag("auto", TEXT, "where parsed text is kept: auto, off, a folder", "DIR")
     hidden: tuple[int, ...] = _flag(

@@ -173,6 +173,7 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
             index_base=None if config.index_base == "auto" else int(config.index_base),
             bad_lines=config.bad_lines,
             header=config.header,
+            declared=config.features,
         ),
         test=config.test,
         test_fraction=config.test_fraction,

@@ -54,7 +54,7 @@ def load(
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
     if test is None and _is_sample(path):
         test = path
-    raw = read_as(_file(path, "train"), options, cache)
+    raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
@@ -125,15 +125,25 @@ def _alike(options: Options, raw: RawSet) -> Options:
         index_base=raw.index_base,
         features=raw.features,
         columns=raw.columns,
+        declared=None,
     )
+
+
+def _declared(raw: RawSet, features: int | None) -> RawSet:
+    """Give training data the number of features that --features says, if it does."""
+    if features in (None, raw.features):
+        return raw
+    assert features is not None
+    if len(raw.inputs.indptr) and raw.features < features:
+        return replace(raw, features=features)
+    raise DataError(f"{raw.source} has {raw.features} features; --features says {features}")
 
 
 def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:
     """Read rows for a model of `options.features` inputs, and check that it takes them."""
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
-    _check_width(raw, options.features)
-    return raw
+    return _fit(raw, options.features)
 
 
 def _is_sample(path: str | Path) -> bool:
@@ -150,22 +160,34 @@ def _file(path: str | Path, part: str) -> Path:
     return Path(path)
 
 
-def _check_width(raw: RawSet, features: int) -> None:
-    """Refuse features the model does not know, and dense rows that lack some.
+def _fit(raw: RawSet, features: int) -> RawSet:
+    """Leave out what sparse rows have of features the model does not know; refuse dense rows.
 
     Sparse rows may use fewer features than there are: those not stored are 0 in any case.
     """
-    if len(raw.inputs.indptr):
-        beyond = np.flatnonzero(raw.inputs.indices >= features)
-        row = csr.row_of(raw.inputs.indptr, beyond[0]) if len(beyond) else None
-    else:
-        row = 0 if raw.features != features else None
-    if row is not None:
+    if not len(raw.inputs.indptr):
+        if raw.features == features:
+            return raw
         relation = "more" if raw.features > features else "fewer"
         raise DataError(
-            f"{raw.locate(row)}: {relation} features than the training data: "
+            f"{raw.locate(0)}: {relation} features than the training data: "
             f"{raw.features} here, {features} there"
         )
+    unknown = raw.inputs.indices[raw.inputs.indices >= features]
+    if not len(unknown):
+        return raw
+    distinct = len(np.unique(unknown))
+    note = (
+        f"{_count(len(unknown), 'value')} of {_count(distinct, 'feature')} that the training data "
+        f"lack are ignored; these have {_count(features, 'feature')} (train with --features N for "
+        "more)"
+    )
+    inputs = csr.below(raw.inputs, features)
+    return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("s" if number != 1 else "")
 
 
 def _in_form(inputs: Inputs, features: int, *, sparse: bool) -> Inputs:

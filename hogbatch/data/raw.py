@@ -38,6 +38,7 @@ class Options:
     bad_lines: float = 0.0  # share of a text file's lines that may be left out; 0 stops at a first
     header: str = "auto"  # whether a CSV begins with one: yes, no, or auto, by what is in it
     columns: Columns | None = None  # of the training data, to match those of a CSV with
+    declared: int | None = None  # features that libsvm data have, also where none has the last ones
 
 
 DEFAULTS: Final = Options()

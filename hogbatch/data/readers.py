@@ -28,7 +28,7 @@ READERS: Final[dict[str, Reader]] = {
 
 # The options that change what is read of a text file: of those it may have several cache entries.
 CONCERNED: Final[dict[Reader, tuple[str, ...]]] = {
-    libsvm.read: ("index_base",),
+    libsvm.read: ("index_base", "declared"),
     xmc.read: (),
     csv.read: ("label", "features", "header", "columns"),
 }

@@ -116,3 +116,17 @@ def test_a_run_on_a_file_with_names_is_resumed(files, tmp_path):
     done = cli("train", "--resume", tmp_path / "run", "--epochs", 4)
     assert done.returncode == 0, done.stderr
     assert "resumed from" in done.stdout
+
+
+def test_features_that_training_never_saw_are_counted(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1 3:2\n-1 2:1\n" * 20)
+    (tmp_path / "t.svm").write_text("1 1:1 3:2\n-1 2:1 4:1 7:1\n1 4:1\n")
+    flags = ("--test", "t.svm", "--epochs", 1, "--workers", "cpu:1", "--hidden", "")
+    note = "t.svm: 3 values of 2 features that the training data lack are ignored"
+    done = cli("train", "a.svm", *flags, "--run-dir", "run", cwd=tmp_path)
+    assert note in done.stdout
+    done = cli("predict", "run/model.safetensors", "t.svm", cwd=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+    assert done.stderr.startswith(f"hogbatch: note: {note}")
+    done = cli("train", "a.svm", "--features", 9, *flags, "--run-dir", "wide", cwd=tmp_path)
+    assert "ignored" not in done.stdout and "network 9-1" in done.stdout

@@ -68,10 +68,51 @@ def test_a_narrower_sparse_test_file_is_widened(write):
     assert to_dense(loaded.test.inputs, 3).dense.tolist() == [[5, 0, 0], [0, 1, 0]]
 
 
-def test_a_wider_test_file_is_an_error_at_its_first_new_feature(write):
-    test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 9:1\n")
-    with pytest.raises(DataError, match=r"t\.svm:4: more features .*: 9 here, 3 there"):
-        load(write("a.svm", SVM), test=test)
+def test_features_that_training_never_saw_are_ignored_with_a_note(write):
+    test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 2:3 3:2 4:1 9:1\n1 9:1\n")
+    loaded = load(write("a.svm", SVM), test=test)
+    assert loaded.test.rows == 5
+    assert to_dense(loaded.test.inputs, 3).dense.tolist() == [
+        *([5, 0, 0], [0, 1, 0], [1, 0, 0], [0, 3, 2], [0, 0, 0])
+    ]
+    (note,) = loaded.notes
+    assert note.startswith(
+        f"{test}: 4 values of 2 features that the training data lack are ignored"
+    )
+    raw = inputs_for(test, 3, index_base=1)
+    assert raw.messages == loaded.notes
+    assert raw.inputs.indptr.tolist() == loaded.test.inputs.indptr.tolist()
+    lists = write("t.xmc", "2 9 2\n0 0:1 8:1\n1 1:1\n")
+    raw = inputs_for(lists, 3)
+    assert (raw.inputs.indices.tolist(), raw.features) == ([0, 1], 3)
+    assert "t.xmc: 1 value of 1 feature that" in raw.messages[0]
+    assert inputs_for(write("u.svm", "1 1:1\n"), 3, index_base=1).messages == ()
+
+
+def test_the_number_of_features_can_be_given(write):
+    wide = Options(declared=9)
+    loaded = load(write("a.svm", SVM), test=write("t.svm", "1 9:1\n-1 2:1\n"), options=wide)
+    assert (loaded.train.features, loaded.test.features, loaded.notes) == (9, 9, ())
+    assert loaded.test.inputs.indices.tolist() == [8, 1]
+    with pytest.raises(
+        DataError, match=r"a\.svm:1:8: feature index 3; expected at most 2 \(--feat"
+    ):
+        load(write("a.svm", SVM), options=Options(declared=2))
+    assert load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=wide).train.features == 9
+    with pytest.raises(DataError, match=r"a\.xmc has 3 features; --features says 2"):
+        load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=Options(declared=2))
+    with pytest.raises(DataError, match=r"a\.csv has 2 features; --features says 9"):
+        load(write("a.csv", CSV), options=wide)
+
+
+def test_the_number_of_features_counts_from_the_index_base(write):
+    from_zero = write("z.svm", "1 0:1\n-1 2:1\n1 1:1\n1 3:1\n")
+    assert load(from_zero, options=Options(declared=4)).train.features == 4
+    for base in (None, 0):
+        with pytest.raises(DataError, match=r"z\.svm:4(:3)?: feature index 3; expected at most 2 "):
+            load(from_zero, options=Options(declared=3, index_base=base))
+    loaded = load(from_zero, options=Options(declared=3, bad_lines=0.5), test_fraction=0)
+    assert (loaded.train.rows, loaded.train.features, loaded.skipped) == (3, 3, 1)
 
 
 def shuffled(name, columns):
