@@ -10,10 +10,13 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hogbatch.config import FLAGS, REPLACED, add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
+
+if TYPE_CHECKING:
+    from hogbatch.predict import DataFile
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,12 +84,10 @@ def worker(arguments: Sequence[str]) -> int:
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
     given = _read_model_flags(_model_parser("evaluate"), arguments)
-    from hogbatch.data.cache import DataCache
     from hogbatch.predict import evaluate_file, write_lines
 
-    cache = DataCache.of(given.data_cache)
-    what = (given.model, given.data, given.label)
-    results = evaluate_file(*what, cache, approximate=given.approximate, lsh=given.lsh)
+    data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
+    results = evaluate_file(given.model, data, **hashing)
     write_lines((f"{name} {value:.6g}" for name, value in results.items()), None)
     return 0
 
@@ -100,12 +101,10 @@ def predict(arguments: Sequence[str]) -> int:
     form.add_argument("--top", type=int, metavar="K", help=about_top)
     parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
     given = _read_model_flags(parser, arguments)
-    from hogbatch.data.cache import DataCache
     from hogbatch.predict import predict_file, write_lines
 
-    what, cache = (given.model, given.data, given.label), DataCache.of(given.data_cache)
-    wanted = {"proba": given.proba, "top": given.top}
-    lines = predict_file(*what, cache, **wanted, approximate=given.approximate, lsh=given.lsh)
+    data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
+    lines = predict_file(given.model, data, proba=given.proba, top=given.top, **hashing)
     write_lines(lines, given.output)
     return 0
 
@@ -114,14 +113,27 @@ def _model_parser(command: str) -> Parser:
     parser = Parser(command)
     parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
     parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
-    parser.add_argument("--label", metavar="NAME", help="label column of a CSV file")
+    parser.add_argument(
+        "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
+    )
     about_tables = "score what hash tables find, as in training, instead of all outputs"
     parser.add_argument("--approximate", action="store_true", help=about_tables)
     about_lsh = "other settings of hashing than those of training, for --approximate"
     parser.add_argument("--lsh", metavar="FAMILY:KEY=VALUE,...", help=about_lsh)
-    add_flags(parser, ["data_cache"])
-    parser.set_defaults(data_cache="auto")
+    add_flags(parser, ["header", "data_cache"])
+    parser.set_defaults(header="auto", data_cache="auto")
     return parser
+
+
+def _data_file(given: argparse.Namespace) -> "DataFile":
+    """The data file of `evaluate` or `predict`; notes go to stderr, for results go to stdout."""
+    from hogbatch.data.cache import DataCache
+    from hogbatch.predict import DataFile
+
+    def say(line: str) -> None:
+        print(f"hogbatch: note: {line}", file=sys.stderr)
+
+    return DataFile(given.data, given.label, given.header, DataCache.of(given.data_cache), say)
 
 
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -52,6 +52,7 @@ def _readable(settings: str) -> bool:
     return readable(settings)
 
 
+FEATURES: Final = Check("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 LSH: Final = Check("settings of hashing", _readable)
 
 
@@ -99,6 +100,12 @@ class TrainConfig:
     test_fraction: float = _flag(0.2, NUMBER, "share of DATA to test on", "SHARE", SHARE)
     label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
+    header: str = _choice(
+        "auto", "whether a CSV file begins with one; auto goes by its cells", "auto", "yes", "no"
+    )
+    features: int | None = _flag(
+        None, WHOLE, "features of libsvm data (default: those that occur)", "N", FEATURES
+    )
     data_cache: str = _flag("auto", TEXT, "where parsed text is kept: auto, off, a folder", "DIR")
     hidden: tuple[int, ...] = _flag(
         (512, 512), WIDTHS, "widths of hidden layers (empty: a linear model)", "H,H,...", POSITIVE

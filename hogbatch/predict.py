@@ -1,7 +1,8 @@
 """A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with NumPy alone."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode
-from hogbatch.data.load import inputs_for
+from hogbatch.data.load import expect_labels, inputs_for
 from hogbatch.data.raw import RawSet
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import load
@@ -28,11 +29,24 @@ AT = (1, 3, 5)  # best labels that are measured
 CELLS = 1 << 22  # of a matrix [rows, outputs] that is there at once, if one row has no more
 
 
+def _say_nothing(line: str) -> None:
+    """Take a message and drop it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file and how it is read; `say` is told what the user should know of it."""
+
+    path: str
+    label: str | None = None  # None: as in the training file
+    header: str = "auto"  # whether a CSV file has one: auto, yes or no
+    cache: DataCache | None = None
+    say: Callable[[str], object] = _say_nothing
+
+
 def evaluate_file(
     model_path: str,
-    data: str,
-    label: str | None,
-    cache: DataCache | None = None,
+    data: DataFile,
     *,
     approximate: bool = False,
     lsh: str | None = None,
@@ -46,7 +60,8 @@ def evaluate_file(
     """
     model = load_model(model_path)
     tables = Tables.of(model, lsh) if approximate else None
-    raw = _rows(model, data, label, cache)
+    raw = _rows(model, data)
+    expect_labels(raw, model.columns)
     labels = encode(raw, model.encoding)
     if model.encoding.kind == "real":
         assert raw.labels is not None  # or there would be none to encode
@@ -178,9 +193,7 @@ class Tables:
 
 def predict_file(
     model_path: str,
-    data: str,
-    label: str | None,
-    cache: DataCache | None = None,
+    data: DataFile,
     *,
     proba: bool = False,
     top: int | None = None,
@@ -198,7 +211,7 @@ def predict_file(
     if top is not None and model.network.outputs == 1:
         raise UsageError("--top needs a model with several classes or labels; this has one output")
     tables = Tables.of(model, lsh) if approximate else None
-    inputs = _rows(model, data, label, cache).inputs
+    inputs = _rows(model, data).inputs
     if top is not None:
         return _top_lines(model, inputs, top, tables)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
@@ -211,11 +224,20 @@ def predict_file(
     return (line(row) for part in parts for row in part)
 
 
-def _rows(model: Model, data: str, label: str | None, cache: DataCache | None) -> RawSet:
-    """The rows of a file, read as the training file was, with its label column or another."""
-    label = label or model.about.get("label") or None
-    features, base = model.network.features, model.index_base
-    return inputs_for(data, features, index_base=base, label=label, cache=cache)
+def _rows(model: Model, data: DataFile) -> RawSet:
+    """The rows of a file, its columns found as in the training file."""
+    raw = inputs_for(
+        data.path,
+        model.network.features,
+        index_base=model.index_base,
+        label=data.label,
+        header=data.header,
+        columns=model.columns,
+        cache=data.cache,
+    )
+    for message in raw.messages:
+        data.say(message)
+    return raw
 
 
 def _numbers(row: Any) -> str:

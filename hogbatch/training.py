@@ -172,6 +172,8 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
             label=config.label,
             index_base=None if config.index_base == "auto" else int(config.index_base),
             bad_lines=config.bad_lines,
+            header=config.header,
+            declared=config.features,
         ),
         test=config.test,
         test_fraction=config.test_fraction,
@@ -335,7 +337,10 @@ def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path, pin: bool) -> 
 def _model(
     config: TrainConfig, loaded: Loaded, network: Network, params: NDArray[np.float32]
 ) -> Model:
-    about = {"hogbatch": version("hogbatch"), "data": config.data, "label": config.label or ""}
+    columns = loaded.columns
+    about = {"hogbatch": version("hogbatch"), "data": config.data, "label": columns.label or ""}
+    if columns.position is not None:
+        about["label_column"] = str(columns.position)
     if network.layers[-1].by_neuron:
         about["lsh"] = config.lsh
     frequencies = None
@@ -350,6 +355,7 @@ def _model(
         index_base=loaded.index_base,
         about=about,
         frequencies=frequencies,
+        feature_names=columns.names or None,
     )
 
 

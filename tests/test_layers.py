@@ -62,7 +62,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
     *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
     *("hogbatch.machine.topology", "hogbatch.lsh", "hogbatch.launch.restarts"),
-    "hogbatch.simulate",
+    *("hogbatch.simulate", "hogbatch.data.columns", "hogbatch.data.header"),
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

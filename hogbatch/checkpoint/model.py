@@ -1,9 +1,9 @@
 """The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
 
 A safetensors file that holds the real tensors under their names (and `scaler.mean`,
-`scaler.scale`, `labels.rows`). Its metadata has one entry, "hogbatch-model-1": eight hex
-digits of CRC-32, then the JSON they are of, with network, encoding, index base, training rows,
-about, and the CRC-32 of each tensor.
+`scaler.scale`, `labels.rows`, and `features.names`: the bytes of a JSON list in UTF-8). Its
+metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32, then the JSON they are of,
+with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
 
 safetensors itself notices a truncated file but no flipped byte, hence the checksums. It writes
 several entries of metadata in random order; with one, equal models make equal files.
@@ -26,7 +26,9 @@ from safetensors.numpy import save
 
 from hogbatch.checkpoint.files import sync_directory, write_through
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
+from hogbatch.data.columns import in_order
 from hogbatch.data.encode import Encoding
+from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
@@ -56,6 +58,10 @@ class Model:
     The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
     scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
     their own precision. UsageError when their features are not those of the network.
+
+    `feature_names` has the names of the features where the training file had a header, else None.
+    Then the columns of a data frame (anything with `columns`) are found by them, in any order. In
+    `about`, "label" is the name of the label column and "label_column" its number, from 0.
     """
 
     network: Network
@@ -63,12 +69,20 @@ class Model:
     encoding: Encoding
     scaler: Scaler | None = field(repr=False)
     index_base: int | None  # what libsvm files count their features from
-    about: dict[str, str]  # "hogbatch" version, "data" and its "label" column, "lsh" settings
+    about: dict[str, str]  # "hogbatch" version, "data", "label" and "label_column", "lsh" settings
     frequencies: Frequencies | None = field(default=None, repr=False)  # of multilabel, if known
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
+
+    @property
+    def columns(self) -> Columns:
+        """What is known of the training file's columns."""
+        label, position = self.about.get("label"), self.about.get("label_column")
+        where = None if position is None else int(position)
+        return Columns(self.feature_names or (), label or None, where)
 
     def scores(self, inputs: Any) -> Floats:
         """Decision values [N, C]; of real labels, standardised as the targets were."""
-        rows = _as_inputs(inputs, self.network.features)
+        rows = self._rows(inputs)
         out = np.empty((count(rows), self.network.outputs), np.float32)
         for where, scores in self._blocks(rows):
             out[where] = scores
@@ -90,7 +104,7 @@ class Model:
                 "the best K (top, --top K) or for all probabilities (predict_proba, --proba)"
             )
         if self.encoding.kind == "multilabel":
-            rows = _as_inputs(inputs, self.network.features)
+            rows = self._rows(inputs)
             likely = np.empty((count(rows), self.network.outputs), np.uint8)
             for where, scores in self._blocks(rows):
                 likely[where] = scores > 0
@@ -140,11 +154,17 @@ class Model:
 
     def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
         """What the last layer is given for part after part of the rows, each with its first row."""
-        rows, widths = _as_inputs(inputs, self.network.features), self._widths()
+        rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
             part = scaled(between(rows, start, start + size), self.scaler)
             yield start, hidden(self.layers, part)
+
+    def _rows(self, given: Any) -> RawInputs:
+        """What the caller gave, with its columns in the order of the features."""
+        if self.feature_names is not None and hasattr(given, "columns"):
+            given = in_order(given, self.feature_names)
+        return _as_inputs(given, self.network.features)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -249,6 +269,9 @@ def _to_bytes(model: Model) -> bytes:
         arrays["scaler.scale"] = np.ascontiguousarray(model.scaler.scale)
     if model.frequencies is not None:
         arrays["labels.rows"] = np.ascontiguousarray(model.frequencies.of_label)
+    if model.feature_names is not None:
+        names = json.dumps(model.feature_names, ensure_ascii=False).encode()
+        arrays["features.names"] = np.frombuffer(names, np.uint8)
     description = {
         "network": asdict(model.network),
         "encoding": asdict(model.encoding),
@@ -313,6 +336,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
         description["index_base"],
         description["about"],
         _frequencies(arrays, description.get("train_rows"), network.outputs),
+        _feature_names(arrays, network.features),
     )
 
 
@@ -329,6 +353,15 @@ def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies 
     if rows is None:  # not multilabel, or from before they were kept
         return None
     return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
+
+
+def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:
+    if "features.names" not in arrays:
+        return None
+    names: list[str] = json.loads(arrays["features.names"].tobytes())
+    if len(names) != features or not all(isinstance(name, str) for name in names):
+        raise DataError(f"tensor features.names: expected {features} names; got {len(names)} items")
+    return tuple(names)
 
 
 def _expect(arrays: Arrays, name: str, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:

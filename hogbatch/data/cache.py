@@ -6,7 +6,8 @@ The cache directory holds one entry for each text file and the reader options th
     array, array, ...                         as the header lists them
 
 The header says what the entry was made from (path, options, state of the file, the readers' own
-sources) and has the scalars of a RawSet and each array's name, dtype, shape and CRC-32. An entry
+sources) and has the scalars of a RawSet and each array's name, dtype, shape and CRC-32. Names of
+columns, of which there may be very many, are an array of bytes: JSON as well. An entry
 that is damaged, or was made from anything else, counts for nothing, and the next one takes its
 place by a rename. Nothing that fails here fails a run.
 
@@ -35,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import DoubleInputs, Inputs
-from hogbatch.data.raw import LabelLists, RawSet
+from hogbatch.data.raw import Columns, LabelLists, RawSet
 from hogbatch.data.skipped import Mistake, Skipped
 from hogbatch.jit import cache_root
 
@@ -167,6 +168,7 @@ def _arrays(raw: RawSet) -> Arrays:
     """Name the arrays that `raw` has."""
     lists = raw.label_lists
     arrays: dict[str, NDArray[Any] | None] = {
+        "columns": np.frombuffer(json.dumps(raw.columns).encode(), np.uint8),
         **raw.inputs._asdict(),
         "labels": raw.labels,
         "label_indptr": lists and lists.indptr,
@@ -181,6 +183,7 @@ def _arrays(raw: RawSet) -> Arrays:
 def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
     lists = "label_indptr" in arrays
     form = DoubleInputs if arrays["dense"].dtype == np.float64 else Inputs
+    names, label, position = json.loads(arrays["columns"].tobytes())
     return RawSet(
         inputs=form(*(arrays[name] for name in form._fields)),
         features=header["features"],
@@ -191,6 +194,8 @@ def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
         index_base=header["index_base"],
         lines=arrays.get("lines"),
         skipped=Skipped(header["skipped"], tuple(Mistake(*each) for each in header["mistakes"])),
+        columns=Columns(tuple(names), label, position),
+        notes=tuple(header["notes"]),
     )
 
 
@@ -202,6 +207,7 @@ def _header(origin: Origin, raw: RawSet, arrays: Arrays) -> bytes:
         "index_base": raw.index_base,
         "skipped": raw.skipped.total,
         "mistakes": raw.skipped.first,
+        "notes": raw.notes,
         "arrays": [
             (name, array.dtype.str, array.shape, zlib.crc32(_bytes(array)))
             for name, array in arrays.items()

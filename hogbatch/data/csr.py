@@ -44,6 +44,13 @@ def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
 
 
+def below(inputs: RawInputs, features: int) -> Inputs:
+    """Keep the values of the first `features` features of CSR inputs."""
+    kept = inputs.indices < features
+    indptr = np.concatenate(([0], np.cumsum(kept)))[inputs.indptr]
+    return csr_inputs(indptr, inputs.indices[kept], inputs.values[kept])
+
+
 def to_dense(inputs: RawInputs, features: int) -> Inputs:
     """Write CSR inputs out as dense[N, features]."""
     dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)

@@ -1,12 +1,13 @@
 """CSV and TSV: one row a line, all cells numbers, one column the label.
 
-A first line with text in it is a header. The label column is the last one unless `label` names it
-or gives its number from 0. Cells may be quoted; every cell must be a finite number.
+Whether the first line is a header is decided in `header`, and what each column is in `columns`.
+Cells may be quoted; every cell of a column that is read must be a finite number.
 """
 
 import csv
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,23 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data import header
 from hogbatch.data.batch import double_inputs
+from hogbatch.data.columns import IGNORED, LABEL, Table, assign
 from hogbatch.data.raw import Options, RawSet
 from hogbatch.data.skipped import Misplaced, Skipped
 from hogbatch.data.text import Block, Counts, TextFile, number
 from hogbatch.errors import DataError
 
-SHOWN_NAMES = 20
-
-
-class Table(NamedTuple):
-    """What the first line of a file tells."""
-
-    source: Path
-    delimiter: str
-    width: int  # columns, D
-    names: tuple[str, ...]  # [D], or empty without a header
-    line: int  # where it stands
+SAMPLE_ROWS = 20  # first lines that are compared,
+SAMPLE_BYTES = 1 << 20  # but no more of them after so many bytes
 
 
 class Rows(NamedTuple):
@@ -58,7 +52,7 @@ class Lines:
     """How lines are read: see `text.Format`, which this is."""
 
     table: Table
-    column: int | None  # of the label
+    places: NDArray[np.int32]  # [D]: see `columns.Assignment`
 
     def count(self, text: bytes) -> Counts:
         """Tell how many rows `text` holds at most."""
@@ -66,10 +60,10 @@ class Lines:
 
     def reserve(self, counts: Counts) -> Rows:
         """Make room for so many rows."""
-        rows, labelled = counts[0], self.column is not None
+        rows, labelled = counts[0], LABEL in self.places
         return Rows(
             lines=np.empty(rows, np.int64),
-            dense=np.empty((rows, self.table.width - labelled), np.float64),
+            dense=np.empty((rows, np.count_nonzero(self.places >= 0)), np.float64),
             labels=np.empty(rows if labelled else 0, np.float64),
         )
 
@@ -78,56 +72,59 @@ class Lines:
         from hogbatch.data.parse import table as compiled
 
         place = _cut(room, begin[0], end[0])
-        column = -1 if self.column is None else self.column
         text, delimiter = np.frombuffer(block.text, np.uint8), ord(self.table.delimiter)
-        rows = compiled.rows(text, block.first_line, delimiter, column, place)
+        rows = compiled.rows(text, block.first_line, delimiter, self.places, place)
         return None if rows < 0 else Part(_cut(place, 0, rows))
 
     def parse_lines(self, block: Block) -> Part:
         """Read a block line by line, without lines that have a mistake; blank lines are no rows."""
         contents = block.text.split(b"\n")[:-1]
         lines, rows, mistaken = [], [], []
+        places = self.places.tolist()
         for line, content in enumerate(contents, block.first_line):
             if content.strip(b"\r"):
                 try:
-                    rows.append(_row(content, self.table))
+                    rows.append(_row(content, self.table, places))
                 except Misplaced:
                     mistaken.append(line)
                 else:
                     lines.append(line)
         numbers = np.array(rows, np.float64).reshape(-1, self.table.width)
-        features = numbers if self.column is None else np.delete(numbers, self.column, axis=1)
-        labels = np.empty(0) if self.column is None else numbers[:, self.column].copy()
+        sources = np.argsort(self.places)[np.count_nonzero(self.places < 0) :]
+        features, labels = numbers[:, sources], numbers[:, self.places == LABEL].ravel()
         return Part(
             Rows(np.array(lines, np.int64), features, labels),
             Skipped.of(
-                mistaken, lambda line: _mistake(contents[line - block.first_line], self.table)
+                mistaken,
+                lambda line: _mistake(contents[line - block.first_line], self.table, places),
             ),
         )
 
 
 def read(path: Path, options: Options) -> RawSet:
-    """Read a CSV file into dense rows.
+    """Read a CSV file into dense rows, whose features are in the order of `options.columns`.
 
-    A file with just as many columns as the model has inputs (`options.features`) has no labels,
-    unless a column bears the name `options.label`.
+    Without names on both sides, a file with just as many columns as the model has inputs
+    (`options.features`) has no labels.
     """
     file = TextFile(path, options)
-    table, rest = _begin(path, file.first)
-    column = _label_column(table, options)
-    layout = Lines(table, column)
+    table, rest, note = _begin(path, file, options)
+    assigned = assign(table, options)
+    layout = Lines(table, assigned.places)
     parsed = file.parse(rest, layout)
     lines, dense, labels = join(parsed.parts, parsed.room, layout)
     if not len(lines):
-        raise DataError(f"{path} has a header and no rows")
+        raise DataError(f"{path} has a header and no rows")  # any other first line is a row
     return RawSet(
         inputs=double_inputs(dense),
         features=dense.shape[1],
-        labels=None if column is None else labels,
+        labels=None if assigned.label is None else labels,
         label_lists=None,
         source=str(path),
         lines=lines,
         skipped=parsed.skipped,
+        columns=assigned.columns(table),
+        notes=(*filter(None, (note,)), *assigned.notes),
     )
 
 
@@ -149,64 +146,58 @@ def join(parts: Sequence[Part], room: Rows | None, layout: Lines) -> Rows:
     return _cut(whole, 0, end)
 
 
-def _begin(path: Path, block: Block) -> tuple[Table, Block]:
-    """Learn the table's form from its first line; the block comes back without a header."""
+def _begin(path: Path, file: TextFile, options: Options) -> tuple[Table, Block, str]:
+    """Learn the table's form from its first lines.
+
+    Returns the first block without a header, and what to tell the user of that.
+    """
+    block = file.first
     text = block.text.lstrip(b"\r\n")
     if not text.strip():
         raise DataError(f"{path} is empty: expected a line of comma-separated numbers")
     line = block.first_line + block.text[: len(block.text) - len(text)].count(b"\n")
     first, _, rest = text.partition(b"\n")
-    content = first.decode("utf-8", "replace")
+    content = _text(first)
     tabs = ".tsv" in path.name.lower() or ("\t" in content and "," not in content)
     delimiter = "\t" if tabs else ","
     try:
         cells = _cells(content, delimiter)
     except csv.Error as error:
         raise DataError(f"{path}:{line}:1: {error}") from None
-    if all(_numeric(cell) for cell in cells):
-        return Table(path, delimiter, len(cells), (), line), Block(line, text)
-    return Table(path, delimiter, len(cells), tuple(cells), line), Block(line + 1, rest)
+    sample = _sample(file.ahead(SAMPLE_ROWS), delimiter)[1:]
+    decided = header.decide(cells, sample, options.header, _expected_names(options))
+    if not decided.header:
+        return Table(path, delimiter, len(cells), (), line), Block(line, text), decided.note
+    table = Table(path, delimiter, len(cells), tuple(cells), line, decided.numbered)
+    return table, Block(line + 1, rest), decided.note
 
 
-def _numeric(cell: str) -> bool:
-    """Whether a cell of the first line is data: a number, also a bad one, or nothing."""
-    try:
-        float(cell or "nan")
-    except ValueError:
-        return False
-    return True
+def _expected_names(options: Options) -> Sequence[str]:
+    """Names that a header of the file would have."""
+    if options.columns is not None and options.columns.names:
+        return options.columns.names
+    return () if options.label is None or options.label.isdigit() else (options.label,)
 
 
-def _label_column(table: Table, options: Options) -> int | None:
-    label = options.label
-    if label is not None and label in table.names:
-        column = table.names.index(label)
-    elif options.features == table.width:
-        return None
-    elif label is None:
-        column = table.width - 1
-    elif label.isascii() and label.isdigit() and int(label) < table.width:
-        column = int(label)
-    else:
-        raise DataError(f"{table.source} has no label column {label!r}: {_columns(table)}")
-    if table.width < 2:
-        raise DataError(
-            f"{table.source}:{table.line}:1: expected features and a label, separated by commas or "
-            "tabs; got one column"
-        )
-    return column
+def _sample(text: bytes, delimiter: str) -> list[list[str]]:
+    """The cells of the first lines of `text` that can be split."""
+    rows, start = list[list[str]](), 0
+    while start < len(text) and len(rows) < (SAMPLE_ROWS if start < SAMPLE_BYTES else 2):
+        end = text.index(b"\n", start)
+        content = _text(text[start:end]).rstrip("\r")
+        start = end + 1
+        if content:
+            with suppress(csv.Error):
+                rows.append(_cells(content, delimiter))
+    return rows
 
 
-def _columns(table: Table) -> str:
-    if not table.names:
-        return f"its {table.width} columns have no names; give a number from 0 to {table.width - 1}"
-    more = ", ..." if table.width > SHOWN_NAMES else ""
-    return f"its {table.width} columns are {', '.join(table.names[:SHOWN_NAMES])}{more}"
-
-
-def _row(line: bytes, table: Table) -> list[float]:
-    """Read a line; Misplaced, at no place that counts, if anything is wrong with it."""
-    return [number(cell) for cell in _split(_text(line), table)]
+def _row(line: bytes, table: Table, places: Sequence[int]) -> list[float]:
+    """Read a line, with 0 in ignored columns; Misplaced, at no place that counts, if it is bad."""
+    cells = _split(_text(line), table)
+    return [
+        0.0 if place == IGNORED else number(cell) for cell, place in zip(cells, places, strict=True)
+    ]
 
 
 def _text(line: bytes) -> str:
@@ -226,14 +217,16 @@ def _split(content: str, table: Table) -> list[str]:
     return cells
 
 
-def _mistake(line: bytes, table: Table) -> Misplaced:
+def _mistake(line: bytes, table: Table, places: Sequence[int]) -> Misplaced:
     """Tell what is wrong with a line, and where."""
     content = _text(line)
     try:
         cells = _split(content, table)
     except Misplaced as mistake:
         return mistake
-    for column, cell in enumerate(cells):
+    for column, (cell, place) in enumerate(zip(cells, places, strict=True)):
+        if place == IGNORED:
+            continue
         try:
             number(cell)
         except Misplaced as mistake:

@@ -10,37 +10,44 @@ stand. Where a file has both, the kind of row that is rarer is a mistake.
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.data import csr, sparse
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.raw import Options, RawSet
-from hogbatch.data.skipped import FIRST, Misplaced, Skipped
+from hogbatch.data.raw import MAX_INDEX, Options, RawSet
+from hogbatch.data.skipped import FIRST, NOTHING, Misplaced, Skipped
 from hogbatch.data.sparse import Lines, SparseRows
 from hogbatch.data.text import TextFile, lines_at
 from hogbatch.errors import DataError
 
 
 def read(path: Path, options: Options) -> RawSet:
-    """Read a libsvm file. Features count from 0 if index 0 occurs, else from 1, unless told."""
+    """Read a libsvm file. Features count from 0 if index 0 occurs, else from 1, unless told.
+
+    With `options.declared` features, a larger index is a mistake.
+    """
     file = TextFile(path, options)
     base = 1 if options.index_base is None else options.index_base
-    lines = Lines(libsvm=True, base=base, lowest=options.index_base or 0)
+    limit = MAX_INDEX + 1 if options.declared is None else options.declared + base
+    lines = Lines(libsvm=True, base=base, lowest=options.index_base or 0, features=limit)
     rows, facts, skipped = sparse.read_rows(file, file.first, lines)
     if not len(rows.lines):
         raise DataError(f"{path} is empty: expected rows like '+1 3:0.5 7:1'")
+    odd = NOTHING
     if not facts.single and not sparse.whole(rows.labels).all():
-        chosen, odd = _agreeing(path, rows)
-        skipped = Skipped.of_parts((skipped, odd))
-        skipped.check(path, int(chosen.sum()), options.bad_lines)
-        rows = sparse.keep(rows, chosen)
+        rows, odd = _agreeing(path, rows)
         facts = sparse.facts_of(rows, base)
     if facts.lowest < base:
         rows.indices[:] += 1
         base = 0
+        if facts.highest == options.declared:  # which was in range while features counted from 1
+            rows, beyond = _within(rows, options.declared)
+            odd = Skipped.of_parts((odd, beyond))
+            facts = sparse.facts_of(rows, base)
+    skipped = Skipped.of_parts((skipped, odd))
+    skipped.check(path, len(rows.lines), options.bad_lines)
     return RawSet(
         inputs=csr_inputs(rows.indptr, rows.indices, rows.values),
-        features=max(facts.highest + 1 - base, 0),
+        features=options.declared or max(facts.highest + 1 - base, 0),
         labels=rows.labels if facts.single else None,
         label_lists=None if facts.single else sparse.label_lists(rows, facts),
         source=str(path),
@@ -50,8 +57,16 @@ def read(path: Path, options: Options) -> RawSet:
     )
 
 
-def _agreeing(path: Path, rows: SparseRows) -> tuple[NDArray[np.bool_], Skipped]:
-    """Mark rows whose labels go with those of most others, and say what is wrong with the rest."""
+def _within(rows: SparseRows, features: int) -> tuple[SparseRows, Skipped]:
+    """Keep rows whose indices, counted from 0, are below `features`; the others are mistakes."""
+    beyond = np.zeros(len(rows.lines), np.bool_)
+    beyond[csr.rows_of(rows.indptr)[rows.indices >= features]] = True
+    lines, mistake = rows.lines[beyond].tolist(), sparse.beyond(features, features, 0, None)
+    return sparse.keep(rows, ~beyond), Skipped.of(lines, lambda line: mistake)
+
+
+def _agreeing(path: Path, rows: SparseRows) -> tuple[SparseRows, Skipped]:
+    """Keep rows whose labels go with those of most others, and say what is wrong with the rest."""
     indptr, whole = rows.label_indptr, sparse.whole(rows.labels)
     not_single, not_listed = np.diff(indptr) != 1, np.zeros(len(rows.lines), np.bool_)
     not_listed[csr.rows_of(indptr)[~whole]] = True
@@ -72,4 +87,4 @@ def _agreeing(path: Path, rows: SparseRows) -> tuple[NDArray[np.bool_], Skipped]
             )
         return sparse.not_listed(rows.labels[begin + which], at)
 
-    return ~odd, Skipped.of(lines, mistake)
+    return sparse.keep(rows, ~odd), Skipped.of(lines, mistake)

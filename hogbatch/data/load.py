@@ -13,7 +13,7 @@ from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
 from hogbatch.data.order import Rows, split, take
-from hogbatch.data.raw import DEFAULTS, Options, RawSet
+from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, Options, RawSet
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
@@ -30,8 +30,9 @@ class Loaded:
     scaler: Scaler | None
     index_base: int | None
     fingerprint: str  # 32 hex digits; the same for the same rows, labels and encoding
-    skipped: int = 0  # lines of the files that are not among the rows,
-    notes: tuple[str, ...] = ()  # and what to say of them, a line each
+    skipped: int = 0  # lines of the files that are not among the rows
+    notes: tuple[str, ...] = ()  # what to tell the user of the files, a line each
+    columns: Columns = NO_COLUMNS  # of the training file, if it is a CSV
 
 
 def load(
@@ -56,7 +57,7 @@ def load(
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
     if test is None and _is_sample(path):
         test = path
-    raw = read_as(_file(path, "train"), options, cache)
+    raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features:
         raise DataError(f"{raw.source}: not one row has a feature")
     encoding = infer_encoding(raw, loss)
@@ -68,14 +69,14 @@ def load(
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
     read, held_back = [raw], None
     if test is not None:
-        alike = replace(options, index_base=raw.index_base, features=raw.features)
-        read.append(other := _rows_as(test, alike, cache))
+        read.append(other := _rows_as(test, _alike(options, raw), cache))
+        expect_labels(other, raw.columns)
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
         held_back = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
     elif testing is not None:
         inputs = scaled(raw.inputs, scaler, testing)
         held_back = Examples(inputs, take(labels, testing), raw.features)
-    skipped = (note for each in read for note in each.skipped.notes(each.source, each.rows))
+    messages = (message for each in read for message in each.messages)
     return Loaded(
         train,
         held_back,
@@ -84,7 +85,8 @@ def load(
         raw.index_base,
         _fingerprint(train, held_back, encoding),
         skipped=sum(each.skipped.total for each in read),
-        notes=(*skipped, *filter(None, [kind, scaling])),
+        notes=(*messages, *filter(None, [kind, scaling])),
+        columns=raw.columns,
     )
 
 
@@ -94,23 +96,57 @@ def inputs_for(
     *,
     index_base: int | None = None,
     label: str | None = None,
+    header: str = "auto",
+    columns: Columns = NO_COLUMNS,
     cache: DataCache | None = None,
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked and not yet scaled.
 
-    Labels come along as the file has them, or not at all: `predict` ignores them, `evaluate` puts
-    the result through `encode`. The name of a sample stands for its test file.
+    The columns of a CSV file are matched with those of the training file, `columns`. Labels come
+    along as the file has them, or not at all: `predict` ignores them, `evaluate` puts the result
+    through `encode`. The name of a sample stands for its test file.
     """
-    raw = _rows_as(path, Options(label, index_base, features), cache)
-    return replace(raw, features=features)
+    options = Options(label, index_base, features, header=header, columns=columns)
+    return replace(_rows_as(path, options, cache), features=features)
+
+
+def expect_labels(raw: RawSet, columns: Columns) -> None:
+    """DataError if a file lacks the label column of the training file, where that has a name."""
+    if columns.label is not None and raw.labels is None and raw.label_lists is None:
+        raise DataError(
+            f"{raw.source} has no labels: expected the label column {columns.label!r} of the "
+            "training data; if it has another name, give that with --label"
+        )
+
+
+def _alike(options: Options, raw: RawSet) -> Options:
+    """How the test file is read for training rows that were read as `options` say."""
+    label = options.label if raw.columns.position is None else None  # else the columns say it
+    return replace(
+        options,
+        label=label,
+        index_base=raw.index_base,
+        features=raw.features,
+        columns=raw.columns,
+        declared=None,
+    )
+
+
+def _declared(raw: RawSet, features: int | None) -> RawSet:
+    """Give training data the number of features that --features says, if it does."""
+    if features in (None, raw.features):
+        return raw
+    assert features is not None
+    if len(raw.inputs.indptr) and raw.features < features:
+        return replace(raw, features=features)
+    raise DataError(f"{raw.source} has {raw.features} features; --features says {features}")
 
 
 def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:
     """Read rows for a model of `options.features` inputs, and check that it takes them."""
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
-    _check_width(raw, options.features)
-    return raw
+    return _fit(raw, options.features)
 
 
 def _is_sample(path: str | Path) -> bool:
@@ -127,22 +163,34 @@ def _file(path: str | Path, part: str) -> Path:
     return Path(path)
 
 
-def _check_width(raw: RawSet, features: int) -> None:
-    """Refuse features the model does not know, and dense rows that lack some.
+def _fit(raw: RawSet, features: int) -> RawSet:
+    """Leave out what sparse rows have of features the model does not know; refuse dense rows.
 
     Sparse rows may use fewer features than there are: those not stored are 0 in any case.
     """
-    if len(raw.inputs.indptr):
-        beyond = np.flatnonzero(raw.inputs.indices >= features)
-        row = csr.row_of(raw.inputs.indptr, beyond[0]) if len(beyond) else None
-    else:
-        row = 0 if raw.features != features else None
-    if row is not None:
+    if not len(raw.inputs.indptr):
+        if raw.features == features:
+            return raw
         relation = "more" if raw.features > features else "fewer"
         raise DataError(
-            f"{raw.locate(row)}: {relation} features than the training data: "
+            f"{raw.locate(0)}: {relation} features than the training data: "
             f"{raw.features} here, {features} there"
         )
+    unknown = raw.inputs.indices[raw.inputs.indices >= features]
+    if not len(unknown):
+        return raw
+    distinct = len(np.unique(unknown))
+    note = (
+        f"{_count(len(unknown), 'value')} of {_count(distinct, 'feature')} that the training data "
+        f"lack are ignored; these have {_count(features, 'feature')} (train with --features N for "
+        "more)"
+    )
+    inputs = csr.below(raw.inputs, features)
+    return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("s" if number != 1 else "")
 
 
 def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:

@@ -19,6 +19,14 @@ class LabelLists(NamedTuple):
     indices: NDArray[np.int32]  # [n], ascending within a row, none twice
 
 
+class Columns(NamedTuple):
+    """What is kept of a CSV file's columns, to find them in other files."""
+
+    names: tuple[str, ...] = ()  # [F], of the features in their order; empty without a header
+    label: str | None = None  # name of the label column, if it has one
+    position: int | None = None  # of the label column in the file, from 0
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a reader is told beside the path; each format takes what concerns it."""
@@ -28,9 +36,13 @@ class Options:
     features: int | None = None  # inputs of the model the rows are for, where there is one
     threads: int | None = None  # that parse text; None: as many as this process may use
     bad_lines: float = 0.0  # share of a text file's lines that may be left out; 0 stops at a first
+    header: str = "auto"  # whether a CSV begins with one: yes, no, or auto, by what is in it
+    columns: Columns | None = None  # of the training data, to match those of a CSV with
+    declared: int | None = None  # features that libsvm data have, also where none has the last ones
 
 
 DEFAULTS: Final = Options()
+NO_COLUMNS: Final = Columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +58,19 @@ class RawSet:
     index_base: int | None = None  # what features were counted from, where that has a meaning
     lines: NDArray[np.int64] | None = None  # [N], each row's line of a text file, from 1
     skipped: Skipped = NOTHING  # lines of a text file that are not among the rows
+    columns: Columns = NO_COLUMNS  # of a CSV file
+    notes: tuple[str, ...] = ()  # what was decided that is not obvious, a sentence each
 
     @property
     def rows(self) -> int:
         """N."""
         return max(len(self.inputs.indptr) - 1, len(self.inputs.dense))
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """What to tell the user of this file, a line each."""
+        notes = (f"{self.source}: {note}" for note in self.notes)
+        return (*notes, *self.skipped.notes(self.source, self.rows))
 
     def locate(self, row: int) -> str:
         """Where `row` stands: file:line, or the row number in files that have no lines."""

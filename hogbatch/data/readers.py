@@ -1,13 +1,16 @@
 """Formats by name: which reader takes a file."""
 
+import json
 import re
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hogbatch.data import arrays, csv, libsvm, xmc
 from hogbatch.data.cache import DataCache
-from hogbatch.data.raw import Options, RawSet
+from hogbatch.data.header import SETTINGS
+from hogbatch.data.raw import Columns, Options, RawSet
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
 
@@ -25,9 +28,9 @@ READERS: Final[dict[str, Reader]] = {
 
 # The options that change what is read of a text file: of those it may have several cache entries.
 CONCERNED: Final[dict[Reader, tuple[str, ...]]] = {
-    libsvm.read: ("index_base",),
+    libsvm.read: ("index_base", "declared"),
     xmc.read: (),
-    csv.read: ("label", "features"),
+    csv.read: ("label", "features", "header", "columns"),
 }
 
 # Tried in this order on the first lines of a file whose name tells nothing.
@@ -39,26 +42,13 @@ SIGNS: Final[tuple[tuple[re.Pattern[bytes], Reader], ...]] = (
 FIRST_BYTES = 1 << 16
 
 
-def read(
-    path: str | Path,
-    *,
-    label: str | None = None,
-    index_base: int | None = None,
-    features: int | None = None,
-    threads: int | None = None,
-    bad_lines: float = 0.0,
-    cache: DataCache | None = None,
-) -> RawSet:
+def read(path: str | Path, cache: DataCache | None = None, **options: Any) -> RawSet:
     """Read a data file in the format its name, or else its beginning, tells.
 
-    `label` is the label column of a CSV, `index_base` where libsvm features count from (0, 1, or
-    None: found out), `features` the inputs of the model that the rows are for, if there is one,
-    `threads` how many parse text (None: as many as this process may use), and `bad_lines` the share
-    of its lines that may be left out because they are not as they should be. Text is taken from
-    `cache` where it has been read before.
+    `options` are the fields of :class:`Options`. Text is taken from `cache` where it has been read
+    before.
     """
-    options = Options(label, index_base, features, threads, bad_lines)
-    return read_as(Path(path), options, cache)
+    return read_as(Path(path), Options(**options), cache)
 
 
 def read_as(path: Path, options: Options, cache: DataCache | None = None) -> RawSet:
@@ -67,13 +57,22 @@ def read_as(path: Path, options: Options, cache: DataCache | None = None) -> Raw
         raise UsageError(f"index base must be 0 or 1; got {options.index_base!r}")
     if not 0 <= options.bad_lines <= 1:
         raise UsageError(f"bad lines must be a share from 0 to 1; got {options.bad_lines!r}")
+    if options.header not in SETTINGS:
+        raise UsageError(f"header must be one of {', '.join(SETTINGS)}; got {options.header!r}")
     reader = _reader(path)
     if cache is None or reader not in CONCERNED:
         return reader(path, options)
-    concerned = {name: getattr(options, name) for name in CONCERNED[reader]}
+    concerned = {name: _key(getattr(options, name)) for name in CONCERNED[reader]}
     raw = cache.read(path, concerned, lambda: reader(path, options))
     raw.skipped.check(raw.source, raw.rows, options.bad_lines)  # the entry may be of another run
     return raw
+
+
+def _key(value: str | int | Columns | None) -> str | int | None:
+    """What stands for an option in the key of a cache entry; there may be very many names."""
+    if isinstance(value, Columns):
+        return blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+    return value
 
 
 def _reader(path: Path) -> Reader:

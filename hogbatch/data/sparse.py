@@ -203,12 +203,20 @@ class Lines:
                 "feature index 0, but features count from 1 here (as given, or as in the training "
                 "file); if they count from 0, give --index-base 0",
             )
+        if index >= self.features and self.libsvm:
+            raise beyond(index, self.features - self.base, self.base, at)
         if index >= self.features:
             raise Misplaced(at, f"feature {index}, but {_promise(self.features, 'features')}")
 
 
 def _promise(count: int, what: str) -> str:
     return f"the header promises {count} {what}, counted from 0"
+
+
+def beyond(index: int, features: int, base: int, at: int | None) -> Misplaced:
+    """What is wrong with an index where --features says how many `features` there are."""
+    most = f"expected at most {features - 1 + base}"
+    return Misplaced(at, f"feature index {index}; {most} (--features {features}, from {base})")
 
 
 def not_listed(label: float, at: int | None) -> Misplaced:

@@ -107,8 +107,17 @@ class TextFile:
         self._path = path
         self._options = options
         self._state = _state(path)
-        self._stream = blocks(path)
+        self._stream: Iterator[Block] = blocks(path)
         self.first = next(self._stream, Block(1, b""))
+
+    def ahead(self, lines: int) -> bytes:
+        """The first `lines` lines and maybe more, or all there are; `parse` reads them as well."""
+        blocks, count = [self.first], self.first.text.count(b"\n")
+        while count < lines and (block := next(self._stream, None)):
+            blocks.append(block)
+            count += block.text.count(b"\n")
+        self._stream = itertools.chain(blocks[1:], self._stream)
+        return b"".join(block.text for block in blocks)
 
     def parse(self, rest: Block, layout: Format[Read, Room]) -> Parsed[Read, Room]:
         """Read all lines after the header; `rest` is what that leaves of the first block.

@@ -31,9 +31,35 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         "t.svm:41:4: feature index 0",
     ),
     "a test set with more features": (
-        {"x.svm": GOOD, "t.svm": GOOD + "+1 4:1\n"},
-        ["x.svm", "--test", "t.svm"],
-        "t.svm:41: more features",
+        {"x.csv": CSV, "t.csv": "1,2,3,0\n"},
+        ["x.csv", "--test", "t.csv"],
+        "t.csv:1: more features",
+    ),
+    "a test set that lacks a feature": (
+        {"x.csv": CSV, "t.csv": "a,y\n1,0\n"},
+        ["x.csv", "--test", "t.csv"],
+        "t.csv:1: expected the 2 features of the training data as columns, in any order; got no "
+        "column 'b'",
+    ),
+    "more features than there are to be": (
+        {"x.svm": GOOD + "+1 4:1\n"},
+        ["x.svm", "--features", "3"],
+        "x.svm:41:4: feature index 4; expected at most 3 (--features 3, from 1)",
+    ),
+    "a missing value in the first line": (
+        {"x.csv": "5.1,NA,1\n4.9,3,0\n"},
+        ["x.csv"],
+        "x.csv:1:5: column 1: expected a number; got 'NA'",
+    ),
+    "text in every line": (
+        {"x.csv": "5.1,setosa\n4.9,setosa\n"},
+        ["x.csv"],
+        "x.csv:1:5: column 1: expected a number; got 'setosa'",
+    ),
+    "names where there is to be no header": (
+        {"x.csv": CSV},
+        ["x.csv", "--header", "no"],
+        "x.csv:1:1: column 0: expected a number; got 'a'",
     ),
     "a test set with other labels": (
         {"x.svm": GOOD, "t.svm": GOOD + "3 1:1\n"},
@@ -105,6 +131,8 @@ ARGUMENTS = {
     "an unknown optimizer": (["a9a", "--optimizer", "foo"], "optimizer must be one of sgd"),
     "reversed limits": (["a9a", "--cpu-batch", "64:1"], "reversed"),
     "a share above 1": (["a9a", "--bad-lines", "1.5"], "bad-lines must be from 0 to 1; got 1.5"),
+    "no features": (["a9a", "--features", "0"], "features must be from 1 to 2^31 - 1; got 0"),
+    "an unknown word for a header": (["a9a", "--header", "1"], "header must be one of auto, yes"),
     "a width of 0": (["a9a", "--hidden", "16,0"], "hidden must be above 0"),
     "no epochs": (["a9a", "--epochs", "0"], "epochs must be above 0"),
     "a word for a number": (["a9a", "--lr", "fast"], "lr: expected a number; got 'fast'"),

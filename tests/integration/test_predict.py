@@ -94,7 +94,8 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         (["evaluate", "gone.safetensors", "a9a"], "gone.safetensors: cannot read the model"),
         (["evaluate", "MODEL", "gone.svm"], "no such file: gone.svm"),
         (["evaluate", "MODEL"], "the following arguments are required: DATA"),
-        (["predict", "MODEL", "wide.svm"], "wide.svm:1: more features"),
+        (["predict", "MODEL", "narrow.csv"], "narrow.csv:1: fewer features"),
+        (["predict", "MODEL", "a9a", "--header", "1"], "header must be one of auto, yes, no"),
         (["evaluate", "MODEL", "zero.svm"], "zero.svm:1:4: feature index 0"),
         (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
@@ -105,8 +106,8 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
     ],
 )
 def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, tmp_path):
-    for name, line in (("wide", "+1 124:1"), ("zero", "+1 0:1"), ("label", "7 1:1")):
-        (tmp_path / f"{name}.svm").write_text(line + "\n")
+    for name, line in (("narrow.csv", "1,2"), ("zero.svm", "+1 0:1"), ("label.svm", "7 1:1")):
+        (tmp_path / name).write_text(line + "\n")
     model = str(run_dir / "model.safetensors")
     done = cli(*(model if each == "MODEL" else each for each in arguments), cwd=tmp_path)
     assert done.returncode == 2 and sentence in done.stderr

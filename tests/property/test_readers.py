@@ -12,8 +12,8 @@ from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from hogbatch.data import csv, sparse, text
+from hogbatch.data.columns import IGNORED, LABEL, Table, by_position
 from hogbatch.data.csr import to_dense
-from hogbatch.data.csv import Table
 from hogbatch.data.readers import read
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.skipped import Skipped
@@ -207,16 +207,30 @@ rows_of_cells = st.lists(st.lists(cell, min_size=2, max_size=3), max_size=5)
     rows_of_cells,
     st.sampled_from([",", "\t", ", "]),
     st.sampled_from(["", "", "\n", "\r", "\r\r"]),
-    st.sampled_from([None, 0, 1]),
+    st.sampled_from(
+        [(0, 1), (LABEL, 0), (0, LABEL), (1, 0), (0, IGNORED), (IGNORED, 0), (LABEL, IGNORED)]
+    ),
     sizes,
 )
-@example([["1-2", ""]], ",", "", 1, [])
-@example([["1.5.5", "e"]], ",", "", 1, [])
-@example([["1", "2"], ["3"]], ",", "", 1, [1])
-def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, column, sizes):
+@example([["1-2", ""]], ",", "", (0, LABEL), [])
+@example([["1.5.5", "e"]], ",", "", (0, LABEL), [])
+@example([["1", "2"], ["3"]], ",", "", (0, LABEL), [1])
+@example([["", "2"], ['"4"', "2"], ["3", "x"]], ",", "\r", (IGNORED, 0), [1, 1])
+def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, places, sizes):
     lines = [delimiter.join(row) + end for row in rows]
     table = Table(SOURCE, delimiter[0], 2, (), 1)
-    assert_same_outcome(csv.Lines(table, column), lines, sizes, csv.join)
+    layout = csv.Lines(table, np.array(places, np.int32))
+    assert_same_outcome(layout, lines, sizes, csv.join)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(plain, st.sampled_from(["", "x", "a b", "1-2", "é"])), min_size=1))
+def test_csv_with_ignored_text_takes_the_fast_way(rows):
+    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32))
+    parts, room = parse_compiled(layout, in_blocks([",".join(row) for row in rows], [1]))
+    assert all(np.shares_memory(part.rows.dense, room.dense) for part in parts if part.size[0])
+    expected = [[float(number)] for number, _ in rows]
+    assert_array_equal(csv.join(parts, room, layout).dense, np.array(expected).astype(np.float32))
 
 
 @settings(deadline=None, max_examples=100)
@@ -224,7 +238,7 @@ def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, colum
     st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5), sizes
 )
 def test_usual_csv_takes_the_fast_way(rows, sizes):
-    layout = csv.Lines(Table(SOURCE, ",", 3, (), 1), 1)
+    layout = csv.Lines(Table(SOURCE, ",", 3, (), 1), by_position(3, 1).places)
     blocks = in_blocks([",".join(map(repr, row)) for row in rows], sizes)
     parts, room = parse_compiled(layout, blocks)
     parsed = csv.join(parts, room, layout)
@@ -235,7 +249,7 @@ def test_usual_csv_takes_the_fast_way(rows, sizes):
 
 
 def test_no_more_rows_are_written_than_were_counted():
-    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), 1)
+    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), by_position(2, 1).places)
     room = layout.reserve((2,))
     room.labels[:] = 7
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):

@@ -13,7 +13,14 @@ from hogbatch.data.encode import Encoding
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
 from hogbatch.models import Network
-from hogbatch.predict import Tables, _label, evaluate_file, predict_file, write_lines
+from hogbatch.predict import (
+    DataFile,
+    Tables,
+    _label,
+    evaluate_file,
+    predict_file,
+    write_lines,
+)
 
 FEATURES, LABELS, ROWS, TRAINED = 6, 30, 40, 100
 EVERYTHING = f"simhash:K=1,L=40,bits=1,bucket={LABELS}"  # any two share one of so many buckets
@@ -56,10 +63,10 @@ class Case:
         save_model(model, self.path)
 
     def evaluate(self, **flags):
-        return evaluate_file(self.path, self.data, None, **flags)
+        return evaluate_file(self.path, DataFile(self.data), **flags)
 
     def predict(self, **flags):
-        return list(predict_file(self.path, self.data, None, **flags))
+        return list(predict_file(self.path, DataFile(self.data), **flags))
 
     def by_definition(self):
         """Loss, P@k and PSP@k, row by row."""
@@ -162,7 +169,7 @@ class TestEvaluate:
             for label, row in zip(classes, case.rows, strict=True)
         ]
         (tmp_path / "data.svm").write_text("\n".join(lines) + "\n")
-        results = evaluate_file(case.path, str(tmp_path / "data.svm"), None)
+        results = evaluate_file(case.path, DataFile(str(tmp_path / "data.svm")))
         own = scores[np.arange(ROWS), classes]
         assert results["loss"] == pytest.approx((np.log(np.exp(scores).sum(1)) - own).mean(), 1e-5)
         assert results["accuracy"] == (scores.argmax(axis=1) == classes).mean()
@@ -201,7 +208,7 @@ class TestPredict:
     def test_what_cannot_be_predicted_is_refused_before_the_first_line(self, tmp_path):
         case = Case(tmp_path, model_for("multilabel-softmax"))
         with pytest.raises(UsageError, match="ranks labels"):
-            predict_file(case.path, case.data, None)
+            predict_file(case.path, DataFile(case.data))
 
     @pytest.mark.parametrize("approximate", [False, True])
     def test_more_labels_than_there_are_are_refused(self, case, approximate):

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,26 @@ class TestPrediction:
     def test_weights_by_neuron_give_the_same_scores(self, rows):
         model = model_for(hidden=(20, 4), by_neuron=True)
         assert_allclose(model.scores(rows), expected_scores(model, rows), rtol=1e-5, atol=1e-5)
+
+    def test_the_columns_of_a_data_frame_go_by_their_names(self, rows):
+        class Frame:
+            def __init__(self, columns, values):
+                self.columns, self._values = columns, values
+
+            def __getitem__(self, keys):
+                return Frame(keys, self._values[:, [self.columns.index(key) for key in keys]])
+
+            def __array__(self, dtype=None, copy=None):
+                return self._values.astype(dtype)
+
+        model, order = replace(model_for(), feature_names=tuple("abcde")), [4, 2, 0, 1, 3]
+        frame = Frame(["abcde"[place] for place in order], rows[:, order])
+        assert_array_equal(model.scores(frame), model.scores(rows))
+        assert_array_equal(model.predict(frame), model.predict(rows))
+        assert_array_equal(model.top(frame, 2), model.top(rows, 2))
+        assert not np.array_equal(model_for().scores(frame), model.scores(rows))
+        with pytest.raises(UsageError, match="got no column 'e'"):
+            model.scores(Frame([*"abcdx"], rows))
 
     def test_every_form_of_input_gives_the_same_scores(self, rows):
         model = model_for()

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from hogbatch.data.columns import IGNORED, LABEL
 from hogbatch.data.parse.decimal import NINE, ONE, ZERO, number
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.jit import kernel
 
-TAB, NEWLINE, RETURN, SPACE = b"\t\n\r "
+TAB, NEWLINE, RETURN, SPACE, QUOTE = b'\t\n\r "'
 
 
 @kernel
@@ -34,12 +35,20 @@ def cell(text, at, delimiter):
 
 
 @kernel
-def rows(text, line, delimiter, label, out):
-    """Read whole lines; the label stands in column `label`, or nowhere if that is -1.
+def skip_cell(text, at, delimiter):
+    """Where a cell of any content ends; a quote ends it too, for it may hide a delimiter."""
+    while text[at] != delimiter and text[at] != NEWLINE and text[at] != QUOTE:
+        at += ONE
+    return at
+
+
+@kernel
+def rows(text, line, delimiter, places, out):
+    """Read whole lines; places[D] says which feature each column is, or that it is none.
 
     Returns how many rows there are, or -1 if any line is unusual.
     """
-    r, width = 0, out.dense.shape[1] + (label >= 0)
+    r, width = 0, places.shape[0]
     at, size = np.uint64(0), np.uint64(text.shape[0])
     while at < size:
         end = line_end(text, at)
@@ -49,12 +58,17 @@ def rows(text, line, delimiter, label, out):
             continue
         if r == out.lines.shape[0]:
             return -1
-        f = 0
         for column in range(width):
+            place = places[column]
             last = NEWLINE if column == width - 1 else delimiter
             if ZERO <= text[at] <= NINE and text[at + ONE] == last:  # one digit: most common
                 low = high = np.float64(np.int64(text[at]) - ZERO)
                 end = at + ONE
+            elif place == IGNORED:
+                low = high = 0.0
+                end = skip_cell(text, at, delimiter)
+                if text[end] != last:
+                    return -1
             elif text[at] == NEWLINE:
                 return -1
             else:
@@ -63,11 +77,10 @@ def rows(text, line, delimiter, label, out):
                     return -1
             if low != high:
                 return -1
-            if column == label:
+            if place >= 0:
+                out.dense[r, place] = low
+            elif place == LABEL:
                 out.labels[r] = low
-            else:
-                out.dense[r, f] = low
-                f += 1
             at = end + ONE
         out.lines[r] = line
         line += 1

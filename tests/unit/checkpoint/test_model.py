@@ -11,6 +11,7 @@ from safetensors.numpy import save
 
 from hogbatch.checkpoint import model as checkpoint
 from hogbatch.checkpoint.model import Frequencies, load_model, save_model
+from hogbatch.data.raw import Columns
 from hogbatch.errors import DataError, SaveError
 from tests.unit.trained import ENCODINGS, SCALER, model_for
 
@@ -30,8 +31,8 @@ def same(one, other):
         for each in (one, other)
     ]
     return (
-        (one.network, one.encoding, one.index_base, one.about)
-        == (other.network, other.encoding, other.index_base, other.about)
+        (one.network, one.encoding, one.index_base, one.about, one.columns)
+        == (other.network, other.encoding, other.index_base, other.about, other.columns)
         and scale[0] == scale[1]
         and frequencies[0] == frequencies[1]
         and list(one.tensors) == list(other.tensors)
@@ -79,6 +80,34 @@ class TestFile:
             save(tensors, {checkpoint.FORMAT: f"{zlib.crc32(text.encode()):08x}{text}"})
         )
         assert same(load_model(path), model_for("multilabel"))
+
+    @pytest.mark.parametrize("names", [("a", "b", "c", "", "b"), ("é", "💡", '"', "\\", "\x00")])
+    def test_names_survive(self, names, path):
+        about = {"label": "y", "label_column": "2"}
+        model = replace(model_for(), feature_names=names, about=about)
+        save_model(model, path)
+        assert same(load_model(path), model)
+        assert load_model(path).columns == Columns(names, "y", 2)
+        assert load_model(path).feature_names == names
+
+    def test_very_many_names_do_not_swell_the_description(self, path):
+        names = tuple(f"a feature with the number {n}" for n in range(100_000))
+        model = replace(model_for(features=100_000, hidden=(1,)), feature_names=names)
+        save_model(model, path)
+        assert load_model(path).feature_names == names
+        assert int.from_bytes(path.read_bytes()[:8], "little") < 10_000  # bytes of the header
+
+    @pytest.mark.parametrize("names", [("a",), ("a", "b", "c", "d", 5), ({},) * 5])
+    def test_names_that_do_not_fit_are_refused(self, names, path):
+        save_model(replace(model_for(), feature_names=names), path)
+        with pytest.raises(DataError, match=r"features\.names: expected 5 names"):
+            load_model(path)
+
+    def test_damaged_names_are_named(self, path):
+        save_model(replace(model_for(), feature_names=("age", *"bcde")), path)
+        path.write_bytes(path.read_bytes().replace(b"age", b"ape"))
+        with pytest.raises(DataError, match=r"tensor features\.names is damaged"):
+            load_model(path)
 
     def test_damaged_frequencies_are_named(self, path):
         model = with_frequencies(model_for("multilabel"))

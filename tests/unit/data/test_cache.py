@@ -11,9 +11,11 @@ import pytest
 from hogbatch.data import cache as module, csv, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import inputs_for, load
+from hogbatch.data.raw import Columns
 from hogbatch.data.readers import CONCERNED, READERS, read
 from hogbatch.errors import DataError
 
+BY, ORDERS = Columns(("b", "a"), "y", 0), [("a", "b"), ("b", "a")]
 LONG_AGO = 1_000_000_000  # Unix seconds: when files were last changed, if not said otherwise
 Disk = namedtuple("Disk", "total used free")
 TEXTS = {
@@ -160,6 +162,10 @@ def test_a_file_put_in_the_place_of_another_is_read(old, cache):
     ("name", "options", "times"),
     [
         ("a.csv", [{"label": "a"}, {"label": "b"}, {"label": None}, {"features": 3}], 4),
+        ("a.csv", [{"header": "yes"}, {}, {"columns": BY, "features": 2}], 3),
+        ("a.csv", [{"columns": BY._replace(names=each), "features": 2} for each in ORDERS], 2),
+        ("a.csv", [{"declared": 9}, {}], 1),
+        ("a.svm", [{"declared": 9}, {"header": "no"}, {}], 2),
         ("a.csv", [{"index_base": 1}, {"threads": 2}, {}], 1),
         ("a.svm", [{"index_base": 0}, {"index_base": 1}, {}], 3),
         ("a.svm", [{"label": "a"}, {"features": 9}, {"threads": 1}, {}], 1),
@@ -221,7 +227,8 @@ def test_memory_that_happens_to_hold_the_array_does_not_stand_for_the_file(
             return getattr(np, name)
 
         def empty(self, shape, dtype):
-            return np.array(remembered[tuple(shape)]) if shape[0] else np.empty(shape, dtype)
+            same = remembered.get(tuple(shape))
+            return np.empty(shape, dtype) if same is None else np.array(same)
 
     monkeypatch.setattr(module, "np", Numpy())
     read(path, cache=cache)
@@ -392,3 +399,15 @@ def test_an_entry_with_bad_lines_serves_whoever_allows_as_many(old, cache, parse
     with pytest.raises(DataError, match=r"1 of 10 lines \(10\.00%\)"):
         read(path, bad_lines=0.05, cache=cache)
     assert parsed == [path, path]
+
+
+def test_names_and_notes_come_from_an_entry_however_many(old, cache, parsed):
+    names = [f"a feature with the number {n}" for n in range(5000)]
+    row = ",".join(["1"] * 5001)
+    path = old("a.csv", ",".join([*names, "y"]).encode() + f"\n{row}\n{row}\n".encode())
+    first, second = (read(path, cache=cache) for _ in range(2))
+    assert first.columns == second.columns == Columns(tuple(names), "y", 5000)
+    numbers = old("b.csv", b"0,1,2\n1,2,3\n")
+    first, second = (read(numbers, cache=cache) for _ in range(2))
+    assert first.messages == second.messages and len(second.messages) == 1
+    assert parsed == [path, numbers]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data import text
+from hogbatch.data.raw import Columns
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError
 
@@ -83,7 +84,7 @@ def test_the_place_of_a_mistake_is_named(write, line, column, complaint):
     assert str(caught.value).startswith(f"{path}:4:{column}: {complaint}")
 
 
-@pytest.mark.parametrize("first", ["1,nan", "1,", "1e400,2"])
+@pytest.mark.parametrize("first", ["1,nan", "1,", "1e400,2", "1,NA", "?,2", "null,N/A"])
 def test_a_first_line_with_a_bad_number_is_no_header(write, first):
     with pytest.raises(DataError, match=r"a\.csv:1:\d: column \d: expected a"):
         read(write("a.csv", f"{first}\n1,2\n"))
@@ -102,7 +103,8 @@ def test_a_file_as_wide_as_the_model_has_no_label_column(write):
     assert (raw.inputs.dense.tolist(), raw.labels) == ([[1, 2, 3]], None)
     assert read(path, features=2).labels.tolist() == [3]
     assert read(path, features=3, label="b").labels.tolist() == [2]
-    assert read(path, features=3, label="y").labels is None
+    with pytest.raises(DataError, match="no label column 'y'"):
+        read(path, features=3, label="y")
 
 
 @pytest.mark.parametrize(
@@ -139,3 +141,77 @@ def test_bad_lines_are_left_out_and_rows_keep_their_lines(write, first):
 def test_a_table_without_one_good_line_is_an_error(write):
     with pytest.raises(DataError, match=r"not one of 2 lines is as it should be: .*a\.csv:2:1: "):
         read(write("a.csv", "a,b\nx,1\ny,2\n"), bad_lines=1.0)
+
+
+def test_names_and_label_of_a_header_are_kept(write):
+    raw = read(write("a.csv", "a, b ,c\n1,2,3\n"), label="b")
+    assert raw.columns == Columns(("a", "c"), "b", 1)
+    assert raw.notes == ()
+    assert read(write("b.csv", "1,2,3\n")).columns == Columns((), None, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "setting", "rows", "names", "note"),
+    [
+        ("0,1,2\n5,6,1\n7,8,0\n", "auto", 2, ("0", "1"), "header of column numbers (0 to 2)"),
+        (",0,1\n0,6,1\n1,8,0\n", "auto", 2, ("", "0"), "header of column numbers (0 to 1)"),
+        ("0,1,2\n5,6,1\n7,8,0\n", "no", 3, (), ""),
+        ("7,8,9\n5,6,1\n7,8,0\n", "yes", 2, ("7", "8"), ""),
+        ("a,2020,y\n5,6,1\n7,8,0\n", "auto", 2, ("a", "2020"), "because column 0 has 'a' there"),
+        ("0,1,2\n", "auto", 1, (), ""),
+        ("0,1\n5,6\n", "auto", 2, (), ""),
+        ("1,2,3\n5,6,1\n7,8,0\n", "auto", 3, (), ""),
+    ],
+)
+def test_which_first_lines_are_headers(write, content, setting, rows, names, note):
+    raw = read(write("a.csv", content), header=setting)
+    assert (raw.rows, raw.columns.names) == (rows, names)
+    assert bool(raw.notes) == bool(note) and note in "".join(raw.notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n", r"1:9: column 2: expected a number; got 'setosa'"),
+        ("x,1\ny,2\nz,3\n", r"1:1: column 0: expected a number; got 'x'"),
+        ("5.1,NA,1\n4.9,3,0\n", r"1:5: column 1: expected a number; got 'NA'"),
+        ("a,b,kind\n5.1,3.5,setosa\n", r"2:9: column 2 \(kind\): expected a number; got 'setosa'"),
+        ("1,two,3\n", r"1:3: column 1: expected a number; got 'two'"),
+    ],
+)
+def test_text_in_the_rows_is_an_error_at_its_first_place(write, content, place):
+    with pytest.raises(DataError, match=rf"a\.csv:{place}"):
+        read(write("a.csv", content))
+
+
+KNOWN = Columns(("a", "b"), "y", 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        ("a,b,y\n1,2,0\n3,4,1\n5,6,0\n", [0, 1, 0]),
+        ("y,b,a\n0,2,1\n1,4,3\n0,6,5\n", [0, 1, 0]),
+        ("b,a\n2,1\n4,3\n6,5\n", None),
+        ("id,b,y,when,a\nx-1,2,0,,1\n17,4,1,now, 3\n7,6,0,\r,5\n", [0, 1, 0]),
+        ('id,b,y,a,z\n"x,1",2,0,1,"""q"""\n17,4,1,3,\n7,6,0,5,nan\n', [0, 1, 0]),
+        ("1,2,0\n3,4,1\n5,6,0\n", [0, 1, 0]),
+        ("1,2\n3,4\n5,6\n", None),
+    ],
+)
+def test_columns_are_found_by_their_names(write, content, labels):
+    raw = read(write("a.csv", content), features=2, columns=KNOWN)
+    assert raw.inputs.dense.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert raw.inputs.dense.flags.c_contiguous
+    assert (raw.labels if labels is None else raw.labels.tolist()) == labels
+
+
+def test_lines_with_a_mistake_are_told_from_ignored_cells(write):
+    path = write("a.csv", "id,b,a\nx,1,2\ny,z,2\nx,1\n,3,4\n")
+    raw = read(path, features=2, columns=KNOWN, bad_lines=0.5)
+    assert raw.inputs.dense.tolist() == [[2, 1], [4, 3]]
+    assert [mistake.where("a") for mistake in raw.skipped.first] == [
+        "a:3:3: column 1 (b): expected a number; got 'z'",
+        "a:4:4: 2 columns; expected 3 as in line 1",
+    ]
+    assert raw.messages[0] == f"{path}: 1 column is ignored, for the training data lack it: 'id'"

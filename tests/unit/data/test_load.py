@@ -7,7 +7,7 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.order import split
-from hogbatch.data.raw import Options
+from hogbatch.data.raw import Columns, Options
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 
@@ -95,10 +95,105 @@ def test_a_narrower_sparse_test_file_is_widened(write):
     assert to_dense(loaded.test.inputs, 3).dense.tolist() == [[5, 0, 0], [0, 1, 0]]
 
 
-def test_a_wider_test_file_is_an_error_at_its_first_new_feature(write):
-    test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 9:1\n")
-    with pytest.raises(DataError, match=r"t\.svm:4: more features .*: 9 here, 3 there"):
-        load(write("a.svm", SVM), test=test)
+def test_features_that_training_never_saw_are_ignored_with_a_note(write):
+    test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 2:3 3:2 4:1 9:1\n1 9:1\n")
+    loaded = load(write("a.svm", SVM), test=test)
+    assert loaded.test.rows == 5
+    assert to_dense(loaded.test.inputs, 3).dense.tolist() == [
+        *([5, 0, 0], [0, 1, 0], [1, 0, 0], [0, 3, 2], [0, 0, 0])
+    ]
+    (note,) = loaded.notes
+    assert note.startswith(
+        f"{test}: 4 values of 2 features that the training data lack are ignored"
+    )
+    raw = inputs_for(test, 3, index_base=1)
+    assert raw.messages == loaded.notes
+    assert raw.inputs.indptr.tolist() == loaded.test.inputs.indptr.tolist()
+    lists = write("t.xmc", "2 9 2\n0 0:1 8:1\n1 1:1\n")
+    raw = inputs_for(lists, 3)
+    assert (raw.inputs.indices.tolist(), raw.features) == ([0, 1], 3)
+    assert "t.xmc: 1 value of 1 feature that" in raw.messages[0]
+    assert inputs_for(write("u.svm", "1 1:1\n"), 3, index_base=1).messages == ()
+
+
+def test_the_number_of_features_can_be_given(write):
+    wide = Options(declared=9)
+    loaded = load(write("a.svm", SVM), test=write("t.svm", "1 9:1\n-1 2:1\n"), options=wide)
+    assert (loaded.train.features, loaded.test.features, loaded.notes) == (9, 9, ())
+    assert loaded.test.inputs.indices.tolist() == [8, 1]
+    with pytest.raises(
+        DataError, match=r"a\.svm:1:8: feature index 3; expected at most 2 \(--feat"
+    ):
+        load(write("a.svm", SVM), options=Options(declared=2))
+    assert load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=wide).train.features == 9
+    with pytest.raises(DataError, match=r"a\.xmc has 3 features; --features says 2"):
+        load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=Options(declared=2))
+    with pytest.raises(DataError, match=r"a\.csv has 2 features; --features says 9"):
+        load(write("a.csv", CSV), options=wide)
+
+
+def test_the_number_of_features_counts_from_the_index_base(write):
+    from_zero = write("z.svm", "1 0:1\n-1 2:1\n1 1:1\n1 3:1\n")
+    assert load(from_zero, options=Options(declared=4)).train.features == 4
+    for base in (None, 0):
+        with pytest.raises(DataError, match=r"z\.svm:4(:3)?: feature index 3; expected at most 2 "):
+            load(from_zero, options=Options(declared=3, index_base=base))
+    loaded = load(from_zero, options=Options(declared=3, bad_lines=0.5), test_fraction=0)
+    assert (loaded.train.rows, loaded.train.features, loaded.skipped) == (3, 3, 1)
+
+
+def shuffled(name, columns):
+    """The rows of CSV with other columns, which are made of one row as a dictionary."""
+    header, *lines = CSV.splitlines()
+    rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    cells = [",".join(str(make(row)) for make in columns.values()) for row in rows]
+    return "\n".join([",".join(columns), *cells]) + "\n"
+
+
+A, B, Y = (lambda row: row["a"]), (lambda row: row["b"]), (lambda row: row["y"])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"y": Y, "a": A, "b": B},
+        {"b": B, "y": Y, "a": A},
+        {"id": lambda row: f"no. {row['a']}", "b": B, "y": Y, "z": lambda row: "", "a": A},
+    ],
+)
+def test_a_test_file_may_have_its_columns_in_another_order(write, columns):
+    plain = load(write("a.csv", CSV), test=write("t.csv", CSV), standardize=True)
+    other = load(write("a.csv", CSV), test=write("u.csv", shuffled("u", columns)), standardize=True)
+    np.testing.assert_array_equal(other.test.inputs.dense, plain.test.inputs.dense)
+    np.testing.assert_array_equal(other.test.labels.values, plain.test.labels.values)
+    assert other.fingerprint == plain.fingerprint
+    assert len(other.notes) == ("id" in columns)
+
+
+def test_a_label_given_by_number_is_found_by_its_name(write):
+    first = write("a.csv", shuffled("a", {"y": Y, "a": A, "b": B}))
+    loaded = load(first, test=write("t.csv", CSV), options=Options(label="0"))
+    assert loaded.columns == Columns(("a", "b"), "y", 0)
+    assert loaded.test.inputs.dense[:, 0].tolist() == list(range(20))
+
+
+def test_a_test_file_without_the_label_or_a_feature_is_an_error(write):
+    train = write("a.csv", CSV)
+    with pytest.raises(DataError, match=r"t\.csv has no labels: expected the label column 'y'"):
+        load(train, test=write("t.csv", "a,b\n1,2\n"))
+    with pytest.raises(DataError, match=r"t\.csv:1: expected the 2 features .* no column 'b'"):
+        load(train, test=write("t.csv", "a,y\n1,2\n"))
+
+
+def test_names_do_not_change_the_fingerprint(write):
+    named, bare = write("a.csv", CSV), write("b.csv", CSV.split("\n", 1)[1])
+    assert load(named).fingerprint == load(bare).fingerprint
+
+
+def test_the_label_of_a_test_file_in_another_format_goes_by_its_own_name(write):
+    test = write("t.csv", "y,u,v,w\n1,5,0,1\n-1,4,1,1\n")
+    loaded = load(write("a.svm", SVM), test=test, options=Options(label="y"))
+    assert loaded.test.labels.values.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("row", "relation"), [("1,2,3,4,5", "more"), ("1,2", "fewer")])
@@ -110,6 +205,8 @@ def test_a_dense_test_file_has_the_same_features(write, row, relation):
 def test_a_csv_test_file_without_its_label_column_has_no_labels(write):
     with pytest.raises(DataError, match=r"t\.csv has no labels"):
         load(write("a.csv", CSV), test=write("t.csv", "1,2\n"))
+    with pytest.raises(DataError, match=r"u\.csv has no labels: expected a label column"):
+        load(write("a.csv", "1,2,3\n3,4,5\n"), test=write("u.csv", "1,2\n"))
 
 
 def test_a_test_file_counts_features_as_its_training_file_does(write):
