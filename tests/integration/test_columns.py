@@ -12,7 +12,17 @@ WINE = load_wine()
 NAMES = [*WINE.feature_names, "target"]
 CELLS = np.column_stack([WINE.data, WINE.target])[np.random.default_rng(0).permutation(178)]
 TRAINED = 120  # rows; the others are for test
-FLAGS = ("--standardize", "--hidden", 16, "--epochs", 50, "--deterministic", "--loss", "softmax")
+FLAGS = (
+    "--scale",
+    "standard",
+    "--hidden",
+    16,
+    "--epochs",
+    50,
+    "--deterministic",
+    "--loss",
+    "softmax",
+)
 
 
 def write(path, rows, names, header=True):
