@@ -50,6 +50,7 @@ from hogbatch.policy.base import BatchPolicy, Settings
 from hogbatch.policy.choose import choose
 from hogbatch.store.average import MovingMean
 from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
@@ -221,6 +222,7 @@ def _begin(
     arrays, saved = origin.checkpoint.arrays, origin.saved
     store.resume(arrays)
     journal.resume(origin.history, origin.kept, arrays.get("kept"))
+    arrays.clear()  # as much memory as the model and its optimizer's state take
     todo = [list(span.rows) for span in saved.todo]
     about = {"checkpoint": str(origin.checkpoint.path), "epoch": saved.epoch, "todo": todo}
     journal.record("resumed", {**about, "rows": saved.rows, "seconds": saved.seconds})
@@ -362,7 +364,7 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
     NoWorkers if nobody is left, UsageError if the model is of no use, after both are written.
     """
     path = run.run_dir / "model.safetensors"
-    finite = all(np.isfinite(tensor).all() for tensor in run.model.tensors.values())
+    finite = first_not_finite(journal.params) is None
     saved = finite and (finish.status != "failed" or journal.kept_params is not None)
     if saved:
         run.save(path)

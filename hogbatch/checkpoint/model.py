@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from hogbatch.checkpoint.files import sync_directory, write_through
+from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_order, pieces
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
@@ -36,7 +36,6 @@ from hogbatch.models import DenseLayer, Network
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
-Arrays = dict[str, NDArray[Any]]
 
 FORMAT: Final = "hogbatch-model-1"
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
@@ -230,7 +229,7 @@ def save_model(model: Model, path: str | Path) -> None:
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        write_through(temporary, [_to_bytes(model)])
+        write_through(temporary, _content(model))
         os.replace(temporary, target)
         sync_directory(target.parent)
     except OSError as error:
@@ -242,23 +241,27 @@ def save_model(model: Model, path: str | Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _to_bytes(model: Model) -> bytes:
-    arrays: Arrays = {name: np.ascontiguousarray(each) for name, each in model.tensors.items()}
+def _content(model: Model) -> Iterator[bytes]:
+    """The file, piece after piece; the tensors may be views of any layout."""
+    arrays: Arrays = dict(model.tensors)
     if model.standardizer is not None:
-        arrays["standardizer.mean"] = np.ascontiguousarray(model.standardizer.mean)
-        arrays["standardizer.scale"] = np.ascontiguousarray(model.standardizer.scale)
+        arrays["standardizer.mean"] = model.standardizer.mean
+        arrays["standardizer.scale"] = model.standardizer.scale
     if model.frequencies is not None:
-        arrays["labels.rows"] = np.ascontiguousarray(model.frequencies.of_label)
+        arrays["labels.rows"] = model.frequencies.of_label
+    arrays = in_order(arrays)
     description = {
         "network": asdict(model.network),
         "encoding": asdict(model.encoding),
         "index_base": model.index_base,
         "train_rows": model.frequencies.rows if model.frequencies is not None else None,
         "about": model.about,
-        "crc32": {name: zlib.crc32(array.data) for name, array in arrays.items()},
+        "crc32": {name: crc32_of(array) for name, array in arrays.items()},
     }
     text = json.dumps(description)
-    return save(arrays, {FORMAT: _checksum(text) + text})
+    yield header(arrays, {FORMAT: _checksum(text) + text})
+    for array in arrays.values():
+        yield from pieces(array)
 
 
 def _checksum(text: str) -> str:

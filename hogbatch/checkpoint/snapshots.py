@@ -140,8 +140,6 @@ class Snapshots:
         """Put the last copy in the model's place; nobody may write it meanwhile."""
         if self._last is not None:
             self._last.put_into(self._model)
-        elif (newest := folder.newest_good(self._into)[0]) is not None:
-            ModelCopy(*(newest.arrays[name] for name in ModelCopy._fields)).put_into(self._model)
-        else:
+        elif folder.newest_good(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
             self._begin()
         self._put_back_also()

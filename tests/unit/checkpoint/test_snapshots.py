@@ -146,6 +146,30 @@ class TestLarge:
         large.put_back()
         assert np.array_equal(model.params, before.params)
 
+    def test_it_is_put_back_without_a_copy_in_memory(self, model, large, monkeypatch):
+        self.save(large).write()
+        before = ModelCopy.of(model)
+        model.params[:] = np.nan
+        monkeypatch.setattr(folder.np, "empty", None)  # what arrays are read into otherwise
+        large.put_back()
+        assert all(
+            np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
+        )
+
+    def test_a_damaged_checkpoint_is_skipped_and_the_one_before_put_back(
+        self, model, large, tmp_path
+    ):
+        self.save(large).write()
+        before = ModelCopy.of(model)
+        model.params[:] = 7
+        self.save(large).write()
+        tensors = tmp_path / "checkpoints" / "000002" / folder.TENSORS
+        content = bytearray(tensors.read_bytes())
+        content[-4] ^= 1
+        tensors.write_bytes(content)
+        large.put_back()
+        assert np.array_equal(model.params, before.params)
+
     def test_without_a_checkpoint_it_begins_anew(self, model, large):
         large.copy()
         model.params[:] = np.nan
