@@ -371,7 +371,8 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
     where = f"the model is in {path}" if saved else "no model was saved"
     write_summary(run.run_dir / "summary.json", run.summary)
     if finish.status == "failed":
-        raise (UsageError if finish.diverged else NoWorkers)(f"{finish.reason}; {where}")
+        error = UsageError if finish.diverged or finish.by_policy else NoWorkers
+        raise error(f"{finish.reason}; {where}")
     if not finite:
         raise UsageError(f"training has diverged: the model is not finite; lower --lr; {where}")
     test = run.summary["test"]
