@@ -27,11 +27,13 @@ from hogbatch.checkpoint.files import sync_directory, write_through
 from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_order, pieces
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
+from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_range
 from hogbatch.data.standardize import Standardizer
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
 from hogbatch.losses import LOSSES, probabilities
+from hogbatch.machine.budget import require
 from hogbatch.models import DenseLayer, Network
 
 Floats = NDArray[np.float32]
@@ -39,6 +41,8 @@ Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices
 
 FORMAT: Final = "hogbatch-model-1"
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
+FINITE_ROWS: Final = 4096  # of scores that are checked together
+LARGE: Final = 1 << 26  # bytes; no more is allocated before it is known to be available
 
 
 class Frequencies(NamedTuple):
@@ -54,7 +58,8 @@ class Model:
 
     The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
     scipy's csr_array (`indptr`, `indices`, `data`). They are standardised here, not by the caller.
-    UsageError when their features are not those of the network.
+    UsageError when their features are not those of the network, or not finite, or so large that
+    they or the scores are beyond the range of float32.
     """
 
     network: Network
@@ -68,14 +73,18 @@ class Model:
     def scores(self, inputs: Any) -> Floats:
         """Decision values [N, C]; of real labels, standardised as the targets were."""
         rows = _as_inputs(inputs, self.network.features)
-        out = np.empty((count(rows), self.network.outputs), np.float32)
+        out = self._results(count(rows), np.float32)
         for where, scores in self._blocks(rows):
             out[where] = scores
         return out
 
     def predict_proba(self, inputs: Any) -> Floats:
         """Probabilities as :func:`hogbatch.losses.probabilities` shapes them."""
-        return probabilities(LOSSES[self.network.loss], self.scores(inputs))
+        scores = self.scores(inputs)
+        for start in range(0, len(scores), FINITE_ROWS):
+            finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
+            _expect_finite_scores(finite, start)
+        return probabilities(LOSSES[self.network.loss], scores)
 
     def predict(self, inputs: Any) -> NDArray[Any]:
         """The likeliest labels as the training file had them.
@@ -90,13 +99,15 @@ class Model:
             )
         if self.encoding.kind == "multilabel":
             rows = _as_inputs(inputs, self.network.features)
-            likely = np.empty((count(rows), self.network.outputs), np.uint8)
+            likely = self._results(count(rows), np.uint8)
             for where, scores in self._blocks(rows):
+                _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = scores > 0
             return likely
         if self.network.outputs > 1:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         single = self.scores(inputs)[:, 0]
+        _expect_finite_scores(np.isfinite(single), 0)
         if self.encoding.kind == "real":
             unit: Floats = single * np.float32(self.encoding.scale)
             return unit + np.float32(self.encoding.offset)
@@ -107,7 +118,7 @@ class Model:
 
         Of equal scores the one of the lower column counts as the higher.
         """
-        found = [seen.columns for _, seen in self.look(inputs, k)]
+        found = [seen.columns for seen in self._look_at_finite(inputs, k)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
 
     def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
@@ -118,9 +129,15 @@ class Model:
                 f"loss {loss.name} gives no probabilities; use decision values instead"
             )
         kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
-        found = [(seen.columns, seen.chances()) for _, seen in self.look(inputs, k, kind)]
+        found = [(seen.columns, seen.chances()) for seen in self._look_at_finite(inputs, k, kind)]
         columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
         return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
+
+    def _look_at_finite(self, inputs: Any, k: int, kind: int | None = None) -> Iterator[Seen]:
+        """As `look`; UsageError for a row whose scores are not finite."""
+        for start, seen in self.look(inputs, k, kind):
+            _expect_finite_scores(seen.finite, start)
+            yield seen
 
     def look(
         self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
@@ -143,9 +160,11 @@ class Model:
         rows, widths = _as_inputs(inputs, self.network.features), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
-            part = between(rows, start, start + size)
+            given = part = between(rows, start, start + size)
             if self.standardizer is not None:
                 part = self.standardizer.apply(part)
+            part = _rounded(part)
+            expect_in_range(given, part, start)
             yield start, hidden(self.layers, part)
 
     @cached_property
@@ -156,6 +175,14 @@ class Model:
             weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
             found.append(Layer(weight, bias, ACTIVATIONS[layer.activation], layer.by_neuron))
         return tuple(found)
+
+    def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
+        """Room for a value of each output for each of so many rows."""
+        size = rows * self.network.outputs * np.dtype(dtype).itemsize
+        if size > LARGE:  # to ask takes longer than to score a few rows
+            purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
+            require(size, purpose, "use fewer rows at a time, or only the best K (top)")
+        return np.empty((rows, self.network.outputs), dtype)
 
     def _widths(self) -> list[int]:
         """Those of the intermediate results."""
@@ -168,6 +195,16 @@ class Model:
             for first, scores in blocks(self.layers[-1], part):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
+
+
+def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
+    """UsageError for the first row whose scores are not finite; finite[0] is of row `start`."""
+    if not finite.all():
+        row = start + int(np.argmin(finite))
+        raise UsageError(
+            f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
+            "features are too large for this model"
+        )
 
 
 def _cut(lists: Lists, start: int, stop: int) -> Lists:
@@ -198,6 +235,7 @@ def _as_inputs(given: Any, features: int) -> Inputs:
 def _from_csr(given: Any, features: int) -> Inputs:
     if getattr(given, "format", "csr") != "csr":
         raise UsageError(f"expected a matrix in CSR form; got {given.format}; call its tocsr()")
+    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
     columns = getattr(given, "shape", (0, features))[-1]
     if columns != features:
         raise UsageError(f"expected {features} features; got {columns}")
@@ -207,18 +245,36 @@ def _from_csr(given: Any, features: int) -> Inputs:
     return csr_inputs(
         np.ascontiguousarray(given.indptr, np.int64),
         np.ascontiguousarray(given.indices, np.int32),
-        np.ascontiguousarray(given.data, np.float32),
+        _floats(given.data),
     )
 
 
-def _matrix(given: Any) -> Floats:
+def _rounded(inputs: Inputs) -> Inputs:
+    """`inputs` in float32; what is beyond its range becomes infinite."""
+    with np.errstate(over="ignore"):
+        dense, values = (np.asarray(each, np.float32) for each in (inputs.dense, inputs.values))
+    return inputs._replace(dense=dense, values=values)
+
+
+def _matrix(given: Any) -> NDArray[Any]:
     try:
-        matrix = np.ascontiguousarray(given, np.float32)
+        matrix = np.asarray(given)
+        if matrix.dtype.kind not in "fiub":
+            matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"expected a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
         raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
-    return matrix
+    expect_finite(matrix)
+    return _floats(matrix)
+
+
+def _floats(numbers: Any) -> NDArray[Any]:
+    """`numbers` in float32 or float64: what is scaled is rounded afterwards."""
+    found = np.asarray(numbers)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
+    with np.errstate(over="ignore"):  # of wider floats; `expect_in_range` names them
+        return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -288,7 +344,9 @@ def load_model(path: str | Path) -> Model:
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
     """All tensors and the metadata of a safetensors file."""
     try:
-        path.open("rb").close()  # for an OSError that says what is wrong
+        with path.open("rb") as opened:  # for an OSError that says what is wrong
+            size = os.fstat(opened.fileno()).st_size
+        require(size, f"the model of {path}", "end other programs")
         with safe_open(path, framework="np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
             return arrays, file.metadata() or {}
