@@ -6,7 +6,7 @@ n stored values.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,12 @@ class Examples:
     def rows(self) -> int:
         """N."""
         return len(self.inputs.indptr) - 1 if self.sparse else len(self.inputs.dense)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays: tuple[NDArray[Any], ...] = (*self.inputs, *self.labels)
+        return sum(array.nbytes for array in arrays)
 
     @property
     def mean_square(self) -> float:

@@ -17,6 +17,9 @@ from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.standardize import Standardizer, fit
 from hogbatch.errors import DataError, UsageError
+from hogbatch.machine.budget import require
+
+SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ def load(
         read.append(other := _rows_as(test, alike, cache))
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
         held_back = Examples(inputs, encode(other, encoding), raw.features)
+    if standardize:
+        _expect_room_for_copy(train, held_back, "standardised rows")
     standardizer = fit(train.inputs, train.features) if standardize else None
     if standardizer:
         train = replace(train, inputs=standardizer.apply(train.inputs))
@@ -152,7 +157,16 @@ def _split(examples: Examples, test_fraction: float) -> tuple[Examples, Examples
     training, testing = split(examples.rows, test_fraction)
     if not len(testing):
         return examples, None
+    _expect_room_for_copy(examples, None, "splitting off a test set")
     return take(examples, training), take(examples, testing)
+
+
+def _expect_room_for_copy(train: Examples, test: Examples | None, purpose: str) -> None:
+    """UsageError unless both sets fit into the memory a second time, while they are copied."""
+    sets = (train,) if test is None else (train, test)
+    copied = sum(each.nbytes for each in sets)
+    copied += SCRATCH * max(len(each.inputs.indices) + len(each.labels.indices) for each in sets)
+    require(copied, purpose, "give test rows in a file of their own (--test), or fewer rows")
 
 
 def _fingerprint(train: Examples, test: Examples | None, encoding: Encoding) -> str:
