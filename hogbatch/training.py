@@ -39,15 +39,16 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.raw import Options
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
+from hogbatch.footprint import expect_room
 from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
-from hogbatch.memory import Store
 from hogbatch.models import Network
-from hogbatch.planner.settle import network_for, plan_for
+from hogbatch.planner.settle import memory_for, network_for, plan_for
 from hogbatch.policy.base import BatchPolicy, Settings
 from hogbatch.policy.choose import choose
+from hogbatch.segments import Store
 from hogbatch.store.average import MovingMean
 from hogbatch.store.handover import Catalog, Handover, records
 from hogbatch.store.scan import first_not_finite
@@ -122,11 +123,12 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         if origin:
             origin.check(who)
         live.say(_describe(config, loaded, network, run_dir))
+        plan = plan_for(config, loaded, network, run_dir.name)
+        expect_room(memory_for(config, loaded, network, plan, requests), "this run")
         undo.callback((store := Store(config, loaded, network, run_dir)).close)
         loaded = store.in_place_of(loaded)
         text = to_toml(replace(config, run_dir=None, resume=None))  # so that it can be repeated
         journal = Journal(run_dir, live, store.model.params, _prepare(run_dir, text, origin))
-        plan = plan_for(config, loaded, network, run_dir.name)
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
         about = partial(describe, who, text, journal, store.quarantined)

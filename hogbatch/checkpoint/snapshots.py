@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import folder
 from hogbatch.coordinator.saved import Saved
 from hogbatch.errors import HogbatchError
+from hogbatch.footprint import LARGE
 from hogbatch.models import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
 KEPT = 3  # checkpoints
-LARGE = 1 << 29  # bytes of a model of which no copy is kept in memory
 Arrays = dict[str, NDArray[Any]]
 
 
