@@ -3,6 +3,7 @@
 * HogbatchError                 1   (a bug, when it is raised bare)
   + UsageError                  2   a flag, a key or an argument
     - DataError                 2   a data or model file, with file:line where there is one
+    - PolicyError               2   a batch policy of the user's own
   + RunDirectoryHeld            3   another coordinator lives in the run directory
   + ProtocolError               4   coordinator and worker do not speak the same version
   + SaveError                   5   a model or checkpoint could not be written
@@ -29,6 +30,10 @@ class UsageError(HogbatchError, ValueError):
 
 class DataError(UsageError):
     """A file does not hold what its format promises."""
+
+
+class PolicyError(UsageError):
+    """A user's batch policy failed, or returned what is not a number of rows."""
 
 
 class RunDirectoryHeld(HogbatchError):

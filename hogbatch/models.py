@@ -19,6 +19,7 @@ Floats = NDArray[np.float32]
 # Of networks with their outputs by neuron; measured (docs/slide.md).
 FIRST_SIGNAL = 0.1
 FIRST_OUTPUT = 0.2
+DRAWN = 1 << 18  # random cells at a time, so that no second copy of a weight is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,12 @@ class Network:
         random = np.random.default_rng(seed)
         deviations = self._deviations(mean_square)
         for deviation, weight in zip(deviations, self.tensors()[::2], strict=True):
-            cells = random.standard_normal(weight.shape, np.float32)
-            cells *= np.float32(deviation)
-            weight.view(params)[:] = cells
+            rows, width = weight.shape
+            together = max(1, DRAWN // width)  # the numbers are the same as if all came at once
+            for start in range(0, rows, together):
+                cells = weight.view(params)[start : start + together]
+                cells[:] = random.standard_normal(cells.shape, np.float32)
+                cells *= np.float32(deviation)
 
     def _deviations(self, mean_square: float | None) -> list[float]:
         """Standard deviation of each layer's first weights.
@@ -176,8 +180,8 @@ class Network:
             tensor.view(params)[:] = tensors[tensor.name]
 
     def from_stored(self, params: Floats) -> dict[str, Floats]:
-        """Copies of the real tensors in params[P], by name."""
-        return {tensor.name: tensor.view(params).copy() for tensor in self.tensors()}
+        """The real tensors in params[P], by name: views."""
+        return {tensor.name: tensor.view(params) for tensor in self.tensors()}
 
     def _shapes(self) -> list[tuple[str, Shape, Shape]]:
         """Name, real shape and stored shape of each tensor."""

@@ -39,17 +39,19 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.raw import Options
 from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
+from hogbatch.footprint import expect_room
 from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
-from hogbatch.memory import Store
 from hogbatch.models import Network
-from hogbatch.planner.settle import network_for, plan_for
+from hogbatch.planner.settle import memory_for, network_for, plan_for
 from hogbatch.policy.base import BatchPolicy, Settings
 from hogbatch.policy.choose import choose
+from hogbatch.segments import Store
 from hogbatch.store.average import MovingMean
 from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
@@ -121,11 +123,12 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         if origin:
             origin.check(who)
         live.say(_describe(config, loaded, network, run_dir))
+        plan = plan_for(config, loaded, network, run_dir.name)
+        expect_room(memory_for(config, loaded, network, plan, requests), "this run")
         undo.callback((store := Store(config, loaded, network, run_dir)).close)
         loaded = store.in_place_of(loaded)
         text = to_toml(replace(config, run_dir=None, resume=None))  # so that it can be repeated
         journal = Journal(run_dir, live, store.model.params, _prepare(run_dir, text, origin))
-        plan = plan_for(config, loaded, network, run_dir.name)
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
         about = partial(describe, who, text, journal, store.quarantined)
@@ -224,6 +227,7 @@ def _begin(
     arrays, saved = origin.checkpoint.arrays, origin.saved
     store.resume(arrays)
     journal.resume(origin.history, origin.kept, arrays.get("kept"))
+    arrays.clear()  # as much memory as the model and its optimizer's state take
     todo = [list(span.rows) for span in saved.todo]
     about = {"checkpoint": str(origin.checkpoint.path), "epoch": saved.epoch, "todo": todo}
     journal.record("resumed", {**about, "rows": saved.rows, "seconds": saved.seconds})
@@ -369,14 +373,15 @@ def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
     NoWorkers if nobody is left, UsageError if the model is of no use, after both are written.
     """
     path = run.run_dir / "model.safetensors"
-    finite = all(np.isfinite(tensor).all() for tensor in run.model.tensors.values())
+    finite = first_not_finite(journal.params) is None
     saved = finite and (finish.status != "failed" or journal.kept_params is not None)
     if saved:
         run.save(path)
     where = f"the model is in {path}" if saved else "no model was saved"
     write_summary(run.run_dir / "summary.json", run.summary)
     if finish.status == "failed":
-        raise (UsageError if finish.diverged else NoWorkers)(f"{finish.reason}; {where}")
+        error = UsageError if finish.diverged or finish.by_policy else NoWorkers
+        raise error(f"{finish.reason}; {where}")
     if not finite:
         raise UsageError(f"training has diverged: the model is not finite; lower --lr; {where}")
     test = run.summary["test"]

@@ -25,9 +25,10 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "schedules",
         "optim",
     ),
-    *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "simulate"),
+    *("models", "footprint", "policy", "telemetry", "coordinator", "checkpoint"),
+    *("planner", "simulate"),
     *("launch", "predict"),
-    *("memory", "training", "estimator", "cli"),
+    *("segments", "training", "estimator", "cli"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
@@ -41,6 +42,7 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
         "hogbatch.store",
     ),
     *("hogbatch.kernels", "hogbatch.losses", "hogbatch.optim", "hogbatch.models"),
+    "hogbatch.footprint",
     "hogbatch.telemetry.records",
 ]
 PURE = [  # modules that decide; they have no clock, no disk and no threads
@@ -61,6 +63,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     ),
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.schedules"),
     *("hogbatch.planner", "hogbatch.kernels.contract", "hogbatch.kernels.network"),
+    "hogbatch.footprint",
     *("hogbatch.machine.topology", "hogbatch.lsh", "hogbatch.launch.restarts"),
     *("hogbatch.simulate", "hogbatch.data.columns", "hogbatch.data.header"),
 ]

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.footprint import cpu_worker, expect_room
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.wire.messages import Work
 from workers.report import report
 from workers.seat import Seat, copy_slots, seat_for
-from workers.session import Assignment, Post, Profile
+from workers.session import Assignment, Post, Profile, problem_of
 from workers.start import parser, run
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class CpuEngine:
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
+        expect_room(cpu_worker(problem_of(assignment), self.threads), f"worker {self.label}")
         from hogbatch.kernels.cpu import network  # compiles; nobody else needs Numba
 
         self._network, self._train, self._evaluate = network, network.train, network.evaluate

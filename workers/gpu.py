@@ -22,6 +22,7 @@ from functools import partial
 import numpy as np
 
 from hogbatch.errors import DeviceError, HogbatchError
+from hogbatch.footprint import expect_room, gpu_worker
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
@@ -31,7 +32,7 @@ from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, Tally
 from workers.profile import profile
 from workers.report import Account, report
-from workers.session import Assignment, Post, Profile
+from workers.session import Assignment, Post, Profile, problem_of
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
 
@@ -82,6 +83,8 @@ class GpuEngine:
     def _set_up(self, device: Device) -> None:
         device.enter()
         assignment, welcome = self._assignment, self._assignment.welcome
+        on_host = isinstance(device, HostDevice)
+        expect_room(gpu_worker(problem_of(assignment), on_host=on_host), f"worker {self.label}")
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica

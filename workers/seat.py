@@ -26,7 +26,8 @@ def seat_for(assignment: Assignment, number: int) -> Seat:
 
     shared, plan = assignment.model, assignment.network.plan()
     slots = shared.first, shared.second
-    own = slots if number == 0 else tuple(np.zeros_like(slot) for slot in slots)
+    # np.zeros takes memory where it is written to; np.zeros_like would write all of it.
+    own = slots if number == 0 else tuple(np.zeros(slot.shape, slot.dtype) for slot in slots)
     model = Model(np.array(plan, np.int64), shared.params, *slots, shared.steps, *own)
     seat = Seat(number, model, np.full(plan[0].fan_in, -1, np.int32))
     copy_slots(assignment, seat)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
+from hogbatch.footprint import EVALUATED, Problem, most_listed
 from hogbatch.models import DenseLayer, Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
@@ -193,6 +194,22 @@ def assign(received: Received, welcome: Welcome) -> Assignment:
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
+    )
+
+
+def problem_of(assignment: Assignment) -> Problem:
+    """What the memory of a worker depends on."""
+    train, model = assignment.train, assignment.model
+    sets = (train,) if assignment.test is None else (train, assignment.test)
+    return Problem(
+        assignment.network,
+        (model.first.size > 0) + (model.second.size > 0),
+        sum(each.nbytes for each in sets),
+        train.rows,
+        train.sparse,
+        stored=most_listed(train.inputs.indptr, EVALUATED),
+        labels=most_listed(train.labels.indptr, EVALUATED),
+        lsh=assignment.welcome.lsh,
     )
 
 

@@ -17,6 +17,7 @@ where a failing disk is a SIGBUS.
 
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -32,23 +33,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.checkpoint.files import UNFINISHED, sync_directory, write_directory
-from hogbatch.errors import DataError, SaveError
+from hogbatch.checkpoint.tensors import Arrays, header, in_file_order, pieces
+from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.machine.budget import require
 
 FORMAT: Final = "hogbatch-checkpoint-1"
 TENSORS: Final = "tensors.safetensors"
 MANIFEST: Final = "manifest.json"
-PIECE: Final = 1 << 20  # bytes that are written at a time
 NUMBER: Final = re.compile(r"[0-9]{6,}")
-DTYPES: Final = {  # what safetensors calls them
-    "bool": "BOOL",
-    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
-    "complex64": "C64",
-}
-
-Arrays = dict[str, NDArray[Any]]
-
 log = logging.getLogger(__name__)
 
 
@@ -69,22 +61,22 @@ def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping
     fails; the earlier ones are then untouched. TypeError when an array is of a dtype that
     safetensors has no name for, or `description` is not JSON.
     """
-    tensors = _in_order(arrays)
-    header = _header(tensors)
-    needed = len(header) + len(json.dumps(dict(description)))
+    tensors = in_file_order(arrays)
+    head = header(tensors)
+    needed = len(head) + len(json.dumps(dict(description)))
     needed += sum(array.nbytes for array in tensors.values())
     checksums: dict[str, int] = {}
 
     def content() -> Iterator[bytes]:
-        yield header
+        yield head
         for name, array in tensors.items():
             checksums[name] = 0
-            for piece in _pieces(array):
+            for piece in pieces(array):
                 checksums[name] = zlib.crc32(piece, checksums[name])
                 yield piece
 
     def manifest() -> list[bytes]:
-        return [_manifest(tensors, checksums, header, description)]
+        return [_manifest(tensors, checksums, head, description)]
 
     try:
         _make(folder)
@@ -99,25 +91,29 @@ def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping
     return path
 
 
-def read(path: Path) -> Checkpoint:
-    """Read the checkpoint in directory `path`; DataError names the file, and the tensor if one."""
+def read(path: Path, into: Arrays | None = None) -> Checkpoint:
+    """Read the checkpoint in directory `path`; DataError names the file, and the tensor if one.
+
+    With `into`, only its arrays are read, by name and in place, and no memory is taken; after a
+    DataError they may hold anything. Without, UsageError where the memory does not suffice.
+    """
     file = path / MANIFEST
     try:
         manifest = _unsealed(file.read_bytes(), file)
         file = path / TENSORS
         with file.open("rb") as opened:
-            arrays = dict(_read_tensors(opened, manifest))
+            arrays = dict(_read_tensors(opened, manifest, into))
         return Checkpoint(path, arrays, manifest["description"])
     except OSError as error:
         raise DataError(f"{file}: cannot read the checkpoint: {error.strerror or error}") from None
-    except DataError:
+    except UsageError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / MANIFEST}: the manifest is incomplete: {error!r}") from None
 
 
-def newest_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Read the newest checkpoint that is good; None if none is.
+def newest_good(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | None, list[str]]:
+    """Read the newest checkpoint that is good, as :func:`read` does; None if none is.
 
     With it one sentence about each newer one, newest first, and what is wrong with it.
     """
@@ -128,7 +124,7 @@ def newest_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         return None, [f"{folder}: cannot look for checkpoints: {error.strerror}"]
     for path in found:
         try:
-            return read(path), bad
+            return read(path, into), bad
         except DataError as error:
             bad.append(str(error))
     return None, bad
@@ -205,49 +201,14 @@ def _space(folder: Path, needed: int) -> str:
     return text
 
 
-def _in_order(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """The arrays as they lie in the file: in C order, little-endian, the widest dtypes first.
-
-    So all of them are aligned.
-    """
-    tensors = {
-        name: np.asarray(array, array.dtype.newbyteorder("<"), order="C")
-        for name, array in arrays.items()
-    }
-    return dict(sorted(tensors.items(), key=lambda each: -each[1].dtype.itemsize))
-
-
-def _header(tensors: Arrays) -> bytes:
-    """The header of a safetensors file, its length in bytes (a little-endian uint64) before it."""
-    entries, stop = {}, 0
-    for name, array in tensors.items():
-        if array.dtype.name not in DTYPES:
-            raise TypeError(
-                f"tensor {name}: expected one of {', '.join(DTYPES)}; got {array.dtype}"
-            )
-        start, stop = stop, stop + array.nbytes
-        dtype = DTYPES[array.dtype.name]
-        entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, stop]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)  # the tensors are to be aligned
-    return len(text).to_bytes(8, "little") + text
-
-
-def _pieces(array: NDArray[Any]) -> Iterator[bytes]:
-    """Copies of its bytes, piece by piece: what is written and what is summed are the same."""
-    content = _bytes(array)
-    for start in range(0, len(content), PIECE):
-        yield bytes(content[start : start + PIECE])
-
-
 def _manifest(
-    tensors: Arrays, checksums: Mapping[str, int], header: bytes, description: Mapping[str, Any]
+    tensors: Arrays, checksums: Mapping[str, int], head: bytes, description: Mapping[str, Any]
 ) -> bytes:
     text = json.dumps(
         {
             "format": FORMAT,
             "description": dict(description),
-            "header": {"bytes": len(header), "crc32": zlib.crc32(header)},
+            "header": {"bytes": len(head), "crc32": zlib.crc32(head)},
             "tensors": {
                 name: {
                     "dtype": array.dtype.name,
@@ -279,14 +240,20 @@ def _unsealed(text: bytes, file: Path) -> dict[str, Any]:
 
 
 def _read_tensors(
-    file: BufferedReader, manifest: Mapping[str, Any]
+    file: BufferedReader, manifest: Mapping[str, Any], into: Arrays | None
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Read all tensors of a safetensors file; DataError if it is not just what was written."""
-    header = manifest["header"]
-    if zlib.crc32(file.read(header["bytes"])) != header["crc32"]:
+    """Read tensors of a safetensors file; DataError if it is not just what was written."""
+    head = manifest["header"]
+    if zlib.crc32(file.read(head["bytes"])) != head["crc32"]:
         raise DataError(f"{file.name}: the header is damaged (its CRC-32 is wrong)")
-    for name, stored in manifest["tensors"].items():
-        array = np.empty(stored["shape"], stored["dtype"])
+    tensors = manifest["tensors"]
+    if into is None:
+        require(sum(map(_size, tensors.values())), f"reading {file.name}", "end other programs")
+    for name, stored in tensors.items():
+        array = _place(name, stored, into, file.name)
+        if array is None:
+            file.seek(_size(stored), os.SEEK_CUR)
+            continue
         got = file.readinto(_bytes(array))
         if got != array.nbytes:
             raise DataError(
@@ -297,6 +264,30 @@ def _read_tensors(
         yield name, array
     if file.read(1):
         raise DataError(f"{file.name}: longer than its manifest says")
+
+
+def _size(stored: Mapping[str, Any]) -> int:
+    """Bytes of a tensor as its manifest describes it."""
+    count: int = math.prod(stored["shape"])
+    return count * int(np.dtype(stored["dtype"]).itemsize)
+
+
+def _place(
+    name: str, stored: Mapping[str, Any], into: Arrays | None, file: str
+) -> NDArray[Any] | None:
+    """The array to read tensor `name` into; None if it is not wanted."""
+    if into is None:
+        return np.empty(stored["shape"], stored["dtype"])
+    array = into.get(name)
+    if array is not None and (list(array.shape), array.dtype.name) != (
+        list(stored["shape"]),
+        stored["dtype"],
+    ):
+        raise DataError(
+            f"{file}: tensor {name}: expected {array.dtype}{list(array.shape)}; "
+            f"got {stored['dtype']}{stored['shape']}"
+        )
+    return array
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:

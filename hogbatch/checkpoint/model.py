@@ -22,26 +22,29 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from hogbatch.checkpoint.files import sync_directory, write_through
+from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_file_order, pieces
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
 from hogbatch.data.columns import in_order
 from hogbatch.data.encode import Encoding
+from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_range
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
 from hogbatch.losses import LOSSES, probabilities
+from hogbatch.machine.budget import require
 from hogbatch.models import DenseLayer, Network
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
-Arrays = dict[str, NDArray[Any]]
 
 FORMAT: Final = "hogbatch-model-1"
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
+FINITE_ROWS: Final = 4096  # of scores that are checked together
+LARGE: Final = 1 << 26  # bytes; no more is allocated before it is known to be available
 
 
 class Frequencies(NamedTuple):
@@ -57,7 +60,8 @@ class Model:
 
     The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
     scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
-    their own precision. UsageError when their features are not those of the network.
+    their own precision. UsageError when their features are not those of the network, or not finite,
+    or so large that they or the scores are beyond the range of float32.
 
     `feature_names` has the names of the features where the training file had a header, else None.
     Then the columns of a data frame (anything with `columns`) are found by them, in any order. In
@@ -83,14 +87,18 @@ class Model:
     def scores(self, inputs: Any) -> Floats:
         """Decision values [N, C]; of real labels, standardised as the targets were."""
         rows = self._rows(inputs)
-        out = np.empty((count(rows), self.network.outputs), np.float32)
+        out = self._results(count(rows), np.float32)
         for where, scores in self._blocks(rows):
             out[where] = scores
         return out
 
     def predict_proba(self, inputs: Any) -> Floats:
         """Probabilities as :func:`hogbatch.losses.probabilities` shapes them."""
-        return probabilities(LOSSES[self.network.loss], self.scores(inputs))
+        scores = self.scores(inputs)
+        for start in range(0, len(scores), FINITE_ROWS):
+            finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
+            _expect_finite_scores(finite, start)
+        return probabilities(LOSSES[self.network.loss], scores)
 
     def predict(self, inputs: Any) -> NDArray[Any]:
         """The likeliest labels as the training file had them.
@@ -105,13 +113,15 @@ class Model:
             )
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
-            likely = np.empty((count(rows), self.network.outputs), np.uint8)
+            likely = self._results(count(rows), np.uint8)
             for where, scores in self._blocks(rows):
+                _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = scores > 0
             return likely
         if self.network.outputs > 1:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         single = self.scores(inputs)[:, 0]
+        _expect_finite_scores(np.isfinite(single), 0)
         if self.encoding.kind == "real":
             return single.astype(np.float64) * self.encoding.scale + self.encoding.offset
         return np.array(self.encoding.classes)[(single > 0).astype(np.intp)]
@@ -121,7 +131,7 @@ class Model:
 
         Of equal scores the one of the lower column counts as the higher.
         """
-        found = [seen.columns for _, seen in self.look(inputs, k)]
+        found = [seen.columns for seen in self._look_at_finite(inputs, k)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
 
     def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
@@ -132,9 +142,15 @@ class Model:
                 f"loss {loss.name} gives no probabilities; use decision values instead"
             )
         kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
-        found = [(seen.columns, seen.chances()) for _, seen in self.look(inputs, k, kind)]
+        found = [(seen.columns, seen.chances()) for seen in self._look_at_finite(inputs, k, kind)]
         columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
         return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
+
+    def _look_at_finite(self, inputs: Any, k: int, kind: int | None = None) -> Iterator[Seen]:
+        """As `look`; UsageError for a row whose scores are not finite."""
+        for start, seen in self.look(inputs, k, kind):
+            _expect_finite_scores(seen.finite, start)
+            yield seen
 
     def look(
         self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
@@ -157,7 +173,9 @@ class Model:
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
-            part = scaled(between(rows, start, start + size), self.scaler)
+            given = between(rows, start, start + size)
+            part = _rounded(scaled(given, self.scaler))
+            expect_in_range(given, part, start)
             yield start, hidden(self.layers, part)
 
     def _rows(self, given: Any) -> RawInputs:
@@ -175,6 +193,14 @@ class Model:
             found.append(Layer(weight, bias, ACTIVATIONS[layer.activation], layer.by_neuron))
         return tuple(found)
 
+    def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
+        """Room for a value of each output for each of so many rows."""
+        size = rows * self.network.outputs * np.dtype(dtype).itemsize
+        if size > LARGE:  # to ask takes longer than to score a few rows
+            purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
+            require(size, purpose, "use fewer rows at a time, or only the best K (top)")
+        return np.empty((rows, self.network.outputs), dtype)
+
     def _widths(self) -> list[int]:
         """Those of the intermediate results."""
         *below, last = (layer.width for layer in self.network.layers)
@@ -186,6 +212,16 @@ class Model:
             for first, scores in blocks(self.layers[-1], part):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
+
+
+def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
+    """UsageError for the first row whose scores are not finite; finite[0] is of row `start`."""
+    if not finite.all():
+        row = start + int(np.argmin(finite))
+        raise UsageError(
+            f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
+            "features are too large for this model"
+        )
 
 
 def _cut(lists: Lists, start: int, stop: int) -> Lists:
@@ -217,6 +253,7 @@ def _as_inputs(given: Any, features: int) -> RawInputs:
 def _from_csr(given: Any, features: int) -> Inputs:
     if getattr(given, "format", "csr") != "csr":
         raise UsageError(f"expected a matrix in CSR form; got {given.format}; call its tocsr()")
+    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
     columns = getattr(given, "shape", (0, features))[-1]
     if columns != features:
         raise UsageError(f"expected {features} features; got {columns}")
@@ -226,8 +263,14 @@ def _from_csr(given: Any, features: int) -> Inputs:
     return csr_inputs(
         np.ascontiguousarray(given.indptr, np.int64),
         np.ascontiguousarray(given.indices, np.int32),
-        np.ascontiguousarray(given.data, np.float32),
+        _floats(given.data),
     )
+
+
+def _rounded(inputs: Inputs) -> Inputs:
+    """`inputs` with stored values in float32; those beyond its range become infinite."""
+    with np.errstate(over="ignore"):
+        return inputs._replace(values=np.asarray(inputs.values, np.float32))
 
 
 def _matrix(given: Any) -> NDArray[Any]:
@@ -239,7 +282,16 @@ def _matrix(given: Any) -> NDArray[Any]:
         raise UsageError(f"expected a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
         raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
-    return matrix
+    expect_finite(matrix)
+    return _floats(matrix)
+
+
+def _floats(numbers: Any) -> NDArray[Any]:
+    """`numbers` in float32 or float64: what is scaled is rounded afterwards."""
+    found = np.asarray(numbers)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
+    with np.errstate(over="ignore"):  # of wider floats; `expect_in_range` names them
+        return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -250,7 +302,7 @@ def save_model(model: Model, path: str | Path) -> None:
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        write_through(temporary, [_to_bytes(model)])
+        write_through(temporary, _content(model))
         os.replace(temporary, target)
         sync_directory(target.parent)
     except OSError as error:
@@ -262,26 +314,30 @@ def save_model(model: Model, path: str | Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _to_bytes(model: Model) -> bytes:
-    arrays: Arrays = {name: np.ascontiguousarray(each) for name, each in model.tensors.items()}
+def _content(model: Model) -> Iterator[bytes]:
+    """The file, piece after piece; the tensors may be views of any layout."""
+    arrays: Arrays = dict(model.tensors)
     if model.scaler is not None:
-        arrays["scaler.mean"] = np.ascontiguousarray(model.scaler.mean)
-        arrays["scaler.scale"] = np.ascontiguousarray(model.scaler.scale)
+        arrays["scaler.mean"] = model.scaler.mean
+        arrays["scaler.scale"] = model.scaler.scale
     if model.frequencies is not None:
-        arrays["labels.rows"] = np.ascontiguousarray(model.frequencies.of_label)
+        arrays["labels.rows"] = model.frequencies.of_label
     if model.feature_names is not None:
         names = json.dumps(model.feature_names, ensure_ascii=False).encode()
         arrays["features.names"] = np.frombuffer(names, np.uint8)
+    arrays = in_file_order(arrays)
     description = {
         "network": asdict(model.network),
         "encoding": asdict(model.encoding),
         "index_base": model.index_base,
         "train_rows": model.frequencies.rows if model.frequencies is not None else None,
         "about": model.about,
-        "crc32": {name: zlib.crc32(array.data) for name, array in arrays.items()},
+        "crc32": {name: crc32_of(array) for name, array in arrays.items()},
     }
     text = json.dumps(description)
-    return save(arrays, {FORMAT: _checksum(text) + text})
+    yield header(arrays, {FORMAT: _checksum(text) + text})
+    for array in arrays.values():
+        yield from pieces(array)
 
 
 def _checksum(text: str) -> str:
@@ -308,7 +364,9 @@ def load_model(path: str | Path) -> Model:
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
     """All tensors and the metadata of a safetensors file."""
     try:
-        path.open("rb").close()  # for an OSError that says what is wrong
+        with path.open("rb") as opened:  # for an OSError that says what is wrong
+            size = os.fstat(opened.fileno()).st_size
+        require(size, f"the model of {path}", "end other programs")
         with safe_open(path, framework="np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
             return arrays, file.metadata() or {}

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.folder import Arrays, Checkpoint
+from hogbatch.checkpoint.folder import Checkpoint
+from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config import TrainConfig
 from hogbatch.coordinator.saved import Saved
 from hogbatch.data.load import Loaded

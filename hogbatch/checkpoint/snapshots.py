@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import folder
 from hogbatch.coordinator.saved import Saved
 from hogbatch.errors import HogbatchError
+from hogbatch.footprint import LARGE
 from hogbatch.models import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
 KEPT = 3  # checkpoints
-LARGE = 1 << 29  # bytes of a model of which no copy is kept in memory
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -140,8 +140,6 @@ class Snapshots:
         """Put the last copy in the model's place; nobody may write it meanwhile."""
         if self._last is not None:
             self._last.put_into(self._model)
-        elif (newest := folder.newest_good(self._into)[0]) is not None:
-            ModelCopy(*(newest.arrays[name] for name in ModelCopy._fields)).put_into(self._model)
-        else:
+        elif folder.newest_good(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
             self._begin()
         self._put_back_also()

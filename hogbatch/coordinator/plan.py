@@ -203,6 +203,7 @@ class Finish:
     status: Status
     reason: str  # for people, where the status does not say it all
     diverged: bool = False  # the status is "failed" because the model is of no use
+    by_policy: bool = False  # the status is "failed" because the batch policy does not work
 
 
 Command = (

@@ -45,6 +45,7 @@ from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.saving import restore, save
 from hogbatch.coordinator.worker import Profile, Worker
+from hogbatch.errors import PolicyError
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.telemetry.records import Faults, Standing
 from hogbatch.wire.messages import (
@@ -82,6 +83,7 @@ class Coordinator:
     _interrupted_at: float | None = None
     _ticked: float | None = None
     _look_at: float = -math.inf
+    _policy_failure: str = ""
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.plan)
@@ -253,7 +255,7 @@ class Coordinator:
         worker.head_start = self.roster.head_start(worker)
         size = self.roster.inherited_size(worker.device)
         if size is None:
-            size = self.policy.first_size(worker.view())
+            size = self._ask_policy(worker, first=True)
         worker.resize(size, worker.joined_at)
         ready = {"worker": worker.name, "limits": worker.limits, "batch_size": worker.batch_size}
         return [Record("worker_ready", ready), *self._advance(now, [worker])]
@@ -280,10 +282,23 @@ class Coordinator:
         return [*records, *self._advance(now, [worker] if whole else None)]
 
     def _next_size(self, worker: Worker) -> int:
-        return self.policy.next_size(worker.view(), self.roster.others(worker))
+        return self._ask_policy(worker, first=False)
+
+    def _ask_policy(self, worker: Worker, *, first: bool) -> int:
+        """The rows of the worker's batches; a policy that fails ends the run at `_advance`."""
+        try:
+            if first:
+                return self.policy.first_size(worker.view())
+            return self.policy.next_size(worker.view(), self.roster.others(worker))
+        except PolicyError as error:
+            self._policy_failure = str(error)
+            return worker.batch_size or worker.limits[0]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
         """Do whatever can be done now; `to` are the workers that may have new room, None: all."""
+        if self._policy_failure and self.phase != "finished":
+            kept = self._keep_last()
+            return kept + self._finish("failed", self._policy_failure, now, by_policy=True)
         commands: list[Command] = []
         before = self.phase, self.epoch
         waiting = self.phase == "waiting" and self.epochs.ready
@@ -395,7 +410,13 @@ class Coordinator:
         return self._finish("failed", f"training has diverged: {reason}", now, diverged=True)
 
     def _finish(
-        self, status: Status, reason: str, now: float, diverged: bool = False
+        self,
+        status: Status,
+        reason: str,
+        now: float,
+        *,
+        diverged: bool = False,
+        by_policy: bool = False,
     ) -> list[Command]:
         if self.phase == "finished":
             return []
@@ -404,7 +425,7 @@ class Coordinator:
         self.phase = "finished"
         self.ending = status
         stops = [Send(key, Stop()) for key in self.workers]
-        return [*[ShowMean(False)] * shown, *stops, Finish(status, reason, diverged)]
+        return [*[ShowMean(False)] * shown, *stops, Finish(status, reason, diverged, by_policy)]
 
     # Account --------------------------------------------------------------------------------
 

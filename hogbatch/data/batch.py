@@ -64,6 +64,12 @@ class Examples:
         return len(self.inputs.indptr) - 1 if self.sparse else len(self.inputs.dense)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays: tuple[NDArray[Any], ...] = (*self.inputs, *self.labels)
+        return sum(array.nbytes for array in arrays)
+
+    @property
     def mean_square(self) -> float:
         """Mean over the rows of the squared norm of their features."""
         stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs
+from hogbatch.machine.budget import require
 
 Pointers = NDArray[np.int64]
 
@@ -52,8 +53,11 @@ def below(inputs: RawInputs, features: int) -> Inputs:
 
 
 def to_dense(inputs: RawInputs, features: int) -> Inputs:
-    """Write CSR inputs out as dense[N, features]."""
-    dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)
+    """Write CSR inputs out as dense[N, features]; UsageError where they do not fit into memory."""
+    rows = len(inputs.indptr) - 1
+    purpose = f"{rows:,} sparse rows written out with {features:,} features"
+    require(4 * rows * features + 8 * len(inputs.indices), purpose, "use fewer rows")
+    dense = np.zeros((rows, features), np.float32)
     dense[rows_of(inputs.indptr), inputs.indices] = inputs.values
     return dense_inputs(dense)
 

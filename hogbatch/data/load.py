@@ -18,6 +18,10 @@ from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.errors import DataError, UsageError
+from hogbatch.machine.budget import require
+
+INT32 = FLOAT32 = 4  # bytes
+SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ def load(
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     training, testing = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
+    _expect_room_for_copy(raw.inputs)
     scaler, scaling = fit(scale, raw.inputs, raw.features, training)
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
     read, held_back = [raw], None
@@ -72,6 +77,7 @@ def load(
         read.append(other := _rows_as(test, _alike(options, raw), cache))
         expect_labels(other, raw.columns)
         inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
+        _expect_room_for_copy(inputs)
         held_back = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
     elif testing is not None:
         inputs = scaled(raw.inputs, scaler, testing)
@@ -206,6 +212,13 @@ def _split(
     """The rows to train on (None: all, in the order of the file) and to test on, if any."""
     training, testing = split(rows, test_fraction, seed, classes)
     return (training, testing) if len(testing) else (None, None)
+
+
+def _expect_room_for_copy(inputs: RawInputs) -> None:
+    """UsageError unless the memory can hold `inputs` once more, split, scaled and in float32."""
+    stored = len(inputs.values)
+    size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored
+    require(size, "the scaled rows", "use fewer rows")
 
 
 def _fingerprint(train: Examples, test: Examples | None, encoding: Encoding) -> str:

@@ -10,13 +10,16 @@ from hogbatch.config import TrainConfig
 from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
 from hogbatch.data.load import Loaded
 from hogbatch.errors import UsageError
+from hogbatch.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
 from hogbatch.losses import choose_loss
 from hogbatch.lsh import MANY, Lsh, parse
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
 from hogbatch.planner import recommend
 from hogbatch.schedules import LearningRate
-from hogbatch.values import BatchLimits
+from hogbatch.store import dataset
+from hogbatch.store.layout import arrange
+from hogbatch.values import BatchLimits, WorkerRequest
 from hogbatch.wire.messages import Layer, Optimizer
 
 
@@ -117,6 +120,30 @@ def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> Ending:
 
 def _test_rows(loaded: Loaded) -> int:
     return loaded.test.rows if loaded.test is not None else 0
+
+
+def memory_for(
+    config: TrainConfig,
+    loaded: Loaded,
+    network: Network,
+    plan: Plan,
+    workers: tuple[WorkerRequest, ...],
+) -> Parts:
+    """The memory that a run takes beyond `loaded`, with the `workers` that it starts."""
+    train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
+    problem = Problem(
+        network,
+        OPTIMIZERS[config.optimizer].slots,
+        arrange(dataset.fields(train, loaded.test)).size,
+        train.rows,
+        train.sparse,
+        batch,
+        most_listed(train.inputs.indptr, batch),
+        most_listed(train.labels.indptr, batch),
+        plan.training.lsh,
+    )
+    checkpoints = not math.isinf(plan.checkpoint_seconds)
+    return whole_run(problem, workers, checkpoints=checkpoints, average=plan.ending.average)
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:

@@ -1,10 +1,12 @@
 """Policies by name."""
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Final, cast
+from numbers import Integral, Real
+from typing import Any, Final
 
-from hogbatch.errors import UsageError
+from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import BatchPolicy, Settings, WorkerView
 from hogbatch.policy.fixed import Fixed
@@ -16,9 +18,11 @@ POLICIES: Final[dict[str, Callable[[Settings], BatchPolicy]]] = {
     "fixed": Fixed,
 }
 
+LONGEST: Final = 60  # characters of a returned value in a message
+
 
 class Guarded:
-    """A user's policy, whose failures become one sentence."""
+    """A user's policy; PolicyError for a method that fails, or returns no finite number."""
 
     def __init__(self, name: str, policy: BatchPolicy) -> None:
         self._name = name
@@ -33,12 +37,15 @@ class Guarded:
     def _ask(self, method: str, *arguments: object) -> int:
         try:
             size: Any = getattr(self._policy, method)(*arguments)
-            if not isinstance(size, float):  # which may be nan; what it means is decided later
-                size = int(size)
-            return cast(int, size)
         except Exception as error:
-            reason = f"{method} failed with {type(error).__name__}: {error}"
-            raise UsageError(f"--policy {self._name}: {reason}") from error
+            reason = f"{method} failed with {_shown(error)}"
+            raise PolicyError(f"--policy {self._name}: {reason}") from error
+        if not _is_finite_number(size):
+            raise PolicyError(
+                f"--policy {self._name}: {method} must return a finite number of rows; "
+                f"got {_short(size)}"
+            )
+        return int(size)  # what lies outside the worker's limits is clamped to them later
 
 
 def choose(name: str, settings: Settings) -> BatchPolicy:
@@ -51,9 +58,25 @@ def choose(name: str, settings: Settings) -> BatchPolicy:
         raise UsageError(f"--policy must be one of {known}, or module:Class; got {name!r}")
     try:
         policy: BatchPolicy = getattr(import_module(module), attribute)(settings)
-    except Exception as error:  # whatever a module may do when it is imported
-        raise UsageError(f"--policy {name}: cannot make that class: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever a module may do when it is imported
+        raise UsageError(f"--policy {name}: cannot make that class: {_shown(error)}") from None
     missing = [m for m in ("first_size", "next_size") if not callable(getattr(policy, m, None))]
     if missing:
         raise UsageError(f"--policy {name}: the class has no method {missing[0]}")
     return Guarded(name, policy)
+
+
+def _shown(error: BaseException) -> str:
+    """`error` in one line, with its type: the message alone may be empty."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def _is_finite_number(value: object) -> bool:
+    if isinstance(value, Integral):
+        return not isinstance(value, bool)
+    return isinstance(value, Real) and math.isfinite(value)

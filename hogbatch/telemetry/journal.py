@@ -1,5 +1,6 @@
 """What is kept of a run while it goes on: events, evaluations, and the parameters to save."""
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,6 +53,7 @@ class Journal:
         self.live = live
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
+        self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view that others may hold
 
     def resume(
         self,
@@ -76,13 +78,23 @@ class Journal:
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the shared parameters; `evaluation` says how good they are, if it is known."""
-        self._copy = self._shared.copy()  # a checkpoint may be written of the one before
+        if self._copy is None or (self._lent is not None and self._lent() is not None):
+            self._copy = self._shared.copy()  # a checkpoint is being written of the one before
+        else:
+            np.copyto(self._copy, self._shared)
         self.kept = evaluation
 
     @property
     def kept_params(self) -> NDArray[np.float32] | None:
-        """The parameters[P] that were kept; None before there are any. Never written again."""
-        return self._copy
+        """The parameters[P] that were kept; None before there are any.
+
+        They stay as they are for as long as this very array is held.
+        """
+        if self._copy is None:
+            return None
+        view = self._copy.view()
+        self._lent = weakref.ref(view)
+        return view
 
     @property
     def params(self) -> NDArray[np.float32]:

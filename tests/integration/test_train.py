@@ -166,6 +166,19 @@ def test_a_run_without_workers_gives_up_in_time(job):
     assert job.said(job.coordinator).startswith("hogbatch: no worker for")
 
 
+BROKEN = """
+class Broken:
+    def __init__(self, settings):
+        self.nan = float("nan")
+
+    def first_size(self, worker):
+        nan = self.nan
+        return {0}
+
+    def next_size(self, worker, others):
+        return {1}
+"""
+
 POLICY = """
 class Odd:
     def __init__(self, settings):
@@ -177,6 +190,23 @@ class Odd:
     def next_size(self, worker, others):
         return worker.batch_size + 2
 """
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (("nan", "8"), "mine:Broken: first_size must return a finite number of rows; got nan"),
+        (("8", "'9'"), "mine:Broken: next_size must return a finite number of rows; got '9'"),
+    ],
+)
+def test_a_policy_that_returns_no_number_ends_the_run_in_one_sentence(job, answers, said):
+    (job.folder / "mine.py").write_text(BROKEN.format(*answers))
+    flags = ("--workers", "cpu:1", "--epochs", 2, "-q", "--policy", "mine:Broken")
+    job.train("a9a", *flags, PYTHONPATH=str(job.folder))
+    assert job.finish() == 2
+    errors = job.said(job.coordinator).splitlines()
+    assert len(errors) == 1 and said in errors[0]
+    assert job.summary()["status"] == "failed" and job.leftovers() == []
 
 
 def test_a_policy_of_ones_own_sizes_the_batches(job):

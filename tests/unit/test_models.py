@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from functools import partial
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
+from hogbatch import models
 from hogbatch.data.batch import dense_inputs
 from hogbatch.errors import UsageError
 from hogbatch.kernels import load, network as loop
@@ -156,11 +158,29 @@ def test_real_tensors_survive_storing_and_padding_is_zero(network, seed):
     assert np.count_nonzero(params) == sum(tensor.size for tensor in tensors.values())
 
 
-def test_real_tensors_are_copies():
+def test_real_tensors_are_views():
     network = Network.build(3, (), 2, "relu", "softmax")
     params = initialised(network)
     network.from_stored(params)["layers.0.bias"][:] = 1
-    assert not params.any()
+    assert params.sum() == 2
+
+
+def test_weights_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    network = Network.build(301, (33, 7), 5, "relu", "softmax")
+    at_once = initialised(network)
+    monkeypatch.setattr(models, "DRAWN", 100)
+    assert_array_equal(initialised(network), at_once)
+
+
+def test_the_first_weights_take_no_second_copy_of_the_model():
+    network = Network.build(50_000, (64,), 2, "relu", "softmax")
+    params = np.empty(network.parameters, np.float32)
+    tracemalloc.start()
+    try:
+        network.initialise(params, 0)
+        assert tracemalloc.get_traced_memory()[1] < params.nbytes / 4
+    finally:
+        tracemalloc.stop()
 
 
 @settings(deadline=None)

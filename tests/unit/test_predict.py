@@ -108,8 +108,9 @@ def test_what_evaluate_measures_is_what_predict_prints(tmp_path):
     rows = random.standard_normal((ROWS, FEATURES + 1))
     rows[:, -1] += seconds
     np.savetxt(tmp_path / "a.csv", rows, fmt="%.17g", delimiter=",")
-    results = evaluate_file(tmp_path / "model", tmp_path / "a.csv", None)
-    printed = np.array(list(predict_file(tmp_path / "model", tmp_path / "a.csv", None)), float)
+    data = DataFile(str(tmp_path / "a.csv"))
+    results = evaluate_file(tmp_path / "model", data)
+    printed = np.array(list(predict_file(tmp_path / "model", data)), float)
     errors = printed - rows[:, -1]
     assert results["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-12)
     assert results["loss"] == pytest.approx((errors**2).mean() / 2, rel=1e-12)

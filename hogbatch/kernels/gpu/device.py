@@ -4,7 +4,6 @@ Importable without CuPy. A worker written against `Device` runs unchanged on bot
 step and merge are tested, and a policy rehearsed, on machines without a GPU.
 """
 
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -14,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import DeviceKernels
+from hogbatch.machine.budget import available
 
 Shape = int | tuple[int, ...]
 HostArray = NDArray[Any]
@@ -206,7 +206,7 @@ class HostDevice:
     def free_bytes(self) -> int:
         if isinstance(self.xp, _CappedNumpy):
             return self.xp.limit - self.xp.used
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return available().size
 
     def free_unused(self) -> None:
         """Nothing is kept."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hogbatch.checkpoint.folder import DTYPES, FORMAT, newest_good, paths, prune, read, write
+from hogbatch.checkpoint.folder import FORMAT, newest_good, paths, prune, read, write
+from hogbatch.checkpoint.tensors import DTYPES
 from hogbatch.errors import DataError
 
 ARRAYS = {"layers.0.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "rows": np.array([7])}

@@ -2,6 +2,7 @@ import json
 import os
 import resource
 import stat
+import tracemalloc
 import zlib
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ import pytest
 from safetensors.numpy import save
 
 from hogbatch.checkpoint import model as checkpoint
-from hogbatch.checkpoint.model import Frequencies, load_model, save_model
+from hogbatch.checkpoint.model import Frequencies, Model, load_model, save_model
+from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
 from hogbatch.errors import DataError, SaveError
+from hogbatch.models import Network
 from tests.unit.trained import ENCODINGS, SCALER, model_for
 
 
@@ -203,6 +206,22 @@ class TestFile:
 
 
 class TestSave:
+    def test_tensors_that_are_views_of_wider_rows_are_saved_without_a_copy_of_them(self, path):
+        network = Network.build(30_000, (60,), 3, "relu", "softmax")
+        params = np.zeros(network.parameters, np.float32)
+        network.initialise(params, 1)
+        encoding = Encoding("classes", (0.0, 1.0, 2.0), 3)
+        tensors = network.from_stored(params)
+        assert not tensors["layers.0.weight"].flags.c_contiguous
+        model = Model(network, tensors, encoding, None, None, {})
+        tracemalloc.start()
+        try:
+            save_model(model, path)
+            assert tracemalloc.get_traced_memory()[1] < params.nbytes / 2
+        finally:
+            tracemalloc.stop()
+        assert same(load_model(path), model)
+
     def test_equal_models_make_equal_files(self, path, scaler):
         files = set()
         for _ in range(5):

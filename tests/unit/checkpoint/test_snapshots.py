@@ -19,6 +19,7 @@ SAVED = Saved(
     rows=200,
     seconds=3.25,
     best=0.5,
+    best_rows=0,
     evaluated_at=3.0,
     evaluated_rows=180,
     evaluation_seconds=0.1,
@@ -143,6 +144,30 @@ class TestLarge:
         before = ModelCopy.of(model)
         model.params[:] = np.nan
         assert large.copy() == "layers.0.weight[0, 0]"
+        large.put_back()
+        assert np.array_equal(model.params, before.params)
+
+    def test_it_is_put_back_without_a_copy_in_memory(self, model, large, monkeypatch):
+        self.save(large).write()
+        before = ModelCopy.of(model)
+        model.params[:] = np.nan
+        monkeypatch.setattr(folder.np, "empty", None)  # what arrays are read into otherwise
+        large.put_back()
+        assert all(
+            np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
+        )
+
+    def test_a_damaged_checkpoint_is_skipped_and_the_one_before_put_back(
+        self, model, large, tmp_path
+    ):
+        self.save(large).write()
+        before = ModelCopy.of(model)
+        model.params[:] = 7
+        self.save(large).write()
+        tensors = tmp_path / "checkpoints" / "000002" / folder.TENSORS
+        content = bytearray(tensors.read_bytes())
+        content[-4] ^= 1
+        tensors.write_bytes(content)
         large.put_back()
         assert np.array_equal(model.params, before.params)
 

@@ -3,6 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
+from hogbatch.data.batch import csr_inputs
 from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
@@ -10,6 +11,7 @@ from hogbatch.data.order import split
 from hogbatch.data.raw import Columns, Options
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
 CSV = "a,b,y\n" + "".join(f"{i},{i * i % 7},{i % 3}\n" for i in range(20))
 SVM = "".join(f"{i % 2 * 2 - 1} 1:{i + 1} 3:1\n" for i in range(10))
@@ -317,3 +319,21 @@ def test_bad_lines_of_both_files_are_counted_and_said(write):
     assert loaded.notes[3].startswith(f"  {test}:2:4: feature index 0")
     plain = load(write("b.svm", SVM), test=write("t.svm", "1 1:5\n"))
     assert (plain.fingerprint, plain.skipped, plain.notes) == (loaded.fingerprint, 0, ())
+
+
+class TestTooLittleMemory:
+    """Rows are copied where they are split, scaled or written out."""
+
+    @pytest.fixture(autouse=True)
+    def nearly_full(self, monkeypatch):
+        monkeypatch.setattr(budget, "free_memory", lambda: 20)
+
+    @pytest.mark.parametrize(("name", "text"), [("rows.csv", CSV), ("rows.svm", SVM)])
+    def test_splitting_and_scaling_are_refused(self, write, name, text):
+        with pytest.raises(UsageError, match="of free memory for the scaled rows; got 20 B"):
+            load(write(name, text))
+
+    def test_writing_sparse_rows_out_is_refused(self):
+        inputs = csr_inputs(np.zeros(11, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        with pytest.raises(UsageError, match="4 GB of free memory for 10 sparse rows written out"):
+            to_dense(inputs, 10**8)

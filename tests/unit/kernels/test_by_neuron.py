@@ -92,7 +92,10 @@ class Run:
         """Real tensors of params and slots, as they lie by input."""
         found = []
         for flat in self.flat:
-            tensors, last = self.model.from_stored(self.host(flat)), len(self.model.layers) - 1
+            tensors, last = (
+                self.model.from_stored(self.host(flat).copy()),
+                len(self.model.layers) - 1,
+            )
             lies_other = self.model.layers[last].by_neuron
             found.append(transposed(tensors, last) if lies_other else tensors)
         return found

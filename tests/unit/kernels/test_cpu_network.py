@@ -252,7 +252,7 @@ def test_rows_without_a_stored_value_train_the_bias(sparse):
         case.inputs = dense_inputs(case.inputs.dense * 0)
     case.order = np.full(8, empty)
     case.labels.values[:] = 4
-    before = case.network.from_stored(case.params)["layers.0.bias"]
+    before = case.network.from_stored(case.params.copy())["layers.0.bias"]
     after = case.compile().network.from_stored(case.params)["layers.0.bias"]
     assert abs(after - 4) < abs(before - 4)
 

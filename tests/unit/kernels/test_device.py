@@ -10,6 +10,7 @@ from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory
+from hogbatch.machine import budget
 
 
 @pytest.mark.parametrize("memory", [None, 10_000])
@@ -134,3 +135,8 @@ def test_a_gpu_without_cupy_is_an_error_that_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(DeviceError, match=r"gpu:3 needs CuPy.*install hogbatch\[cuda12\]"):
         CudaDevice(3)
+
+
+def test_the_host_has_what_its_cgroup_leaves_it(monkeypatch):
+    monkeypatch.setattr(budget, "memory_quota", lambda: 12_345)
+    assert HostDevice().free_bytes() == 12_345

@@ -162,7 +162,7 @@ def test_rows_without_a_stored_value_train_the_bias(optimizer):
     case = Case("squared", optimizer, rows=100)
     case.order[:] = 0  # the row without values
     case.labels.values[:] = 4
-    before = case.network.from_stored(case.params)
+    before = case.network.from_stored(case.params.copy())
     after = case.train(8).network.from_stored(case.params)
     name = "layers.0.bias"
     assert abs(after[name] - 4) < abs(before[name] - 4)

@@ -1,6 +1,11 @@
+import math
+import sys
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from hogbatch.errors import UsageError
+from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings, WorkerView
 from hogbatch.policy.choose import choose
@@ -25,6 +30,26 @@ class Half:
     def first_size(self, worker):
         return 7
 
+class Returns:
+    value = 7
+
+    def __init__(self, settings):
+        pass
+
+    def first_size(self, worker):
+        return self.value
+
+    def next_size(self, worker, others):
+        return self.value
+
+class Raises(Returns):
+    def first_size(self, worker):
+        raise KeyError("a\\nb")
+
+class FailsAtOnce:
+    def __init__(self, settings):
+        raise ValueError
+
 class Stubborn:
     def __init__(self):
         pass
@@ -38,7 +63,9 @@ def own(tmp_path, monkeypatch):
     """A module `own_policies` on sys.path."""
     (tmp_path / "own_policies.py").write_text(MINE)
     (tmp_path / "broken_policies.py").write_text("import no_such_module")
+    (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_policies", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +94,8 @@ def test_a_class_of_ones_own_is_made_with_the_settings(own):
         ("own_policies:Other", "has no attribute 'Other'"),
         ("own_policies:number", "not callable"),
         ("own_policies:Stubborn", "takes 1 positional argument"),
+        ("own_policies:FailsAtOnce", "cannot make that class: ValueError"),
+        ("leaving_policies:Any", "cannot make that class: SystemExit: 3"),
         ("own_policies:Half", "the class has no method next_size"),
         ("own_policies:Mine:more", "has no attribute 'Mine:more'"),
     ],
@@ -77,3 +106,38 @@ def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith("--policy")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, -math.inf, "32", None, True, (1,), 2j, np.float32("nan")],
+)
+@pytest.mark.parametrize("method", ["first_size", "next_size"])
+def test_what_is_no_number_of_rows_is_named_with_class_method_and_value(own, value, method):
+    policy = choose("own_policies:Returns", Settings())
+    sys.modules["own_policies"].Returns.value = value
+    worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
+    with pytest.raises(PolicyError) as raised:
+        policy.first_size(worker) if method == "first_size" else policy.next_size(worker, [])
+    said = str(raised.value)
+    assert f"own_policies:Returns: {method} must return a finite number" in said
+    assert said.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("value", [3, 3.7, np.int32(3), np.float64(3.2), Fraction(7, 2)])
+def test_any_finite_number_is_a_number_of_rows(own, value):
+    policy = choose("own_policies:Returns", Settings())
+    sys.modules["own_policies"].Returns.value = value
+    assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 3
+
+
+def test_a_number_beyond_all_limits_is_left_to_them(own):
+    policy = choose("own_policies:Returns", Settings())
+    sys.modules["own_policies"].Returns.value = 10**400
+    assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 10**400
+
+
+def test_a_method_that_fails_is_named_in_one_line(own):
+    with pytest.raises(PolicyError, match="Raises: first_size failed with KeyError") as raised:
+        choose("own_policies:Raises", Settings()).first_size(WorkerView("cpu", 1, 1, 64))
+    assert "\n" not in str(raised.value)

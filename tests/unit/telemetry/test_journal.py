@@ -88,6 +88,26 @@ def test_kept_parameters_stay_as_they_were(journal, shared):
     assert journal.kept is SECOND
 
 
+def test_one_copy_serves_for_all_that_are_kept_one_after_the_other(journal, shared):
+    journal.keep(FIRST)
+    memory = journal.params.ctypes.data
+    shared[:] = 9
+    journal.keep(SECOND)
+    assert journal.params.ctypes.data == memory and set(journal.params) == {9}
+
+
+def test_a_copy_that_a_checkpoint_is_made_of_is_not_written_over(journal, shared):
+    journal.keep(FIRST)
+    lent, before = journal.kept_params, shared.copy()
+    shared[:] = 9
+    journal.keep(SECOND)
+    assert lent.tolist() == before.tolist() and set(journal.params) == {9}
+    del lent
+    memory = journal.params.ctypes.data
+    journal.keep(FIRST)
+    assert journal.params.ctypes.data == memory
+
+
 def test_without_kept_parameters_the_shared_ones_are_saved(journal, shared):
     assert journal.params is shared
 

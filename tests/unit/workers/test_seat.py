@@ -1,10 +1,13 @@
 """Which optimizer slots a thread of a CPU worker shares, and which it keeps to itself."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.unit.workers.assignments import wide
+from hogbatch.data.batch import Examples, csr_inputs, single_labels
+from tests.unit.workers.assignments import assignment, wide
 from workers.seat import seat_for
 
 
@@ -32,3 +35,20 @@ def test_a_thread_has_its_own_slots_of_dense_layers_alone(sparse):
 def test_an_optimizer_without_slots_has_none_of_its_own():
     seat = seat_for(wide(optimizer="sgd"), 1)
     assert seat.model.own_first.size == seat.model.own_second.size == 0
+
+
+def own_memory():
+    """Bytes that this process has in memory and shares with no other."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def test_slots_of_a_sparse_layer_that_a_thread_does_not_use_take_no_memory():
+    inputs = csr_inputs(np.arange(3), np.zeros(2, np.int32), np.ones(2, np.float32))
+    rows = Examples(inputs, single_labels(np.array([0, 1], np.float32)), 1_000_000)
+    given = assignment(rows, hidden=(16,), optimizer="adagrad")
+    assert given.model.first.nbytes > 60e6
+    before = own_memory()
+    seat = seat_for(given, 1)
+    assert own_memory() - before < 30e6, "4 MB of them are the list that begins at each feature"
+    assert seat.model.own_first.size == given.model.first.size

@@ -167,5 +167,5 @@ class Case:
             f"{kind} {name}": tensor
             for kind, flat in flats.items()
             if flat.size
-            for name, tensor in self.network.from_stored(flat).items()
+            for name, tensor in self.network.from_stored(flat.copy()).items()
         }

@@ -1,0 +1,76 @@
+"""Writing the safetensors format piece by piece, so that no copy of all tensors is needed.
+
+A file is the length of its header (a little-endian uint64), the header (JSON), and the tensors. The
+package `safetensors` can only write from one string of bytes that holds the whole file, or through
+a file with a name.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+PIECE: Final = 1 << 20  # bytes of a piece, unless a row of the array has more
+DTYPES: Final = {  # what safetensors calls them
+    "bool": "BOOL",
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    "complex64": "C64",
+}
+
+
+def in_file_order(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Sort tensors into the order in which they lie in a file: the widest dtypes first.
+
+    So all of them are aligned. Those that are not little-endian are copied.
+    """
+    tensors = {
+        name: np.asarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()
+    }
+    return dict(sorted(tensors.items(), key=lambda each: -each[1].dtype.itemsize))
+
+
+def header(tensors: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
+    """The header of a file of `tensors`, which are :func:`in_file_order`, its length before it.
+
+    TypeError for a dtype that safetensors has no name for.
+    """
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    stop = 0
+    for name, array in tensors.items():
+        if array.dtype.name not in DTYPES:
+            raise TypeError(
+                f"tensor {name}: expected one of {', '.join(DTYPES)}; got {array.dtype}"
+            )
+        start, stop = stop, stop + array.nbytes
+        dtype = DTYPES[array.dtype.name]
+        entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, stop]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)  # the tensors are to be aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+def pieces(array: NDArray[Any]) -> Iterator[bytes]:
+    """Copies of the bytes of `array` in C order, some PIECE bytes at a time.
+
+    Of an array that changes meanwhile, what is written and what is summed are the same.
+    """
+    if array.flags.c_contiguous:
+        array = array.reshape(-1)
+    together = max(1, PIECE // max(1, array.nbytes // max(1, len(array))))
+    for start in range(0, len(array), together):
+        yield array[start : start + together].tobytes()
+
+
+def crc32_of(array: NDArray[Any]) -> int:
+    """The CRC-32 of the bytes of `array` in C order."""
+    found = 0
+    for piece in pieces(array):
+        found = zlib.crc32(piece, found)
+    return found

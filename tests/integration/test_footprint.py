@@ -1,0 +1,142 @@
+"""What a run takes of the memory: as much as is estimated, and never more than there is."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hogbatch.footprint import Problem, total, whole_run
+from hogbatch.models import Network
+from hogbatch.optim import OPTIMIZERS
+from hogbatch.values import parse_workers
+from tests.other_user import as_root
+from tests.saboteur import WITHIN_S
+
+ROWS, FEATURES, HIDDEN = 200, 100, 3500
+
+
+@pytest.fixture
+def file(tmp_path):
+    random = np.random.default_rng(1)
+    path = tmp_path / "rows.npz"
+    x = random.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    np.savez(path, X=x, y=(x[:, 0] > 0).astype(float))
+    return path
+
+
+def family(pid):
+    """A process and all that it has started."""
+    found = [pid]
+    with suppress(OSError):
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                found += family(int(child))
+    return found
+
+
+def memory(pid):
+    """Bytes of a process's own, and those that it shares; 0 once it has ended."""
+    with suppress(OSError):
+        lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        sizes = {words[0]: 1024 * int(words[1]) for words in lines if words[0].startswith("Rss")}
+        return sizes.get("RssAnon:", 0), sizes.get("RssShmem:", 0)
+    return 0, 0
+
+
+def peak(process):
+    """The most bytes that a run has taken at one time, until it ends."""
+    most, deadline = 0, time.monotonic() + 3 * WITHIN_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "the run does not end"
+        sizes = [memory(pid) for pid in family(process.pid)]
+        own, shared = (list(each) for each in zip(*sizes, strict=True))
+        most = max(most, sum(own) + max(shared))
+        time.sleep(0.005)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("workers", "optimizer"), [("cpu:2", "adagrad"), ("cpu:2", "adam"), ("gpu:host", "sgd")]
+)
+def test_a_run_takes_no_more_than_is_estimated_and_more_than_half(job, file, workers, optimizer):
+    network = Network.build(FEATURES, (HIDDEN, HIDDEN), 1, "relu", "logistic")
+    problem = Problem(network, OPTIMIZERS[optimizer].slots, 10**5, ROWS, sparse=False)
+    estimated = total(whole_run(problem, parse_workers(workers), checkpoints=True, average=False))
+    assert problem.model > 49e6
+    flags = ("--workers", workers, "--optimizer", optimizer, "--gpu-batch", "64:64", "-q")
+    often = ("--epochs", 3, "--eval-seconds", "0.1", "--checkpoint-seconds", "0.1")
+    job.train(file, *flags, *often, "--hidden", f"{HIDDEN},{HIDDEN}")
+    measured = peak(job.coordinator)
+    assert job.finish() == 0
+    assert estimated / 2 < measured < estimated, (measured / 1e6, estimated / 1e6)
+
+
+NEARLY_FULL = """
+import sys
+from hogbatch.machine import budget
+budget.free_memory = lambda: 10_000_000
+sys.argv[1:] = {arguments!r}
+from {module} import main
+sys.exit(main())
+"""
+
+
+def on_a_nearly_full_machine(module, *arguments):
+    """Run a command that is told of 10 MB of free memory."""
+    code = NEARLY_FULL.format(module=module, arguments=[str(each) for each in arguments])
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
+
+
+def test_a_run_that_does_not_fit_is_refused_before_it_takes_anything(tmp_path, file):
+    run_dir = tmp_path / "run"
+    flags = ("--workers", "cpu:2", "-q", "--run-dir", run_dir)
+    refused = on_a_nearly_full_machine("hogbatch.cli", "train", file, *flags)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "of free memory for this run (" in refused.stderr
+    assert "processes 120 MB" in refused.stderr and "got 10 MB" in refused.stderr
+    assert not run_dir.exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_worker_that_does_not_fit_is_refused_and_the_run_goes_on(job, device):
+    job.coordinate("a9a", "--epochs", 1, "-q")
+    flags = ("--threads", 2) if device == "cpu" else ("--device", "host")
+    refused = on_a_nearly_full_machine(f"workers.{device}", job.run_dir, *flags)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    label = "cpu:2" if device == "cpu" else "gpu:host"
+    assert f"of free memory for worker {label} (processes 120 MB" in refused.stderr
+    job.attach()
+    assert job.finish() == 0
+
+
+@as_root
+def test_a_run_beyond_its_cgroup_is_refused_and_none_of_it_is_killed(tmp_path, file):
+    group = Path("/sys/fs/cgroup/memory") / f"hogbatch-run-{os.getpid()}"  # version 1
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    enter = f"echo $$ > {group}/cgroup.procs && exec "
+    flags = ("--workers", "cpu:2", "--hidden", f"{HIDDEN},{HIDDEN}", "-q")
+    train = [sys.executable, "-m", "hogbatch.cli", "train", str(file), *flags]
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(400 << 20))
+        ran = subprocess.run(
+            ["sh", "-c", enter + '"$@"', "sh", *train, "--run-dir", tmp_path / "run"],
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+        )
+    finally:
+        group.rmdir()
+    assert ran.returncode == 2, ran.stderr
+    assert "copies of the model" in ran.stderr and "(the limit of its cgroup)" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
