@@ -27,7 +27,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     ),
     *("models", "policy", "telemetry", "coordinator", "checkpoint", "planner", "simulate"),
     *("launch", "predict"),
-    *("memory", "training", "estimator", "cli"),
+    *("memory", "training", "estimator", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
