@@ -10,10 +10,8 @@ several entries of metadata in random order; with one, equal models make equal f
 """
 
 import json
-import os
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from hogbatch.checkpoint.files import sync_directory, write_through
+from hogbatch.checkpoint.files import replace_file
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.standardize import Standardizer
@@ -225,21 +223,15 @@ def _matrix(given: Any) -> Floats:
 def save_model(model: Model, path: str | Path) -> None:
     """Write `model` to `path` at once: a crash leaves the earlier file or the new one, whole.
 
-    SaveError when that fails; the earlier file is then untouched.
+    SaveError when that fails; an earlier file is then untouched.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        write_through(temporary, [_to_bytes(model)])
-        os.replace(temporary, target)
-        sync_directory(target.parent)
+        replace_file(target, [_to_bytes(model)])
     except OSError as error:
-        raise SaveError(
-            f"{target}: cannot save the model: {error.strerror}; an earlier file is intact"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        intact = "; the earlier file is intact" if target.is_file() else ""
+        reason = error.strerror or error
+        raise SaveError(f"{target}: cannot save the model: {reason}{intact}") from error
 
 
 def _to_bytes(model: Model) -> bytes:
