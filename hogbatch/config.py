@@ -230,6 +230,9 @@ class TrainConfig:
     run_dir: str | None = _flag(
         None, TEXT, "folder of the run (default: runs/<timestamp>-<data name>)", "DIR"
     )
+    overwrite: bool = _flag(
+        False, SWITCH, "replace the run in run-dir, once the new one has saved something"
+    )
     wait_for_workers: float = _flag(
         60.0, NUMBER, "time without any worker before giving up", "S", POSITIVE
     )

@@ -13,6 +13,8 @@
 A message says what was got, what was expected, where, and what to do, in one sentence.
 """
 
+from typing import Any
+
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
 
@@ -49,9 +51,14 @@ class ProtocolError(HogbatchError):
 
 
 class SaveError(HogbatchError):
-    """A model or checkpoint could not be written; what was saved before is intact."""
+    """A model or checkpoint could not be written; what was saved before is intact.
+
+    When `hogbatch.train` raises it, `run` is the :class:`hogbatch.Run` that has ended, so that its
+    model can be saved elsewhere: ``error.run.save(path)``.
+    """
 
     exit_code = 5
+    run: Any = None
 
 
 class NoWorkers(HogbatchError):

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint.folder import prune
+from hogbatch.checkpoint.final import save_results
 from hogbatch.checkpoint.model import Frequencies, Model, save_model
 from hogbatch.checkpoint.resume import (
-    FOLDER,
     Origin,
     describe,
     expect_checkpoints,
@@ -28,7 +27,8 @@ from hogbatch.checkpoint.resume import (
     origin_dir,
     settings_of,
 )
-from hogbatch.checkpoint.snapshots import KEPT, Snapshots
+from hogbatch.checkpoint.rundir import CRASH, MODEL, RunDirectory
+from hogbatch.checkpoint.snapshots import Snapshots
 from hogbatch.config import TrainConfig, merge_sources, to_toml
 from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.coordinator.loop import Loop, Surroundings
@@ -38,12 +38,12 @@ from hogbatch.data.batch import Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.raw import Options
-from hogbatch.errors import INTERRUPTED, NoWorkers, UsageError
+from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.footprint import expect_room
 from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
-from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher, log_name
 from hogbatch.models import Network
 from hogbatch.planner.settle import memory_for, network_for, plan_for
 from hogbatch.policy.base import BatchPolicy, Settings
@@ -55,16 +55,10 @@ from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
-from hogbatch.telemetry.sinks import write_summary
 from hogbatch.values import WorkerRequest
 from hogbatch.wire.address import Address, Tenancy
 from hogbatch.wire.listen import check_listen
 from hogbatch.wire.sockets import Router
-
-STALE = (
-    *("model.safetensors", "summary.json", "events.jsonl", "bad-leases.jsonl", "crash.txt"),
-    "worker-*.log",
-)
 
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached property
@@ -72,9 +66,19 @@ class Run:
     """A training run that has ended."""
 
     run_dir: Path
-    model: Model = field(repr=False)
+    trained: Model | None = field(repr=False)  # None if no row was trained on
     summary: dict[str, Any] = field(repr=False)  # as in summary.json
     exit_code: int
+
+    @property
+    def model(self) -> Model:
+        """The kept model; UsageError if the run ended before any row was trained on."""
+        if self.trained is None:
+            raise UsageError(
+                f"the run in {self.run_dir} ended before any row was trained on "
+                f"({self.status}), so it has no model"
+            )
+        return self.trained
 
     @property
     def status(self) -> str:
@@ -83,12 +87,12 @@ class Run:
 
     @cached_property
     def test_loss(self) -> float | None:
-        """Test loss of `model`, per row; None without a test set."""
+        """Test loss of `model`, per row; None without a test set or a model."""
         test = self.summary["test"]
         return None if test is None else float(test["loss"])
 
     def save(self, path: str | Path) -> None:
-        """Write the model file to `path`; SaveError if that fails."""
+        """Write the model file to `path`; SaveError if that fails, UsageError as for `model`."""
         save_model(self.model, path)
 
 
@@ -98,7 +102,9 @@ def train(data: str | Path, **settings: Any) -> Run:
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``. UsageError and DataError
     for what cannot be used, NoWorkers when nobody trains, SaveError when the model cannot be
-    written.
+    written: its message says where the model is instead, and its `run` has the model. A run that is
+    interrupted (Ctrl-C) returns with the status "stopped"; before any row was trained on, it has no
+    model.
     """
     if not isinstance(data, str | Path):
         raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
@@ -115,8 +121,13 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
     policy = choose(config.policy, Settings(config.alpha, config.beta))
-    with _tenancy(run_dir) as tenancy, ExitStack() as undo:
+    logs = [log_name(number) for number in range(len(requests))]
+    with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as undo:
+        _say(live, directory.recover())
         origin = _origin(config, run_dir, live)
+        goes_on = origin is not None and origin.run_dir.resolve() == run_dir.resolve()
+        if not goes_on and not config.overwrite:
+            directory.expect_no_run()
         loaded = _load(config, live)
         network = network_for(config, loaded)
         who = identity(config, loaded, network)
@@ -127,16 +138,21 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         expect_room(memory_for(config, loaded, network, plan, requests), "this run")
         undo.callback((store := Store(config, loaded, network, run_dir)).close)
         loaded = store.in_place_of(loaded)
-        text = to_toml(replace(config, run_dir=None, resume=None))  # so that it can be repeated
-        journal = Journal(run_dir, live, store.model.params, _prepare(run_dir, text, origin))
+        # so that it can be repeated
+        text = to_toml(replace(config, run_dir=None, resume=None, overwrite=False))
+        undo.callback(lambda: _say(live, directory.end()))
+        directory.begin(text, goes_on)
+        journal = Journal(run_dir, live, store.model.params, goes_on)
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
         about = partial(describe, who, text, journal, store.quarantined)
-        into = run_dir / FOLDER
-        snapshots = Snapshots(store.model, network, into, about, store.begin, mean.forget)
+        into = directory.checkpoints
+        snapshots = Snapshots(
+            store.model, network, into, about, store.begin, mean.forget, directory.saving
+        )
         sampled = state.plan.ending.average and not config.deterministic
         with (
-            _planes(config, run_dir, store, tenancy) as (router, handover),
+            _planes(config, run_dir, store, directory.tenancy) as (router, handover),
             _launched(requests, run_dir, config.pin) as launcher,
             mean.sampling() if sampled else nullcontext(),
         ):
@@ -156,16 +172,22 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 keep=journal.keep,
             )
             loop = Loop(state, around)
-            with crash_report(run_dir / "crash.txt", text, loop.heard):
+            with crash_report(run_dir / CRASH, text, loop.heard):
                 finish, standing = loop.run()
             handover.close()  # who is still on the way in is turned away, not waited for
-        if config.checkpoint_seconds and not finish.diverged:
+        if config.checkpoint_seconds and standing.rows and not finish.diverged:
             _save_last(state, snapshots, live)
-        model = _model(config, loaded, network, journal.params)
+        model = _model(config, loaded, network, journal.params) if standing.rows else None
         refused = Refused(router.refused, router.turned_away + handover.refused)
         summary = journal.summary(finish.status, finish.reason, standing, refused)
         journal.log.close()
-        return _conclude(Run(run_dir, model, summary, _exit_code(finish)), finish, journal)
+        run = Run(run_dir, model, summary, _exit_code(finish))
+        return _conclude(run, finish, journal, directory)
+
+
+def _say(live: Live, note: str) -> None:
+    if note:
+        live.say(note)
 
 
 def _load(config: TrainConfig, live: Live) -> Loaded:
@@ -208,16 +230,6 @@ def _origin(config: TrainConfig, run_dir: Path, live: Live) -> Origin | None:
     return origin
 
 
-def _prepare(run_dir: Path, text: str, origin: Origin | None) -> bool:
-    """Make the directory ready; True if what an earlier process of this run has left stays."""
-    goes_on = origin is not None and origin.run_dir.resolve() == run_dir.resolve()
-    if not goes_on:
-        _clear(run_dir)
-    prune(run_dir / FOLDER, KEPT)  # what a killed writer has left, too
-    (run_dir / "config.toml").write_text(text, encoding="utf-8")
-    return goes_on
-
-
 def _begin(
     origin: Origin | None, plan: Plan, policy: BatchPolicy, store: Store, journal: Journal
 ) -> Coordinator:
@@ -257,29 +269,6 @@ def _run_dir(config: TrainConfig) -> Path:
     name = Path(config.data).name.split(".")[0] or "run"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
-
-
-def _clear(run_dir: Path) -> None:
-    """Remove what an earlier run has left here: it would pass for this one's."""
-    for stale in STALE:
-        for path in run_dir.glob(stale):
-            path.unlink()
-    prune(run_dir / FOLDER, 0)
-
-
-@contextmanager
-def _tenancy(run_dir: Path) -> Iterator[Tenancy]:
-    tenancy = Tenancy.take(run_dir)
-    try:
-        yield tenancy
-    except BaseException:
-        tenancy.close()
-        with suppress(OSError):  # a directory made for nothing: only our own empty file is in it
-            if [entry.name for entry in run_dir.iterdir()] == ["coordinator.json"]:
-                (run_dir / "coordinator.json").unlink()
-                run_dir.rmdir()
-        raise
-    tenancy.close()
 
 
 def _workers(config: TrainConfig, live: Live) -> tuple[WorkerRequest, ...]:
@@ -367,28 +356,42 @@ def _exit_code(finish: Finish) -> int:
     return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
 
 
-def _conclude(run: Run, finish: Finish, journal: Journal) -> Run:
+def _failure(finish: Finish, where: str) -> HogbatchError:
+    """The error for a run that has failed; `where` its model is."""
+    kind = UsageError if finish.diverged or finish.by_policy else NoWorkers
+    return kind(f"{finish.reason}; {where}")
+
+
+def _conclude(run: Run, finish: Finish, journal: Journal, directory: RunDirectory) -> Run:
     """Write model and summary, and say how it went.
 
-    NoWorkers if nobody is left, UsageError if the model is of no use, after both are written.
+    NoWorkers if nobody is left, UsageError if there is no model or it is of no use, after all is
+    written; SaveError, with the run, if it cannot be.
     """
-    path = run.run_dir / "model.safetensors"
-    finite = first_not_finite(journal.params) is None
-    saved = finite and (finish.status != "failed" or journal.kept_params is not None)
-    if saved:
-        run.save(path)
-    where = f"the model is in {path}" if saved else "no model was saved"
-    write_summary(run.run_dir / "summary.json", run.summary)
-    if finish.status == "failed":
-        error = UsageError if finish.diverged or finish.by_policy else NoWorkers
-        raise error(f"{finish.reason}; {where}")
+    failed = finish.status == "failed"
+    model = None if failed and journal.kept_params is None else run.trained
+    finite = model is None or first_not_finite(journal.params) is None
+    try:
+        save_results(directory, model if finite else None, run.summary)
+    except SaveError as error:
+        if failed and model is None:
+            raise _failure(finish, f"no model was saved; {error}") from None
+        unsaved = SaveError(f"{finish.reason}; {error}" if failed else str(error))
+        unsaved.run = run
+        raise unsaved from None
+    where = f"the model is in {run.run_dir / MODEL}" if model and finite else "no model was saved"
+    if failed:
+        raise _failure(finish, where)
     if not finite:
         raise UsageError(f"training has diverged: the model is not finite; lower --lr; {where}")
+    before = " before any row was trained on" if model is None else ""
+    if before and finish.status != "stopped":
+        raise UsageError(f"the run ended ({run.status}){before}; {where}; let it run longer")
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     why = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
-    journal.live.say(f"{run.status}{why}: {result}{where}")
+    journal.live.say(f"{run.status}{before}{why}: {result}{where}")
     if finish.status == "stopped":
         with suppress(OSError):  # a terminal that is gone
-            print(f"hogbatch: interrupted; {where}", file=sys.stderr)
+            print(f"hogbatch: interrupted{before}; {where}", file=sys.stderr)
     return run

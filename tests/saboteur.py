@@ -12,12 +12,8 @@ WITHIN_S = 60  # far more than any step takes, so that a slow machine fails no t
 
 BELONG = (  # in a run directory
     *("model.safetensors", "summary.json", "events.jsonl", "config.toml", "worker-*.log"),
-    *(
-        "coordinator.json",
-        "bad-leases.jsonl",
-        "checkpoints",
-        "checkpoints/[0-9][0-9][0-9][0-9][0-9][0-9]",
-    ),
+    *("run.json", "coordinator.json", "bad-leases.jsonl"),
+    *("checkpoints", "checkpoints/[0-9][0-9][0-9][0-9][0-9][0-9]"),
     *(
         "[0-9][0-9][0-9][0-9][0-9][0-9]/tensors.safetensors",
         "[0-9][0-9][0-9][0-9][0-9][0-9]/manifest.json",

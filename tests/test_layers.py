@@ -28,7 +28,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("models", "footprint", "policy", "telemetry", "coordinator", "checkpoint"),
     *("planner", "simulate"),
     *("launch", "predict"),
-    *("segments", "training", "estimator", "cli"),
+    *("segments", "training", "estimator", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(

@@ -5,14 +5,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 Chunks = Iterable[bytes | memoryview]  # what a file holds, piece after piece
 Files = Mapping[str, Callable[[], Chunks]]  # by name; asked for in this order, maybe a second time
 
-UNFINISHED: Final = ".tmp"  # how the name of a directory ends that has not got its own yet
+UNFINISHED: Final = ".tmp"  # end of the name of a file or directory that is being written
 # How a file system without unnamed files says so, or a system without /proc to name them by.
 NO_UNNAMED_FILES: Final = (
     *(errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EPERM, errno.EXDEV),
@@ -23,6 +23,18 @@ def write_through(path: Path, chunks: Chunks) -> None:
     """Write a file and wait until the disk has it, but not its name; OSError when that fails."""
     with path.open("wb") as file:
         _write(file, chunks)
+
+
+def replace_file(path: Path, chunks: Chunks) -> None:
+    """Write the file `path`, or leave the earlier one as it was; OSError when that fails."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        write_through(temporary, chunks)
+        os.replace(temporary, path)
+        sync_directory(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

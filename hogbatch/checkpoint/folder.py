@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -35,12 +35,14 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint.files import UNFINISHED, sync_directory, write_directory
 from hogbatch.checkpoint.tensors import Arrays, header, in_file_order, pieces
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.machine.budget import require
+from hogbatch.machine.budget import byte_size, require
 
 FORMAT: Final = "hogbatch-checkpoint-1"
 TENSORS: Final = "tensors.safetensors"
 MANIFEST: Final = "manifest.json"
 NUMBER: Final = re.compile(r"[0-9]{6,}")
+LEFT: Final = re.compile(rf"\.{NUMBER.pattern}\..*{re.escape(UNFINISHED)}")
+
 log = logging.getLogger(__name__)
 
 
@@ -53,13 +55,19 @@ class Checkpoint:
     description: dict[str, Any]  # JSON
 
 
-def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> Path:
+def write(
+    folder: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    description: Mapping[str, Any],
+    check: Callable[[], None] = lambda: None,
+) -> Path:
     """Write a checkpoint with the next number into `folder`, which is made (0700) where missing.
 
     It is on the disk when this returns. Nobody else may write into `folder` until then. Of arrays
-    that change meanwhile it has every piece as it was when its turn came. SaveError when that
-    fails; the earlier ones are then untouched. TypeError when an array is of a dtype that
-    safetensors has no name for, or `description` is not JSON.
+    that change meanwhile it has every piece as it was when its turn came; `check` is called when
+    all are written, and if it raises, nothing appears in `folder`. SaveError when writing fails;
+    the earlier ones are then untouched. TypeError when an array is of a dtype that safetensors has
+    no name for, or `description` is not JSON.
     """
     tensors = in_file_order(arrays)
     head = header(tensors)
@@ -76,6 +84,7 @@ def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping
                 yield piece
 
     def manifest() -> list[bytes]:
+        check()
         return [_manifest(tensors, checksums, head, description)]
 
     try:
@@ -83,11 +92,9 @@ def write(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Mapping
         path = folder / f"{_next_number(folder):06d}"
         write_directory(path, {TENSORS: content, MANIFEST: manifest})
     except OSError as error:
-        space = _space(folder, needed)
-        raise SaveError(
-            f"{folder}: cannot save a checkpoint: {error.strerror or error} ({space}); "
-            "earlier ones are intact"
-        ) from error
+        reason = f"{error.strerror or error} ({_space(folder, needed)})"
+        intact = "; earlier ones are intact" if _any(folder) else ""
+        raise SaveError(f"{folder}: cannot save a checkpoint: {reason}{intact}") from error
     return path
 
 
@@ -149,8 +156,9 @@ def prune(folder: Path, keep: int) -> None:
         for path in paths(folder)[keep:]:
             remove(path)
         for left in folder.glob(f".*{UNFINISHED}"):
-            with _logged(left):
-                _remove(left)
+            if LEFT.fullmatch(left.name):
+                with _logged(left):
+                    _remove(left)
 
 
 @contextmanager
@@ -162,8 +170,12 @@ def _logged(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint; what cannot be removed is logged and stays."""
-    with _logged(path):  # renamed first: nobody finds half of it
+    """Remove a checkpoint; one that cannot be removed, or has other files, is logged and stays."""
+    with _logged(path):
+        if others := sorted(set(os.listdir(path)) - {TENSORS, MANIFEST}):
+            log.warning("%s: not removed, because it also holds %s", path, ", ".join(others))
+            return
+        # renamed first: nobody finds half of it
         left = path.with_name(f".{path.name}.old{UNFINISHED}")
         os.rename(path, left)
         _remove(left)
@@ -195,10 +207,17 @@ def _next_number(folder: Path) -> int:
 
 def _space(folder: Path, needed: int) -> str:
     """What a checkpoint takes, and what there is; asked when a half-written one is gone again."""
-    text = f"needs {needed / 1e9:.2f} GB"
+    text = f"needs {byte_size(needed)}"
     with suppress(OSError):
-        text += f", {shutil.disk_usage(folder).free / 1e9:.2f} GB free"
+        text += f", {byte_size(shutil.disk_usage(folder).free)} free"
     return text
+
+
+def _any(folder: Path) -> bool:
+    """Whether there are checkpoints in `folder`."""
+    with suppress(OSError):
+        return bool(paths(folder))
+    return False
 
 
 def _manifest(

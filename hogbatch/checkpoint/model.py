@@ -13,7 +13,6 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from hogbatch.checkpoint.files import sync_directory, write_through
+from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_file_order, pieces
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
 from hogbatch.data.columns import in_order
@@ -297,21 +296,15 @@ def _floats(numbers: Any) -> NDArray[Any]:
 def save_model(model: Model, path: str | Path) -> None:
     """Write `model` to `path` at once: a crash leaves the earlier file or the new one, whole.
 
-    SaveError when that fails; the earlier file is then untouched.
+    SaveError when that fails; an earlier file is then untouched.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        write_through(temporary, _content(model))
-        os.replace(temporary, target)
-        sync_directory(target.parent)
+        replace_file(target, _content(model))
     except OSError as error:
-        raise SaveError(
-            f"{target}: cannot save the model: {error.strerror}; an earlier file is intact"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        intact = "; the earlier file is intact" if target.is_file() else ""
+        reason = error.strerror or error
+        raise SaveError(f"{target}: cannot save the model: {reason}{intact}") from error
 
 
 def _content(model: Model) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.folder import Checkpoint
+from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config import TrainConfig
 from hogbatch.coordinator.saved import Saved
@@ -21,7 +22,6 @@ from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.telemetry.journal import Journal
 from hogbatch.telemetry.records import Evaluation
 
-FOLDER: Final = "checkpoints"  # in a run directory
 AUTO: Final = "auto"
 
 
@@ -89,20 +89,45 @@ def origin_dir(resume: str, run_dir: Path | None) -> Path | None:
 
 
 def expect_checkpoints(resume: str) -> None:
-    """DataError if `resume` names a place that has none; before anything there is touched."""
-    origin = origin_dir(resume, None)
-    if origin is not None and not (origin / FOLDER).is_dir():
-        raise DataError(f"there is no checkpoint in {origin / FOLDER}; give a run directory")
+    """DataError if `resume` names a place without checkpoints; before anything is changed there."""
+    origin = _named(resume)
+    if origin is not None and not (checkpoints := located(origin, FOLDER)).is_dir():
+        raise _no_checkpoint(checkpoints)
 
 
 def settings_of(given: Mapping[str, object]) -> Path | None:
-    """The file with the settings of the run that those `given` resume, if there is one."""
+    """The file with the settings of the run that those `given` resume, if there is one.
+
+    DataError if the run directory to resume does not exist.
+    """
     resume, run_dir = given.get("resume"), given.get("run_dir")
     if resume is None:
         return None
-    origin = origin_dir(str(resume), None if run_dir is None else Path(str(run_dir)))
-    file = None if origin is None else origin / "config.toml"
+    origin = _named(str(resume))
+    if origin is None:
+        origin = None if run_dir is None else Path(str(run_dir))
+    file = None if origin is None else located(origin, CONFIG)
     return file if file is not None and file.is_file() else None
+
+
+def _named(resume: str) -> Path | None:
+    """The run directory that `resume` names, which must exist; None if it is "auto"."""
+    if resume == AUTO:
+        return None
+    origin = origin_dir(resume, None)
+    if origin is None or not origin.is_dir():
+        problem = "is not a directory" if Path(resume).exists() else "does not exist"
+        raise DataError(
+            f"--resume {resume} {problem}; expected a run directory or one of its checkpoints"
+        )
+    return origin
+
+
+def _no_checkpoint(checkpoints: Path) -> DataError:
+    return DataError(
+        f"there is no checkpoint in {checkpoints}; give a run directory that has one, or start a "
+        "new run without --resume"
+    )
 
 
 def find(resume: str, run_dir: Path) -> Origin | None:
@@ -111,16 +136,16 @@ def find(resume: str, run_dir: Path) -> Origin | None:
     None if `resume` is "auto" and there are no checkpoints at all. DataError if there are some and
     none is good, or if there are none in a place that was named.
     """
-    path = Path(resume)
+    path, checkpoints = Path(resume), located(run_dir, FOLDER)
     if resume != AUTO and path.parent.name == FOLDER:
-        return _origin(run_dir, folder.read(path), [])
-    checkpoint, bad = folder.newest_good(run_dir / FOLDER)
+        return _origin(run_dir, folder.read(checkpoints / path.name), [])
+    checkpoint, bad = folder.newest_good(checkpoints)
     if checkpoint is not None:
         return _origin(run_dir, checkpoint, bad)
     if bad:
-        raise DataError(f"no checkpoint in {run_dir / FOLDER} is good: {'; '.join(bad)}")
+        raise DataError(f"no checkpoint in {checkpoints} is good: {'; '.join(bad)}")
     if resume != AUTO:
-        raise DataError(f"there is no checkpoint in {run_dir / FOLDER}; give a run directory")
+        raise _no_checkpoint(checkpoints)
     return None
 
 

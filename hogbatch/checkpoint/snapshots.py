@@ -1,6 +1,7 @@
 """Copies of a model in training: what a run goes back to, and what checkpoints are made of."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint import folder
 from hogbatch.coordinator.saved import Saved
-from hogbatch.errors import HogbatchError
+from hogbatch.errors import HogbatchError, SaveError
 from hogbatch.footprint import LARGE
 from hogbatch.models import Network
 from hogbatch.store.model import SharedModel
@@ -18,6 +19,7 @@ from hogbatch.store.scan import first_not_finite
 
 KEPT = 3  # checkpoints
 Arrays = dict[str, NDArray[Any]]
+Saving = Callable[[], AbstractContextManager[None]]  # surrounds each write; may raise SaveError
 
 
 class ModelCopy(NamedTuple):
@@ -66,6 +68,7 @@ class Draft:
     description: Mapping[str, Any]
     arrays: Arrays
     about: Mapping[str, object]  # for the event log
+    saving: Saving = nullcontext
     _outcome: str | None = None  # once it is written
 
     def write(self, look_through: Callable[[], str] = lambda: "") -> str:
@@ -78,11 +81,13 @@ class Draft:
         return self._outcome
 
     def _write(self, look_through: Callable[[], str]) -> str:
-        try:
-            path = folder.write(self.into, self.arrays, self.description)
+        def check() -> None:
             if where := look_through():
-                folder.remove(path)
-                return f"no checkpoint is made of a model that is not finite at {where}"
+                raise SaveError(f"no checkpoint is made of a model that is not finite at {where}")
+
+        try:
+            with self.saving():
+                folder.write(self.into, self.arrays, self.description, check)
         except HogbatchError as error:
             return str(error)
         finally:
@@ -110,9 +115,11 @@ class Snapshots:
         describe: Callable[[], tuple[dict[str, Any], Arrays]],
         begin: Callable[[], None],
         put_back_also: Callable[[], None],
+        saving: Saving = nullcontext,
     ) -> None:
         self._model, self._network, self._into = model, network, into
         self._describe, self._begin, self._put_back_also = describe, begin, put_back_also
+        self._saving = saving
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
 
@@ -120,7 +127,8 @@ class Snapshots:
         """Begin a checkpoint, with all that stands now and is not the model."""
         description, arrays = self._describe()
         about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}
-        return Draft(self._into, {**description, "state": asdict(saved)}, arrays, about)
+        state = {**description, "state": asdict(saved)}
+        return Draft(self._into, state, arrays, about, self._saving)
 
     def copy(self, draft: Draft | None = None) -> str:
         """Copy the model, for `draft` too; or return where it is not finite."""

@@ -311,12 +311,12 @@ class Coordinator:
             commands += self._end_epoch()
         if self.phase == "train" and self._pause_is_due(now):
             self.phase = "drain"
-        if self.phase == "train" and self.recovery.is_due(now):
+        if self.phase == "train" and self._checkpoint_is_due(now):
             commands.append(self._snapshot(with_checkpoint=True, now=now))
         if self.phase == "drain" and not self.epochs.rows.held and not self.recovery.copying:
             self.phase = "inspect"
             self.progress.begin_evaluation(now)
-            commands.append(self._snapshot(with_checkpoint=self.recovery.is_due(now), now=now))
+            commands.append(self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now))
         if self.phase == "evaluate" and self.leases.test_rows.finished:
             commands += self._end_evaluation(now)
         if (self.phase, self.epoch) != before:
@@ -338,6 +338,10 @@ class Coordinator:
         if self.progress.time_is_up(now):
             self.ending = self.ending or "time"
         return self.ending is not None or self.progress.evaluation_is_due(now)
+
+    def _checkpoint_is_due(self, now: float) -> bool:
+        """Whether it is time for a checkpoint; never before a row was trained on."""
+        return self.progress.rows > 0 and self.recovery.is_due(now)
 
     def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> Snapshot:
         self.recovery.begin_snapshot(with_checkpoint)
@@ -395,7 +399,8 @@ class Coordinator:
         best = self.progress.is_best(evaluation)
         if self.progress.has_stalled():
             self.ending = self.ending or "finished"
-        if best or (self.ending and self.progress.wants_current_model):
+        wanted = self.ending is not None and self.progress.wants_current_model
+        if self.progress.rows > 0 and (best or wanted):
             commands.append(Keep(evaluation))
         commands += [ShowMean(False)] * self.plan.ending.average
         if reason := too_many_skipped(trained):

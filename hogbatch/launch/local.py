@@ -80,8 +80,13 @@ class LocalLauncher:
         self._children: list[Child] = []
 
     def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
-        log = run_dir / f"worker-{len(self._children)}.log"
-        process = _run(command(request, run_dir, cores), log)
+        log = run_dir / log_name(len(self._children))
+        try:
+            process = _run(command(request, run_dir, cores), log)
+        except OSError as error:
+            raise UsageError(
+                f"cannot start worker {request} with log {log}: {error.strerror}"
+            ) from None
         self._children.append(Child(request, run_dir, cores, log, process))
 
     def pids(self) -> list[int]:
@@ -128,6 +133,11 @@ class LocalLauncher:
 
     def _child(self, pid: int) -> Child | None:
         return next((child for child in self._children if child.process.pid == pid), None)
+
+
+def log_name(number: int) -> str:
+    """The log file of the worker that is the `number`-th to be launched, from 0."""
+    return f"worker-{number}.log"
 
 
 def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files that a run writes while it goes on and when it ends."""
+"""The file that a run writes while it goes on."""
 
 import json
 import logging
@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 log = logging.getLogger(__name__)
 
@@ -17,27 +18,32 @@ class EventLog:
     """events.jsonl: one JSON object a line, {"event": name, "at": unix seconds, ...}, in order."""
 
     def __init__(self, path: Path, append: bool = False) -> None:
-        """Begin anew, or `append` to the whole lines that are there."""
-        if append:
-            _drop_half_a_line(path)
-        self._file = path.open("a" if append else "w", encoding="utf-8", buffering=1)
+        """Begin a new file, or `append` to the whole lines that are there."""
+        self._file: TextIO | None = None
+        try:
+            if append:
+                _drop_half_a_line(path)
+            self._file = path.open("a" if append else "w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            log.warning("%s: no events are logged: %s", path, error.strerror)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """Append one event; a full disk is logged once, and the run goes on without the log."""
-        if self._file.closed:
+        if self._file is None:
             return
         line = json.dumps({"event": event, "at": round(time.time(), 4), **fields}) + "\n"
         try:
             self._file.write(line)
         except OSError as error:
-            log.warning("no more events are logged: %s", error.strerror)
-            with suppress(OSError):
-                self._file.close()
+            log.warning("%s: no more events are logged: %s", self._file.name, error.strerror)
+            self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError):
-            self._file.close()
+        """Close the file; no more events are written."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
 
 def _drop_half_a_line(path: Path) -> None:
@@ -46,10 +52,3 @@ def _drop_half_a_line(path: Path) -> None:
         start = max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE)
         file.seek(start)
         file.truncate(start + file.read().rfind(b"\n") + 1)
-
-
-def write_summary(path: Path, summary: Mapping[str, object]) -> None:
-    """Write summary.json; whoever reads it sees the old file or the new one, never half of one."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

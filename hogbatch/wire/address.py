@@ -7,6 +7,7 @@ libzmq itself would let a second process take over an address without a word.
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -15,6 +16,7 @@ import msgspec
 from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
+SOCKET = "control.socket"  # of the control plane, while it is bound
 
 
 Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
@@ -62,31 +64,33 @@ class Tenancy:
         """Hold `run_dir`, made with mode 0700 if need be; RunDirectoryHeld if another does."""
         try:
             make_private(run_dir)
-            fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.fchmod(fd, 0o600)  # if it was there already
+            while True:
+                fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                os.fchmod(fd, 0o600)  # if it was there already
+                _lock(fd, run_dir)
+                if _is_named(fd, run_dir / NAME):
+                    return cls(fd)
+                os.close(fd)  # its holder removed it just before we got the lock
         except OSError as error:
             raise UsageError(
                 f"cannot use {run_dir} as run directory: {error.strerror}; choose another --run-dir"
             ) from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            held = _parse(os.pread(fd, 65536, 0))
-            os.close(fd)
-            by = f" by process {held.pid} since {held.since}" if held else ""
-            raise RunDirectoryHeld(
-                f"run directory {run_dir} is held{by}; choose another --run-dir"
-            ) from None
-        return cls(fd)
 
     def publish(self, address: Address) -> None:
-        """Let workers find the coordinator."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(address), 0)
+        """Let workers find the coordinator; UsageError if the file cannot be written."""
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, msgspec.json.encode(address), 0)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {NAME} in the run directory: {error.strerror}; make room, or choose "
+                "another --run-dir"
+            ) from None
 
     def close(self) -> None:
         """Withdraw the address and let go of the directory."""
-        os.ftruncate(self._fd, 0)
+        with suppress(OSError):  # a file system that has become read-only
+            os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 
@@ -108,6 +112,27 @@ def find(run_dir: Path) -> Address:
             " have read them, so start the run anew"
         )
     return address
+
+
+def _lock(fd: int, run_dir: Path) -> None:
+    """Lock the open address file; RunDirectoryHeld, and `fd` closed, if another process has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held = _parse(os.pread(fd, 65536, 0))
+        os.close(fd)
+        by = f" by process {held.pid} since {held.since}" if held else ""
+        raise RunDirectoryHeld(
+            f"run directory {run_dir} is held{by}; choose another --run-dir"
+        ) from None
+
+
+def _is_named(fd: int, path: Path) -> bool:
+    """Whether the open file is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _parse(text: bytes) -> Address | None:

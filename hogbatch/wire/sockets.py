@@ -18,7 +18,7 @@ from pathlib import Path
 import zmq
 
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.wire.address import Keys
+from hogbatch.wire.address import SOCKET, Keys
 from hogbatch.wire.codec import (
     PROTOCOL,
     BadFrame,
@@ -170,7 +170,7 @@ def _bind_unnamed(socket: "zmq.Socket[bytes]", run_dir: Path) -> int:
 
     The path goes by way of the directory's descriptor: a socket's path may have 107 bytes only.
     """
-    name = "control.socket"
+    name = SOCKET
     directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def remove() -> None:

@@ -68,7 +68,8 @@ def test_what_is_in_the_cache_is_not_read_again(write, keep, tmp_path):
     path = write("x.svm", ROWS)
     flags = keep(path)
     for wanted, given in ((True, flags), (False, ("--data-cache", "off")), (False, ())):
-        done = cli("train", path, *FLAGS, *given, "--run-dir", tmp_path / "run")
+        run = ("--run-dir", tmp_path / "run", "--overwrite")
+        done = cli("train", path, *FLAGS, *given, *run)
         assert done.returncode == 0, done.stderr
         assert ("read from the cache" in done.stdout) == wanted
 

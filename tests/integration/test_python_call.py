@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.models import Network
 from hogbatch.optim import OPTIMIZERS
 from tests import plain_sgd
+from tests.saboteur import wait_for
 
 ROWS, FEATURES, CLASSES = 200, 7, 3
 
@@ -103,6 +105,38 @@ def test_mistakes_are_exceptions(train, file, tmp_path):
         hogbatch.train(tmp_path / "gone.csv", workers="cpu:1", run_dir=tmp_path / "gone")
     with pytest.raises(SaveError, match="cannot save the model"):
         train(epochs=1).save(tmp_path / "no" / "folder" / "model.safetensors")
+
+
+def test_a_model_that_cannot_be_saved_is_not_lost(train, tmp_path, monkeypatch):
+    """The run directory is moved while the run goes on."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    run_dir = tmp_path / "run-0"
+
+    def move():
+        events = run_dir / "events.jsonl"
+        wait_for(lambda: events.exists() and '"lease"' in events.read_text(), "the run trains")
+        run_dir.rename(tmp_path / "moved")
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    with pytest.raises(SaveError, match=r"removed, moved or replaced; the model is in ") as raised:
+        train(max_seconds=3)
+    mover.join(60)
+    model = raised.value.run.model
+    (saved,) = place.glob("*/model.safetensors")
+    again = hogbatch.load_model(saved)
+    assert all(np.array_equal(again.tensors[name], model.tensors[name]) for name in model.tensors)
+    raised.value.run.save(tmp_path / "rescued.safetensors")
+
+
+def test_a_run_directory_is_used_again_if_that_is_asked_for(file, tmp_path):
+    settings = {"hidden": (), "workers": "cpu:1", "quiet": True, "run_dir": tmp_path / "run"}
+    hogbatch.train(file, epochs=1, **settings)
+    with pytest.raises(UsageError, match=r"holds a run .* --overwrite to replace it"):
+        hogbatch.train(file, epochs=2, **settings)
+    assert hogbatch.train(file, epochs=2, overwrite=True, **settings).summary["epochs"] == 2
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

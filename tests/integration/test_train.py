@@ -34,7 +34,7 @@ def test_a_run_leaves_a_complete_directory(job):
     files = {path.name for path in job.run_dir.iterdir()}
     assert files == {
         *("config.toml", "coordinator.json", "events.jsonl", "summary.json"),
-        *("model.safetensors", "worker-0.log", "checkpoints"),
+        *("model.safetensors", "worker-0.log", "checkpoints", "run.json"),
     }
     assert job.leftovers() == []
 

@@ -1,8 +1,10 @@
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from hogbatch import training
+from hogbatch.errors import UsageError
 from hogbatch.values import WorkerRequest
 
 REQUESTS = (WorkerRequest("cpu", threads=2), WorkerRequest("gpu", ordinal=0))
@@ -44,3 +46,12 @@ def launched(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("pin", "cores"), [(True, [(0, 3), ()]), (False, [(), ()])])
 def test_workers_are_started_on_the_cores_claimed_for_them(launched, pin, cores):
     assert launched(pin) == list(zip(REQUESTS, cores, strict=True))
+
+
+def test_a_run_that_trained_on_no_row_says_that_it_has_no_model(tmp_path):
+    run = training.Run(Path("there"), None, {"status": "stopped", "test": None}, 130)
+    assert run.test_loss is None
+    for use in (lambda: run.model, lambda: run.save(tmp_path / "model.safetensors")):
+        with pytest.raises(UsageError, match=r"there ended before any row .* \(stopped\)"):
+            use()
+    assert list(tmp_path.iterdir()) == []

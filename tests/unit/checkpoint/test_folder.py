@@ -238,6 +238,15 @@ class TestFolder:
         assert checkpoint is None
         assert len(bad) == 1
 
+    def test_one_that_is_refused_when_it_is_written_never_appears(self, folder):
+        def check():
+            assert names(folder) == []
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            write(folder, ARRAYS, {}, check)
+        assert names(folder) == []
+
     def test_there_may_be_no_folder(self, folder):
         prune(folder, 3)
         assert newest_good(folder) == (None, [])
@@ -266,6 +275,15 @@ class TestPrune:
         prune(folder, 3)
         assert names(folder) == ["000001", "notes"]
         assert read(path).description == {"epoch": 3}
+
+    def test_what_is_not_of_a_checkpoint_stays(self, folder, path, caplog):
+        (path / "notes").touch()
+        (folder / ".mine.tmp").touch()
+        (folder / "000002").touch()
+        prune(folder, 0)
+        assert names(folder) == [".mine.tmp", "000001", "000002"]
+        assert len(names(path)) == 3
+        assert f"{path}: not removed, because it also holds notes" in caplog.text
 
     @pytest.mark.parametrize(("module", "call"), [(os, "rename"), (os, "rmdir")])
     def test_what_may_not_be_removed_is_logged(self, folder, monkeypatch, caplog, module, call):

@@ -247,7 +247,7 @@ class TestSave:
         def fail(*arguments):
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(checkpoint.os, call, fail)
+        monkeypatch.setattr(os, call, fail)
         with pytest.raises(SaveError, match="Input/output error"):
             save_model(model_for(), path)
         assert same(load_model(path), first)
@@ -266,8 +266,8 @@ class TestSave:
             calls.append("rename")
             real["replace"](*names)
 
-        monkeypatch.setattr(checkpoint.os, "fsync", fsync)
-        monkeypatch.setattr(checkpoint.os, "replace", rename)
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "replace", rename)
         save_model(model_for(), path)
         assert calls == ["sync file", "rename", "sync folder"]
 

@@ -72,6 +72,17 @@ def test_a_run_without_checkpoints_begins_anew_under_auto_and_not_by_name(tmp_pa
         find(str(tmp_path), tmp_path)
 
 
+@pytest.mark.parametrize(("name", "what"), [("nowhere", "does not exist"), ("f", "is not a dir")])
+@pytest.mark.parametrize("rest", ["", "/checkpoints", "/checkpoints/000001"])
+def test_a_path_that_is_not_a_directory_is_named(tmp_path, name, what, rest):
+    (tmp_path / "f").touch()
+    path = f"{tmp_path / name}{rest}"
+    what = "does not exist" if rest else what
+    for use in (expect_checkpoints, lambda path: settings_of({"resume": path})):
+        with pytest.raises(DataError, match=f"--resume {path} {what}.*; expected a run directory"):
+            use(path)
+
+
 def test_a_place_that_is_named_must_have_checkpoints(tmp_path):
     with pytest.raises(DataError, match=f"there is no checkpoint in {tmp_path}/checkpoints; give"):
         expect_checkpoints(str(tmp_path))

@@ -250,6 +250,17 @@ def test_an_interrupt_ends_after_the_leases_at_hand_without_evaluation(tested):
     assert of_kind(commands, Keep) == [Keep(None)]
 
 
+def test_a_model_that_was_not_trained_on_any_row_is_not_kept(tested):
+    play = tested(max_seconds=1.0)
+    play.later(1.0)
+    play.lose("a")
+    play.lose("b")
+    play.attach("c")
+    end_evaluation(play)
+    assert play.finish == Finish("time", "")
+    assert of_kind(play.said, Report) and not of_kind(play.said, Keep)
+
+
 def test_an_interrupt_leaves_the_best_model_kept(tested):
     play = tested(keep="best")
     evaluate(play, 0.4)

@@ -49,8 +49,9 @@ class TestSnapshots:
         assert play.state.progress.seconds(play.now) == 2.0
 
     def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
-        play = Stage(train_rows=20, test_rows=10, checkpoint_seconds=1.0)
+        play = Stage(train_rows=30, test_rows=10, checkpoint_seconds=1.0)
         play.attach("a")
+        play.done("a")
         play.at_once = False
         play.later(1.5)
         assert len(play.snapshots) == 1
@@ -66,10 +67,11 @@ class TestCheckpoints:
     def test_one_is_written_each_pause_while_workers_go_on(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a")
+        play.done("a")
         play.at_once = False
         commands = play.later(10.2)
         (saved,) = checkpoints(commands)
-        assert saved.todo and saved.rows == 0
+        assert saved.todo and saved.rows > 0
         assert play.state.phase == "train"
         assert works(play.done("a"))  # while it is copied and written
 
@@ -82,6 +84,12 @@ class TestCheckpoints:
         assert [span.rows for span in saved.todo][:2] == held
         assert sum(span.stop - span.start for span in saved.todo) == 1000 - saved.rows
 
+    def test_there_is_none_before_a_row_was_trained_on(self):
+        play = Stage(train_rows=100_000, checkpoint_seconds=1.0)
+        play.attach("a")
+        assert not checkpoints(play.later(10.0))
+        assert checkpoints(play.done("a"))
+
     def test_there_is_none_without_a_pause(self):
         play = Stage(train_rows=100_000)
         play.attach("a")
@@ -90,6 +98,7 @@ class TestCheckpoints:
     def test_one_that_fails_is_told_of_and_tried_again_later(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a")
+        play.done("a")
         play.unwritable = "No space left"
         commands = play.later(10.2)
         assert records(commands, "checkpoint_failed") == [{"reason": "No space left"}]
@@ -136,6 +145,7 @@ class TestPoison:
     def test_one_found_by_a_checkpoint_is_not_written_and_ends_training_at_once(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a")
+        play.done("a")
         play.bad = WHERE
         play.later(10.2)
         assert play.state.phase == "drain"
@@ -147,6 +157,7 @@ class TestPoison:
     def test_nobody_writes_while_it_is_rolled_back(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a", "b")
+        play.done("a")
         play.bad = WHERE
         play.later(10.2)
         for key in "aabb":

@@ -1,10 +1,10 @@
 import json
-import os
 import time
+from pathlib import Path
 
 import pytest
 
-from hogbatch.telemetry.sinks import EventLog, write_summary
+from hogbatch.telemetry.sinks import EventLog
 
 
 def test_every_event_is_a_line_of_json_that_can_be_read_at_once(tmp_path):
@@ -28,27 +28,6 @@ def test_a_second_run_in_a_directory_begins_a_new_log(tmp_path):
     assert json.loads((tmp_path / "events.jsonl").read_text())["event"] == "second"
 
 
-def test_a_summary_is_read_back_as_it_was_written(tmp_path):
-    path = tmp_path / "summary.json"
-    write_summary(path, {"status": "failed"})
-    write_summary(path, {"status": "finished", "test": None})
-    assert json.loads(path.read_text()) == {"status": "finished", "test": None}
-    assert os.listdir(tmp_path) == ["summary.json"]
-
-
-def test_a_summary_that_could_not_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
-    path = tmp_path / "summary.json"
-    write_summary(path, {"status": "old"})
-
-    def fail(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_summary(path, {"status": "new"})
-    assert json.loads(path.read_text()) == {"status": "old"}
-
-
 @pytest.mark.parametrize("rest", ["", '{"event": "half of'])
 def test_a_log_goes_on_behind_the_last_whole_line(tmp_path, rest):
     path = tmp_path / "events.jsonl"
@@ -63,3 +42,19 @@ def test_a_log_goes_on_behind_the_last_whole_line(tmp_path, rest):
 def test_a_log_that_is_not_there_is_begun(tmp_path):
     EventLog(tmp_path / "events.jsonl", append=True).close()
     assert (tmp_path / "events.jsonl").read_text() == ""
+
+
+def test_a_full_disk_ends_the_log_with_one_warning_and_not_the_run(caplog):
+    log = EventLog(Path("/dev/full"))
+    for _ in range(3):
+        log.write("lease", {"rows": [0, 64]})
+    log.close()
+    assert caplog.messages == ["/dev/full: no more events are logged: No space left on device"]
+
+
+def test_a_log_that_cannot_be_opened_is_said_and_the_run_goes_on(tmp_path, caplog):
+    log = EventLog(tmp_path / "gone" / "events.jsonl")
+    log.write("lease", {})
+    log.close()
+    path = tmp_path / "gone" / "events.jsonl"
+    assert caplog.messages == [f"{path}: no events are logged: No such file or directory"]

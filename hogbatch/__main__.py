@@ -1,0 +1,8 @@
+"""`python -m hogbatch`: the same as the command `hogbatch`."""
+
+import sys
+
+from hogbatch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

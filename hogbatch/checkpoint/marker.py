@@ -1,0 +1,114 @@
+"""run.json: the names of the files in a run directory that belong to the run.
+
+Only files that it lists are ever overwritten, moved or removed. A run adds its names before it
+creates the first of them.
+"""
+
+import errno
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hogbatch.checkpoint.files import replace_file, write_through
+from hogbatch.errors import UsageError
+
+NAME: Final = "run.json"
+FORMAT: Final = "hogbatch-run-1"
+NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without them
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What the file holds."""
+
+    format: str
+    files: list[str]
+
+
+def listed(run_dir: Path) -> frozenset[str] | None:
+    """The names that belong to the run in `run_dir`; None if there is no marker.
+
+    UsageError if the file is not a marker, OSError if it cannot be read.
+    """
+    path = run_dir / NAME
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=Content)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError:
+        content = Content("", [])
+    if content.format != FORMAT or not all(_is_plain(name) for name in content.files):
+        raise UsageError(
+            f"{path}: expected the list of a run's files, format {FORMAT}; got another file: "
+            "choose another --run-dir"
+        )
+    return frozenset(content.files)
+
+
+def claim(run_dir: Path, names: Collection[str], first: str) -> bool:
+    """Create the marker with `names`; False if there is one, which then must list the name `first`.
+
+    May be called by several processes at once. `first` is the file that one of them locks next.
+    UsageError if a file that is not of a run has one of the names, OSError if writing fails.
+    """
+    found = _existing(run_dir, names)  # before the marker is read: another process may create both
+    known = listed(run_dir)
+    if known is not None:
+        _refuse(run_dir, set(found) & {first} - known)
+        return False
+    _refuse(run_dir, found)
+    temporary = run_dir / f".{NAME}.{os.getpid()}.tmp"
+    try:
+        write_through(temporary, [_encoded(names)])
+        return _name(temporary, run_dir / NAME)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def extend(run_dir: Path, names: Collection[str]) -> None:
+    """Add `names` to the marker.
+
+    Only the process that holds the run directory may call this. Errors as in :func:`claim`.
+    """
+    known = listed(run_dir) or frozenset()
+    _refuse(run_dir, set(_existing(run_dir, names)) - known)
+    if not known.issuperset(names):
+        replace_file(run_dir / NAME, [_encoded(known.union(names))])
+
+
+def _name(temporary: Path, path: Path) -> bool:
+    """Give the file its name, unless the name is taken; whether it got it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        os.replace(temporary, path)
+    return True
+
+
+def _encoded(names: Iterable[str]) -> bytes:
+    encoded = msgspec.json.encode(Content(FORMAT, sorted(names)))
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+def _existing(run_dir: Path, names: Iterable[str]) -> list[str]:
+    return [name for name in names if os.path.lexists(run_dir / name)]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether `name` is that of an entry in the directory itself."""
+    return name not in ("", ".", "..", NAME) and "/" not in name and "\0" not in name
+
+
+def _refuse(run_dir: Path, found: Iterable[str]) -> None:
+    """UsageError if there are `found` files, which the marker does not list."""
+    if names := sorted(found):
+        raise UsageError(
+            f"{run_dir / names[0]} does not belong to a run (it is not listed in "
+            f"{run_dir / NAME}) and would be overwritten; choose another --run-dir"
+        )
