@@ -20,6 +20,7 @@ from hogbatch.kernels import load
 from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
 from hogbatch.losses import LOSSES, in_units, metric_values, probabilities
+from hogbatch.printable import digits
 from hogbatch.propensity import propensities, psp_at
 
 AT = (1, 3, 5)  # best labels that are measured
@@ -208,7 +209,7 @@ def _numbers(row: Any) -> str:
 
 
 def _label(value: Any) -> str:
-    return f"{value:.9g}"
+    return digits(value)
 
 
 def _chosen(row: Any) -> str:
@@ -222,7 +223,7 @@ def _top_lines(model: Model, inputs: Inputs, k: int, tables: Tables | None) -> I
         return _xmc_lines(model.network.outputs, found[0], found[1])
     columns = model.top(inputs, k) if tables is None else tables.top(inputs, k).columns
     names = np.array(model.encoding.classes)
-    return (",".join(f"{label:g}" for label in names[row[row < len(names)]]) for row in columns)
+    return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], chances: Floats) -> Iterator[str]:
