@@ -12,8 +12,7 @@ Labels may be missing (for prediction). Object arrays are refused: nothing is ev
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,12 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
-from hogbatch.errors import DataError
+from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
+from hogbatch.data.source import Source, not_data
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
+FEWER = "use fewer rows, or a machine with more memory"
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 # What NumPy and zipfile raise on a damaged archive: RuntimeError stands for encryption and unknown
 # compression, MemoryError for a header that claims a huge array.
@@ -39,7 +42,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read a .npz file; DataError names the array that is missing or not as expected."""
     arrays = _open(path)
     try:
@@ -51,19 +54,31 @@ def read(path: Path, options: Options) -> RawSet:
     return RawSet(inputs, features, labels, lists, str(path), classes_hint=classes)
 
 
-def _open(path: Path) -> dict[str, NDArray[Any]]:
+def _open(path: Source) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            members = {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
-    except TypeError:  # a bare .npy array is no archive
-        raise DataError(f"{path}: expected a .npz archive; got a single array") from None
+        with path.open() as file:
+            sizes = _sizes(file, path)
+            budget.require(sum(sizes), f"the arrays of {path}", FEWER)
+            with np.load(file, allow_pickle=False) as archive:
+                members = {name: archive[name] for name in archive.files}
+    except UsageError:  # which is a ValueError
+        raise
     except DAMAGE as error:
         raise DataError(f"{path}: not an intact .npz of plain arrays: {error}") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     return {n: a for n, a in members.items() if isinstance(a, np.ndarray)}  # else bytes, no .npy
+
+
+def _sizes(file: BinaryIO, path: Source) -> list[int]:
+    """The sizes of an archive's files, as its directory has them: no more is ever read of them."""
+    start = file.read(FIRST_BYTES)
+    if not is_archive(start) and (what := not_text(start)):
+        raise not_data(path, what)
+    with zipfile.ZipFile(file) as archive:
+        if what := not_arrays(archive.namelist()):
+            raise not_data(path, what)
+        sizes = [member.file_size for member in archive.infolist()]
+    file.seek(0)
+    return sizes
 
 
 def _inputs(arrays: Arrays) -> tuple[Inputs, int]:
@@ -164,6 +179,8 @@ def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> 
 def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
     if array.ndim != dimensions or array.dtype.kind not in "iufb":
         raise ValueError(f"{name}: expected {dimensions}-d real numbers; got {_form(array)}")
+    copied = 0 if array.dtype == np.float32 else 4  # bytes a number, and one for the check
+    budget.require((copied + 1) * array.size, f"{name} as float32", FEWER)
     with np.errstate(over="ignore"):  # what overflows is found below
         numbers = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(numbers).all():

@@ -8,7 +8,6 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.raw import Options, RawSet
 from hogbatch.data.skipped import Misplaced, Skipped
+from hogbatch.data.source import Source
 from hogbatch.data.text import Block, Counts, TextFile, number
 from hogbatch.errors import DataError
 
@@ -26,7 +26,7 @@ SHOWN_NAMES = 20
 class Table(NamedTuple):
     """What the first line of a file tells."""
 
-    source: Path
+    source: Source
     delimiter: str
     width: int  # columns, D
     names: tuple[str, ...]  # [D], or empty without a header
@@ -63,6 +63,11 @@ class Lines:
     def count(self, text: bytes) -> Counts:
         """Tell how many rows `text` holds at most."""
         return (text.count(b"\n"),)
+
+    def byte_size(self, counts: Counts) -> int:
+        """Bytes of the room for so many rows: float32 cells, an int64 line, a float64 label."""
+        rows, labelled = counts[0], self.column is not None
+        return rows * (4 * (self.table.width - labelled) + 8 + 8 * labelled)
 
     def reserve(self, counts: Counts) -> Rows:
         """Make room for so many rows."""
@@ -106,7 +111,7 @@ class Lines:
         )
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read a CSV file into dense rows.
 
     A file with just as many columns as the model has inputs (`options.features`) has no labels,
@@ -149,7 +154,7 @@ def join(parts: Sequence[Part], room: Rows | None, layout: Lines) -> Rows:
     return _cut(whole, 0, end)
 
 
-def _begin(path: Path, block: Block) -> tuple[Table, Block]:
+def _begin(path: Source, block: Block) -> tuple[Table, Block]:
     """Learn the table's form from its first line; the block comes back without a header."""
     text = block.text.lstrip(b"\r\n")
     if not text.strip():

@@ -15,8 +15,10 @@ from hogbatch.data.order import split, take
 from hogbatch.data.raw import DEFAULTS, Options, RawSet
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
+from hogbatch.data.source import is_standard_input
 from hogbatch.data.standardize import Standardizer, fit
 from hogbatch.errors import DataError, UsageError
+from hogbatch.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ def load(
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
+    if test is not None and is_standard_input(path) and is_standard_input(test):
+        raise UsageError("DATA and --test are both standard input, which can be read once")
     if test is None and _is_sample(path):
         test = path
     raw = read_as(_file(path, "train"), options, cache)
@@ -118,8 +122,10 @@ def _file(path: str | Path, part: str) -> Path:
     if _is_sample(path):
         sample = SAMPLES[str(path)]
         return sample.train if part == "train" else sample.test
-    if not os.path.exists(path):
-        raise DataError(f"no such file: {path}; bundled samples are {', '.join(SAMPLES)}")
+    if not is_standard_input(path) and not os.path.exists(path):
+        raise DataError(
+            f"no such file: {printable(str(path))}; bundled samples are {', '.join(SAMPLES)}"
+        )
     return Path(path)
 
 
