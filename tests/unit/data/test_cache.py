@@ -12,7 +12,8 @@ from hogbatch.data import cache as module, csv, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.readers import CONCERNED, READERS, read
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
 LONG_AGO = 1_000_000_000  # Unix seconds: when files were last changed, if not said otherwise
 Disk = namedtuple("Disk", "total used free")
@@ -57,7 +58,7 @@ def parsed(monkeypatch):
 
     def watched(reader):
         def parse(path, options):
-            paths.append(path)
+            paths.append(path.path)
             return reader(path, options)
 
         return parse
@@ -392,3 +393,15 @@ def test_an_entry_with_bad_lines_serves_whoever_allows_as_many(old, cache, parse
     with pytest.raises(DataError, match=r"1 of 10 lines \(10\.00%\)"):
         read(path, bad_lines=0.05, cache=cache)
     assert parsed == [path, path]
+
+
+def test_memory_is_checked_before_an_entry_is_loaded(cache, old, monkeypatch):
+    path = old("a.csv", b"1,2,3\n" * 5000)
+    read(path, cache=cache)
+    monkeypatch.setattr(budget, "memory_quota", lambda: None)
+    monkeypatch.setattr(budget, "free_memory", lambda: 100_000)
+    match = r"expected 120 kB of free memory for the rows of .*a\.csv; got 100 kB"
+    with pytest.raises(UsageError, match=match):
+        read(path, cache=cache)
+    monkeypatch.setattr(budget, "free_memory", lambda: 10**6)
+    assert read(path, cache=cache).rows == 5000
