@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hogbatch.config import FLAGS, REPLACED, add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
+from hogbatch.printable import printable, printable_lines, rounded
+
+LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
 
 if TYPE_CHECKING:
     from hogbatch.predict import DataFile
@@ -88,7 +91,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
     data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
     results = evaluate_file(given.model, data, **hashing)
-    write_lines((f"{name} {value:.6g}" for name, value in results.items()), None)
+    write_lines((f"{name} {rounded(value)}" for name, value in results.items()), None)
     return 0
 
 
@@ -112,7 +115,8 @@ def predict(arguments: Sequence[str]) -> int:
 def _model_parser(command: str) -> Parser:
     parser = Parser(command)
     parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
-    parser.add_argument("data", metavar="DATA", help="a file, or the name of the bundled sample")
+    about_data = "a file, - for standard input, or the name of the bundled sample"
+    parser.add_argument("data", metavar="DATA", help=about_data)
     parser.add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
@@ -215,8 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except HogbatchError as error:
-        print(f"hogbatch: {error}", file=sys.stderr)
+        print(f"hogbatch: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
+    except MemoryError as error:
+        why = printable(str(error)) or "an allocation failed"
+        print(f"hogbatch: not enough memory ({why}); {LESS_MEMORY}", file=sys.stderr)
+        return UsageError.exit_code
     except KeyboardInterrupt:
         with suppress(OSError):  # a terminal that is gone
             print("hogbatch: interrupted", file=sys.stderr)

@@ -95,8 +95,15 @@ class TrainConfig:
     runs/<timestamp>-<data name>.
     """
 
-    data: str = _flag("", TEXT, "training data: a file, or the name of the bundled sample", "DATA")
-    test: str | None = _flag(None, TEXT, "test data in a file of its own", "DATA")
+    data: str = _flag(
+        "",
+        TEXT,
+        "training data: a file, - for standard input, or the name of the bundled sample",
+        "DATA",
+    )
+    test: str | None = _flag(
+        None, TEXT, "test data in a file of its own, or - for standard input", "DATA"
+    )
     test_fraction: float = _flag(0.2, NUMBER, "share of DATA to test on", "SHARE", SHARE)
     label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")

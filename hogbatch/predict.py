@@ -21,6 +21,7 @@ from hogbatch.kernels import load
 from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import HITS, LOSS, SKIPPED, TOTALS
 from hogbatch.losses import LOSSES, metric_values, probabilities
+from hogbatch.printable import digits
 from hogbatch.propensity import propensities, psp_at
 
 Doubles = NDArray[np.float64]
@@ -245,8 +246,7 @@ def _numbers(row: Any) -> str:
 
 
 def _label(value: Any) -> str:
-    """A float64 in as few digits as tell it from all others, without a ".0"."""
-    return repr(float(value)).removesuffix(".0")
+    return digits(value)
 
 
 def _chosen(row: Any) -> str:
@@ -260,7 +260,7 @@ def _top_lines(model: Model, inputs: RawInputs, k: int, tables: Tables | None) -
         return _xmc_lines(model.network.outputs, found[0], found[1])
     columns = model.top(inputs, k) if tables is None else tables.top(inputs, k).columns
     names = np.array(model.encoding.classes)
-    return (",".join(f"{label:g}" for label in names[row[row < len(names)]]) for row in columns)
+    return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], chances: Floats) -> Iterator[str]:

@@ -38,6 +38,7 @@ from hogbatch.data.batch import Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import Loaded, load
 from hogbatch.data.raw import Options
+from hogbatch.data.source import plain_name, shown
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.footprint import expect_room
 from hogbatch.launch.base import Launcher
@@ -266,7 +267,7 @@ def _run_dir(config: TrainConfig) -> Path:
         return Path(config.run_dir)
     if config.resume is not None and (resumed := origin_dir(config.resume, None)):
         return resumed
-    name = Path(config.data).name.split(".")[0] or "run"
+    name = plain_name(config.data)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
 
@@ -283,7 +284,7 @@ def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Pa
     form = "sparse" if loaded.train.sparse else "dense"
     testing = f"{loaded.test.rows:,} for test" if loaded.test is not None else "no test set"
     return (
-        f"{config.data}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
+        f"{shown(config.data)}: {loaded.train.rows:,} rows to train, {testing}, {form}; "
         f"network {network.widths}, loss {network.loss}; run directory {run_dir}"
     )
 

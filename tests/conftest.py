@@ -1,6 +1,11 @@
 import pytest
+from hypothesis import settings
 
 from hogbatch.jit import cache_directory
+
+# An example takes longer than the usual 200 ms when other programs load the machine.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser):

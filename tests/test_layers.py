@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [  # low to high: a module may import its own layer and those before it
     *(
         "errors",
+        "printable",
         "jit",
         "values",
         "lsh",
@@ -33,6 +34,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
         "hogbatch.errors",
+        "hogbatch.printable",
         "hogbatch.jit",
         "hogbatch.lsh",
         "hogbatch.config",

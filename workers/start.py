@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.printable import printable_lines
 from hogbatch.store.handover import receive
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
@@ -41,7 +42,7 @@ def finish(error: BaseException | None) -> int:
     if error is None:
         return 0
     if isinstance(error, HogbatchError):
-        print(f"hogbatch worker: {error}", file=sys.stderr)
+        print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     traceback.print_exception(error)
     return 1

@@ -12,8 +12,7 @@ Labels may be missing (for prediction). Object arrays are refused: nothing is ev
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,13 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
 from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
+from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
+from hogbatch.data.source import Source, not_data
 from hogbatch.data.text import FLOAT32_LIMIT
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
+FEWER = "use fewer rows, or a machine with more memory"
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 # What NumPy and zipfile raise on a damaged archive: RuntimeError stands for encryption and unknown
 # compression, MemoryError for a header that claims a huge array.
@@ -40,7 +43,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read a .npz file; DataError names the array that is missing or not as expected."""
     arrays = _open(path)
     try:
@@ -52,24 +55,38 @@ def read(path: Path, options: Options) -> RawSet:
     return RawSet(inputs, features, labels, lists, str(path), classes_hint=classes)
 
 
-def _open(path: Path) -> dict[str, NDArray[Any]]:
+def _open(path: Source) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            members = {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
-    except TypeError:  # a bare .npy array is no archive
-        raise DataError(f"{path}: expected a .npz archive; got a single array") from None
+        with path.open() as file:
+            sizes = _sizes(file, path)
+            budget.require(sum(sizes), f"the arrays of {path}", FEWER)
+            with np.load(file, allow_pickle=False) as archive:
+                members = {name: archive[name] for name in archive.files}
+    except UsageError:  # which is a ValueError
+        raise
     except DAMAGE as error:
         raise DataError(f"{path}: not an intact .npz of plain arrays: {error}") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     return {n: a for n, a in members.items() if isinstance(a, np.ndarray)}  # else bytes, no .npy
+
+
+def _sizes(file: BinaryIO, path: Source) -> list[int]:
+    """The sizes of an archive's files, as its directory has them: no more is ever read of them."""
+    start = file.read(FIRST_BYTES)
+    if not is_archive(start) and (what := not_text(start)):
+        raise not_data(path, what)
+    with zipfile.ZipFile(file) as archive:
+        if what := not_arrays(archive.namelist()):
+            raise not_data(path, what)
+        sizes = [member.file_size for member in archive.infolist()]
+    file.seek(0)
+    return sizes
 
 
 def _inputs(arrays: Arrays) -> tuple[RawInputs, int]:
     if "X" in arrays:
         dense = _finite("X", arrays["X"], dimensions=2)
+        if dense.dtype not in (np.float32, np.float64):
+            budget.require(8 * dense.size, "X as float64", FEWER)
         inputs: RawInputs = raw_inputs(dense)
         rows, features = dense.shape
     elif all(part in arrays for part in CSR_PARTS):
@@ -93,7 +110,9 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
         raise ValueError(f"shape: expected 2 numbers; got {len(shape)}")
     rows, features = int(shape[0]), int(shape[1])
     indptr, indices = _lists(arrays, "indptr", "indices", rows)
-    values = _finite("data", arrays["data"], dimensions=1).astype(np.float32)
+    stored = _finite("data", arrays["data"], dimensions=1)
+    budget.require(4 * stored.size, "data as float32", FEWER)
+    values = stored.astype(np.float32)
     if len(values) != len(indices):
         raise ValueError(f"data: expected {len(indices)} values, as in indices; got {len(values)}")
     if indices.max(initial=-1) >= features:

@@ -17,6 +17,7 @@ that fails gives an error here and not a SIGBUS in the middle of a run.
 
 import errno
 import json
+import math
 import os
 import shutil
 import stat
@@ -38,7 +39,9 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import DoubleInputs, Inputs
 from hogbatch.data.raw import Columns, LabelLists, RawSet
 from hogbatch.data.skipped import Mistake, Skipped
+from hogbatch.errors import UsageError
 from hogbatch.jit import cache_root
+from hogbatch.machine import budget
 
 ENDING: Final = ".hogdata"
 UNFINISHED: Final = ".hogdata-tmp"
@@ -50,6 +53,7 @@ TICK_NS: Final = 2_000_000_000
 FREE_BYTES: Final = 1 << 30  # an entry leaves as much of the disk free,
 FREE_SHARE: Final = 0.1  # and this share of it
 HEADER_BYTES: Final = 1 << 16  # at most
+FEWER: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # what an entry is made from, in terms of JSON
 Options = Mapping[str, str | int | None]
@@ -244,7 +248,13 @@ def _load(entry: Path, origin: Origin) -> RawSet | None:
             header = _read_header(file)
             if header is None or header["origin"] != origin:
                 return None
+            sizes = (
+                np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape, _ in header["arrays"]
+            )
+            budget.require(sum(sizes), f"the rows of {origin['path']}", FEWER)
             arrays = dict(_read_arrays(file, header["arrays"]))
+    except UsageError:  # too little memory; it is a ValueError
+        raise
     except (OSError, ValueError):
         return None
     return _raw_set(header, arrays)

@@ -5,15 +5,15 @@ names, and one whose names are only the numbers of its columns, is matched by po
 """
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.raw import Columns, Options
-from hogbatch.data.text import quoted
+from hogbatch.data.source import Source
 from hogbatch.errors import DataError
+from hogbatch.printable import quoted
 
 LABEL: Final = -1  # in `Assignment.places`: the label column,
 IGNORED: Final = -2  # and a column that is not read
@@ -24,7 +24,7 @@ SHOWN_COLUMNS: Final = 20
 class Table(NamedTuple):
     """What the first lines of a file tell."""
 
-    source: Path
+    source: Source
     delimiter: str
     width: int  # columns, D
     names: tuple[str, ...]  # [D], or empty without a header

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from hogbatch.data.batch import double_inputs
 from hogbatch.data.columns import IGNORED, LABEL, Table, assign
 from hogbatch.data.raw import Options, RawSet
 from hogbatch.data.skipped import Misplaced, Skipped
+from hogbatch.data.source import Source
 from hogbatch.data.text import Block, Counts, TextFile, number
 from hogbatch.errors import DataError
 
@@ -57,6 +57,10 @@ class Lines:
     def count(self, text: bytes) -> Counts:
         """Tell how many rows `text` holds at most."""
         return (text.count(b"\n"),)
+
+    def byte_size(self, counts: Counts) -> int:
+        """Bytes of the room for so many rows: float64 cells and label, and an int64 line."""
+        return 8 * counts[0] * (1 + int(np.count_nonzero(self.places != IGNORED)))
 
     def reserve(self, counts: Counts) -> Rows:
         """Make room for so many rows."""
@@ -101,7 +105,7 @@ class Lines:
         )
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read a CSV file into dense rows, whose features are in the order of `options.columns`.
 
     Without names on both sides, a file with just as many columns as the model has inputs
@@ -146,7 +150,7 @@ def join(parts: Sequence[Part], room: Rows | None, layout: Lines) -> Rows:
     return _cut(whole, 0, end)
 
 
-def _begin(path: Path, file: TextFile, options: Options) -> tuple[Table, Block, str]:
+def _begin(path: Source, file: TextFile, options: Options) -> tuple[Table, Block, str]:
     """Learn the table's form from its first lines.
 
     Returns the first block without a header, and what to tell the user of that.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from hogbatch.data.columns import numbered
-from hogbatch.data.text import quoted
+from hogbatch.printable import quoted
 
 SETTINGS: Final = ("auto", "yes", "no")
 MISSING: Final = frozenset(

@@ -7,20 +7,19 @@ As soon as a row has not just one label, labels are lists of indices, in which n
 stand. Where a file has both, the kind of row that is rarer is a mistake.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from hogbatch.data import csr, sparse
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.raw import MAX_INDEX, Options, RawSet
 from hogbatch.data.skipped import FIRST, NOTHING, Misplaced, Skipped
+from hogbatch.data.source import Source
 from hogbatch.data.sparse import Lines, SparseRows
 from hogbatch.data.text import TextFile, lines_at
 from hogbatch.errors import DataError
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read a libsvm file. Features count from 0 if index 0 occurs, else from 1, unless told.
 
     With `options.declared` features, a larger index is a mistake.
@@ -65,7 +64,7 @@ def _within(rows: SparseRows, features: int) -> tuple[SparseRows, Skipped]:
     return sparse.keep(rows, ~beyond), Skipped.of(lines, lambda line: mistake)
 
 
-def _agreeing(path: Path, rows: SparseRows) -> tuple[SparseRows, Skipped]:
+def _agreeing(path: Source, rows: SparseRows) -> tuple[SparseRows, Skipped]:
     """Keep rows whose labels go with those of most others, and say what is wrong with the rest."""
     indptr, whole = rows.label_indptr, sparse.whole(rows.labels)
     not_single, not_listed = np.diff(indptr) != 1, np.zeros(len(rows.lines), np.bool_)
@@ -73,14 +72,13 @@ def _agreeing(path: Path, rows: SparseRows) -> tuple[SparseRows, Skipped]:
     single = not_single.sum() < not_listed.sum()
     odd = not_single if single else not_listed
     lines = rows.lines[odd].tolist()
-    again = lines_at(path, lines[:FIRST]) if path.is_file() else ()  # a pipe cannot be read again
-    contents = dict(zip(lines, again, strict=False))
+    contents = dict(zip(lines, lines_at(path, lines[:FIRST]), strict=False))
 
     def mistake(line: int) -> Misplaced:
         row = np.searchsorted(rows.lines, line)
         begin, end = indptr[row], indptr[row + 1]
         which = 1 if single else int(np.argmin(whole[begin:end]))
-        at = sparse.label_at(contents[line], which) if line in contents else None
+        at = sparse.label_at(contents[line], which)
         if single:
             return Misplaced(
                 at, f"expected one label, as in most rows; got {end - begin or 'none'}"

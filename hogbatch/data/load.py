@@ -17,8 +17,10 @@ from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, Options, RawSet
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
+from hogbatch.data.source import is_standard_input
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
+from hogbatch.printable import printable
 
 INT32 = FLOAT32 = 4  # bytes
 SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
@@ -59,6 +61,8 @@ def load(
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
+    if test is not None and is_standard_input(path) and is_standard_input(test):
+        raise UsageError("DATA and --test are both standard input, which can be read once")
     if test is None and _is_sample(path):
         test = path
     raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
@@ -164,8 +168,10 @@ def _file(path: str | Path, part: str) -> Path:
     if _is_sample(path):
         sample = SAMPLES[str(path)]
         return sample.train if part == "train" else sample.test
-    if not os.path.exists(path):
-        raise DataError(f"no such file: {path}; bundled samples are {', '.join(SAMPLES)}")
+    if not is_standard_input(path) and not os.path.exists(path):
+        raise DataError(
+            f"no such file: {printable(str(path))}; bundled samples are {', '.join(SAMPLES)}"
+        )
     return Path(path)
 
 

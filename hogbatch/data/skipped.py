@@ -1,7 +1,6 @@
 """Lines of a text file that are not as they should be: named, counted, and left out if few."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from hogbatch.errors import DataError
@@ -25,7 +24,7 @@ class Mistake(NamedTuple):
     column: int | None  # from 1, where it is known
     why: str
 
-    def where(self, source: str | Path) -> str:
+    def where(self, source: object) -> str:
         """file:line:column: why."""
         column = "" if self.column is None else f":{self.column}"
         return f"{source}:{self.line}{column}: {self.why}"
@@ -51,7 +50,7 @@ class Skipped(NamedTuple):
         first = sorted(mistake for part in some for mistake in part.first)[:FIRST]
         return cls(sum(part.total for part in some), tuple(first))
 
-    def check(self, source: str | Path, rows: int, share: float) -> None:
+    def check(self, source: object, rows: int, share: float) -> None:
         """Raise DataError if more than `share` of all lines are left out, or all; `rows` remain."""
         lines = rows + self.total
         if not self.total or (rows and self.total / lines <= share):
@@ -66,7 +65,7 @@ class Skipped(NamedTuple):
             f"should be, more than --bad-lines {share:g} allows: {first}"
         )
 
-    def notes(self, source: str | Path, rows: int) -> tuple[str, ...]:
+    def notes(self, source: object, rows: int) -> tuple[str, ...]:
         """What to say of them, a line each; `rows` remain."""
         if not self.total:
             return ()

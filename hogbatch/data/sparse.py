@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX, LabelLists
 from hogbatch.data.skipped import Misplaced, Skipped
-from hogbatch.data.text import Block, Counts, TextFile, number, quoted
+from hogbatch.data.text import Block, Counts, TextFile, number
+from hogbatch.printable import digits, quoted
 
 COMMENT = re.compile(rb"#[^\n]*")
 QUERY = re.compile(rb"(?<!\S)qid:\d+(?!\S)")
@@ -75,6 +76,11 @@ class Lines:
 
         counts: Counts = compiled.count(np.frombuffer(text, np.uint8))
         return counts
+
+    def byte_size(self, counts: Counts) -> int:
+        """Bytes of the room for so many rows, labels and values."""
+        rows, labels, values = counts
+        return 8 * (3 * rows + 2) + 8 * labels + 8 * values
 
     def reserve(self, counts: Counts) -> SparseRows:
         """Make room for so many rows, labels and values."""
@@ -224,7 +230,7 @@ def not_listed(label: float, at: int | None) -> Misplaced:
     return Misplaced(
         at,
         "rows have lists of labels here (none or several in some row), so a label must be a whole "
-        f"number from 0 on; got {label:g}",
+        f"number from 0 on; got {digits(label)}",
     )
 
 
@@ -306,9 +312,11 @@ def _index(token: str, at: int) -> int:
         return int(token)
     index = number(token, at)
     if index < 0:
-        raise Misplaced(at, f"a feature index cannot be negative; got {token}")
+        raise Misplaced(at, f"a feature index cannot be negative; got {quoted(token)}")
     if index > MAX_INDEX or index != int(index):
-        raise Misplaced(at, f"expected a whole feature index up to {MAX_INDEX}; got {token}")
+        raise Misplaced(
+            at, f"expected a whole feature index up to {MAX_INDEX}; got {quoted(token)}"
+        )
     return int(index)
 
 

@@ -5,31 +5,33 @@ compiled parser (`hogbatch.data.parse`). A block with anything unusual in it is 
 in a small piece, which goes line by line; that also finds the exact place of an error. A file of a
 single block goes line by line at once: that takes less time than to load the compiler.
 
-A file is read into memory, never mapped. One that changes meanwhile is a DataError.
+A file is read into memory, never mapped. One that changes meanwhile is a DataError. Memory that is
+not there is a UsageError before it is taken.
 """
 
-import codecs
 import itertools
 import os
 import stat
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Generic, NamedTuple, Protocol, TypeVar
 
 from hogbatch.data.raw import DEFAULTS, Options
+from hogbatch.data.signatures import FIRST_BYTES
 from hogbatch.data.skipped import Misplaced, Skipped
+from hogbatch.data.source import LONGEST_LINE, Source, too_long
+from hogbatch.data.unpack import unpack
 from hogbatch.errors import DataError
+from hogbatch.machine import budget
+from hogbatch.printable import quoted
 
 BLOCK_BYTES = 1 << 22
 PIECE_BYTES = 1 << 15  # of a block with something unusual, that go line by line at once
-GZIP_BYTES = 1 << 20  # compressed
 MOST_WAITING = 8  # blocks that wait for a thread to parse them
-GZIP_FORMAT = 31  # zlib: the largest window, gzip header and checksum
+LONG_BYTES = 1 << 20  # of text line by line, whose Python objects are worth a look at the memory,
+OBJECT_BYTES = 40  # for each of its bytes: "1," becomes a str, a float and their places in lists
 FLOAT32_LIMIT = 2.0**128 - 2.0**103  # from here on, rounding to float32 gives infinity
 
 Counts = tuple[int, ...]  # of rows, and of whatever else a format stores; the rows come first
@@ -64,6 +66,9 @@ class Format(Protocol[Read, Room]):
     def count(self, text: bytes) -> Counts:
         """Tell how much `text` holds at most; its newlines come first."""
 
+    def byte_size(self, counts: Counts) -> int:
+        """Bytes of the room for so much."""
+
     def reserve(self, counts: Counts) -> Room:
         """Make room for so much."""
 
@@ -86,6 +91,7 @@ class Span(NamedTuple):
     """Where whole lines lie in a file that can be read at any place."""
 
     file: BinaryIO
+    source: Source
     start: int
     stop: int
 
@@ -93,22 +99,24 @@ class Span(NamedTuple):
         """The lines, each with its newline."""
         text = os.pread(self.file.fileno(), self.stop - self.start, self.start)
         if len(text) < self.stop - self.start:
-            raise changed(self.file.name)
+            raise changed(self.source)
         return text if text.endswith(b"\n") else text + b"\n"
 
 
 class TextFile:
-    """A text file (plain or .gz) whose first block has been read.
+    """A text file, compressed or not, whose first block has been read.
 
-    DataError when the file is missing, a directory, unreadable or corrupt.
+    DataError when the file is missing, a directory, unreadable, corrupt or no text.
     """
 
-    def __init__(self, path: Path, options: Options = DEFAULTS) -> None:
-        self._path = path
+    def __init__(self, source: Source, options: Options = DEFAULTS) -> None:
+        self._source = source
         self._options = options
-        self._state = _state(path)
-        self._stream: Iterator[Block] = blocks(path)
+        self._state = _state(source)
+        self._stream: Iterator[Block] = blocks(source)
         self.first = next(self._stream, Block(1, b""))
+        line = self.first.text.find(b"\n")
+        _expect_objects(max(line, 0), source)
 
     def ahead(self, lines: int) -> bytes:
         """The first `lines` lines and maybe more, or all there are; `parse` reads them as well."""
@@ -124,7 +132,7 @@ class TextFile:
 
         DataError for more bad lines than the options allow, or if the file has changed meanwhile.
         """
-        parser = Parser(self._path, layout, strict=not self._options.bad_lines)
+        parser = Parser(self._source, layout, strict=not self._options.bad_lines)
         try:
             parsed = self._parse(rest, parser)
         except DataError:
@@ -134,47 +142,60 @@ class TextFile:
         parts, room = parsed
         skipped = Skipped.of_parts(part.skipped for part in parts)
         rows = sum(part.size[0] for part in parts)
-        skipped.check(self._path, rows, self._options.bad_lines)
+        skipped.check(self._source, rows, self._options.bad_lines)
         return Parsed(parts, room, skipped)
 
     def _check_state(self) -> None:
-        if _state(self._path) != self._state:
-            raise changed(self._path) from None
+        if _state(self._source) != self._state:
+            raise changed(self._source) from None
 
     def _parse(self, rest: Block, parser: "Parser[Read, Room]") -> tuple[list[Read], Room | None]:
         second = next(self._stream, None)
         if second is None:
             return [parser.by_line(rest)], None
+        from hogbatch.data.parse import decimal  # noqa: F401 - now: the compiler takes memory, too
+
         with ThreadPoolExecutor(self._options.threads or len(os.sched_getaffinity(0))) as pool:
-            if _compressed(self._path) or not self._path.is_file():
-                return parser.stream(pool, itertools.chain((rest, second), self._stream)), None
-            with _reading(self._path), self._path.open("rb") as file:
-                start = len(_mark(file)) + len(self.first.text) - len(rest.text)
-                return parser.spans(pool, rest.first_line, _cut(file, start))
+            with self._source.open() as file:
+                text = unpack(file, self._source, FIRST_BYTES)
+                if text.plain:
+                    start = text.mark + len(self.first.text) - len(rest.text)
+                    spans = _cut(file, start, self._source)
+                    return parser.spans(pool, rest.first_line, spans)
+            return parser.stream(pool, itertools.chain((rest, second), self._stream)), None
 
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[Read, Room]):
     """A format at work on a file."""
 
-    path: Path
+    source: Source
     layout: Format[Read, Room]
     strict: bool  # the first mistake is a DataError
 
     def stream(self, pool: ThreadPoolExecutor, stream: Iterator[Block]) -> list[Read]:
-        """Parse blocks while the next ones are being decompressed."""
+        """Parse blocks while the next ones are being decompressed.
+
+        How much there will be is not known, so before each block there must be memory for the
+        blocks that wait and for a copy of all rows so far, which are joined in the end.
+        """
 
         def parse(block: Block) -> list[Read]:
             counts = self.layout.count(block.text)
-            return self.block(block, self.layout.reserve(counts), (0,) * len(counts), counts)
+            room = self._room(counts, len(waiting) * self.layout.byte_size(counts) + parsed)
+            return self.block(block, room, (0,) * len(counts), counts)
 
         waiting: deque[Future[list[Read]]] = deque()
         parts: list[Read] = []
+        parsed = 0  # bytes
         for block in stream:
             waiting.append(pool.submit(parse, block))
             if len(waiting) > MOST_WAITING:
-                parts += waiting.popleft().result()
-        return [*parts, *itertools.chain.from_iterable(future.result() for future in waiting)]
+                parts += (more := waiting.popleft().result())
+                parsed += sum(self.layout.byte_size(part.size) for part in more)
+        parts += itertools.chain.from_iterable(future.result() for future in waiting)
+        self._expect(sum(self.layout.byte_size(part.size) for part in parts))
+        return parts
 
     def spans(
         self, pool: ThreadPoolExecutor, line: int, spans: Sequence[Span]
@@ -183,12 +204,23 @@ class Parser(Generic[Read, Room]):
         counts = list(pool.map(lambda span: self.layout.count(span.read()), spans))
         ends = list(itertools.accumulate(counts, _add))
         begins = [(0,) * len(ends[0]), *ends[:-1]]
-        room = self.layout.reserve(ends[-1])
+        room = self._room(ends[-1], self.layout.byte_size(ends[-1]))
 
         def parse(span: Span, begin: Counts, end: Counts) -> list[Read]:
             return self.block(Block(line + begin[0], span.read()), room, begin, end)
 
         return list(itertools.chain.from_iterable(pool.map(parse, spans, begins, ends))), room
+
+    def _room(self, counts: Counts, needed: int) -> Room:
+        """Make room if there are `needed` bytes of memory."""
+        self._expect(needed)
+        try:
+            return self.layout.reserve(counts)
+        except MemoryError:
+            raise budget.too_little(needed, *_purpose(self.source)) from None
+
+    def _expect(self, needed: int) -> None:
+        budget.require(needed, *_purpose(self.source))
 
     def block(self, block: Block, room: Room, begin: Counts, end: Counts) -> list[Read]:
         """Parse a block into its place, but pieces with anything unusual line by line."""
@@ -200,7 +232,7 @@ class Parser(Generic[Read, Room]):
         if len(text) <= PIECE_BYTES or not half:
             part = self.by_line(block)
             if any(n > e - b for n, b, e in zip(part.size, begin, end, strict=True)):
-                raise changed(self.path)  # since it was counted
+                raise changed(self.source)  # since it was counted
             return [part]
         counts = self.layout.count(text[:half])
         middle = tuple(map(min, _add(begin, counts), end))
@@ -210,21 +242,33 @@ class Parser(Generic[Read, Room]):
 
     def by_line(self, block: Block) -> Read:
         """Parse a block line by line."""
+        _expect_objects(len(block.text), self.source)
         part = self.layout.parse_lines(block)
         if self.strict:
-            part.skipped.check(self.path, part.size[0], 0)
+            part.skipped.check(self.source, part.size[0], 0)
         return part
 
 
-def changed(path: str | Path) -> DataError:
-    """What is wrong with a file that somebody writes to."""
-    return DataError(f"{path} changed while it was read; start again when nobody writes to it")
+def changed(source: Source) -> DataError:
+    """The error for a file that is written to while it is read."""
+    return DataError(f"{source} changed while it was read; start again when nobody writes to it")
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file; None for what is no file, such as a pipe."""
+def _purpose(source: Source) -> tuple[str, str]:
+    """What memory is for, and how to get by with less."""
+    return f"the rows of {source}", "use fewer rows, or a machine with more memory"
+
+
+def _expect_objects(size: int, source: Source) -> None:
+    """UsageError if there is no memory for the Python objects that `size` bytes of text become."""
+    if size > LONG_BYTES:
+        budget.require(OBJECT_BYTES * size, *_purpose(source))
+
+
+def _state(source: Source) -> tuple[int, ...] | None:
+    """What changes with a file; None if there is none."""
     try:
-        state = path.stat()
+        state = source.path.stat()
     except OSError:  # if it was never there, reading it will say so
         return None
     if not stat.S_ISREG(state.st_mode):
@@ -236,40 +280,49 @@ def _add(one: Counts, other: Counts) -> Counts:
     return tuple(map(sum, zip(one, other, strict=True)))
 
 
-def _cut(file: BinaryIO, start: int) -> list[Span]:
+def _cut(file: BinaryIO, start: int, source: Source) -> list[Span]:
     """Cut the rest of a file at line ends, into spans of some 4 MiB."""
     size = os.fstat(file.fileno()).st_size
     spans = []
     while start < size:
         file.seek(start + BLOCK_BYTES - 1)
-        file.readline()
+        rest = file.readline(LONGEST_LINE)
+        if len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+            raise too_long(source, _line_at(file, start + BLOCK_BYTES - 1))
         stop = min(file.tell(), size)
-        spans.append(Span(file, start, stop))
+        spans.append(Span(file, source, start, stop))
         start = stop
     return spans
 
 
-def lines_at(path: Path, lines: Iterable[int]) -> Iterator[bytes]:
+def _line_at(file: BinaryIO, place: int) -> int:
+    """The line, from 1, in which the byte at `place` lies."""
+    file.seek(0)
+    sizes = (min(BLOCK_BYTES, place - start) for start in range(0, place, BLOCK_BYTES))
+    return 1 + sum(file.read(size).count(b"\n") for size in sizes)
+
+
+def lines_at(source: Source, lines: Iterable[int]) -> Iterator[bytes]:
     """Read some lines of a file again, by their ascending numbers, without their ends."""
-    stream = blocks(path)
+    stream = blocks(source)
     block, contents = Block(1, b""), list[bytes]()
     for line in lines:
         while line >= block.first_line + len(contents):
             block = next(stream, Block(line, b""))
             contents = block.text.split(b"\n")[:-1]
             if not contents:
-                raise changed(path)
+                raise changed(source)
         yield contents[line - block.first_line]
 
 
-def blocks(path: Path) -> Iterator[Block]:
-    """Cut a text file (plain or .gz) at line ends, into blocks of some 4 MiB.
+def blocks(source: Source) -> Iterator[Block]:
+    """Cut a text file, compressed or not, at line ends, into blocks of some 4 MiB.
 
-    Raises DataError when the file is missing, a directory, unreadable or corrupt.
+    Raises DataError when the file is missing, a directory, unreadable, corrupt or no text.
     """
     line, pending = 1, bytearray()
-    with _reading(path), path.open("rb") as file:
-        for chunk in _chunks(path, file):
+    with source.open() as file:
+        for chunk in unpack(file, source, BLOCK_BYTES).chunks:
             end = chunk.rfind(b"\n") + 1
             if end:
                 text = b"".join((pending, chunk[:end]))
@@ -277,54 +330,10 @@ def blocks(path: Path) -> Iterator[Block]:
                 line += text.count(b"\n")
                 pending.clear()
             pending += chunk[end:]
+            if len(pending) > LONGEST_LINE:
+                raise too_long(source, line)
     if pending:
         yield Block(line, bytes(pending + b"\n"))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Tell what is wrong with a file that cannot be read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
-    except EOFError:
-        raise DataError(f"{path}: the gzip data ends early; is the file complete?") from None
-    except zlib.error as error:
-        raise DataError(f"{path}: the gzip data is not intact: {error}") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def _chunks(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    chunks = _inflated(file) if _compressed(path) else iter(lambda: file.read(BLOCK_BYTES), b"")
-    yield next(chunks, b"").removeprefix(codecs.BOM_UTF8)
-    yield from chunks
-
-
-def _compressed(path: Path) -> bool:
-    return path.suffix == ".gz"
-
-
-def _mark(file: BinaryIO) -> bytes:
-    """The byte order mark that a file begins with, if any."""
-    mark = codecs.BOM_UTF8
-    return mark if os.pread(file.fileno(), len(mark), 0) == mark else b""
-
-
-def _inflated(file: BinaryIO) -> Iterator[bytes]:
-    """Decompress a file of gzip members, with as many zeros between them as there may be."""
-    inflate, pending = zlib.decompressobj(GZIP_FORMAT), b""
-    while pending := pending or file.read(GZIP_BYTES):
-        if inflate.eof:
-            pending = pending.lstrip(b"\0")
-            inflate = zlib.decompressobj(GZIP_FORMAT) if pending else inflate
-        else:
-            yield inflate.decompress(pending, BLOCK_BYTES)
-            pending = inflate.unconsumed_tail or inflate.unused_data
-    yield inflate.flush()
-    if not inflate.eof:
-        raise EOFError
 
 
 def number(token: str, at: int = 0) -> float:
@@ -341,8 +350,3 @@ def number(token: str, at: int = 0) -> float:
     if not abs(value) < FLOAT32_LIMIT:
         raise Misplaced(at, f"expected a finite number within float32; got {quoted(token)}")
     return value
-
-
-def quoted(token: str) -> str:
-    """Quote a piece of a file for a message, shortened when it is long."""
-    return repr(token if len(token) <= 40 else token[:37] + "...")

@@ -5,7 +5,6 @@ or no features.
 """
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +12,11 @@ import numpy as np
 from hogbatch.data import sparse
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.raw import MAX_INDEX, Options, RawSet
+from hogbatch.data.source import Source
 from hogbatch.data.sparse import Lines, SparseRows
-from hogbatch.data.text import Block, TextFile, quoted
+from hogbatch.data.text import Block, TextFile
 from hogbatch.errors import DataError
+from hogbatch.printable import quoted
 
 HEADER_LINES = 1
 NUMBER = re.compile(r"[0-9]{1,19}")
@@ -29,7 +30,7 @@ class Header(NamedTuple):
     labels: int
 
 
-def read(path: Path, options: Options) -> RawSet:
+def read(path: Source, options: Options) -> RawSet:
     """Read an XMC file; what the header says must hold."""
     file = TextFile(path, options)
     header, rest = _header(path, file.first)
@@ -50,7 +51,7 @@ def read(path: Path, options: Options) -> RawSet:
     )
 
 
-def _header(path: Path, block: Block) -> tuple[Header, Block]:
+def _header(path: Source, block: Block) -> tuple[Header, Block]:
     """Split the header line off the first block."""
     line, _, rest = block.text.partition(b"\n")
     text = line.decode("ascii", "replace")
@@ -64,7 +65,7 @@ def _header(path: Path, block: Block) -> tuple[Header, Block]:
     return Header(*counts), Block(2, rest)
 
 
-def _counted(rows: SparseRows, header: Header, skipped: int, path: Path) -> SparseRows:
+def _counted(rows: SparseRows, header: Header, skipped: int, path: Source) -> SparseRows:
     """Check the number of rows; blank lines after the last promised row are dropped."""
     last = HEADER_LINES + header.rows
     count = int(np.searchsorted(rows.lines, last, side="right"))

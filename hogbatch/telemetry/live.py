@@ -3,6 +3,7 @@
 import sys
 from typing import TextIO
 
+from hogbatch.printable import encodable, printable_lines
 from hogbatch.telemetry.records import Evaluation, Standing
 
 
@@ -21,7 +22,7 @@ class Live:
         if self._stream is None:
             return
         try:
-            print(line, file=self._stream, flush=True)
+            print(encodable(printable_lines(line), self._stream), file=self._stream, flush=True)
         except OSError:  # a closed pipe, a terminal that is gone
             self._stream = None
 

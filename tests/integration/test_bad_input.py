@@ -100,7 +100,7 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         "x.csv:2: ",
     ),
     "no archive of NumPy": ({"x.npz": "text"}, ["x.npz"], "x.npz"),
-    "no gzip": ({"x.svm.gz": GOOD}, ["x.svm.gz"], "x.svm.gz"),
+    "a pickle": ({"x.svm": "(lp0\nI1\na."}, ["x.svm"], "x.svm: expected text or an .npz archive; "),
     "a key that does not exist": (
         {"run.toml": "epoch = 3\n"},
         ["a9a", "--config", "run.toml"],

@@ -17,10 +17,11 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.skipped import Skipped
+from hogbatch.data.source import Source
 from hogbatch.data.text import Block, Parser
 from hogbatch.errors import DataError
 
-SOURCE = Path("some.file")
+SOURCE = Source(Path("some.file"))
 
 # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -82,6 +83,21 @@ def parse_compiled(layout, blocks, strict=True):
     parser = Parser(SOURCE, layout, strict)
     parts = [parser.block(block, room, tuple(b), tuple(e)) for block, b, e in places]
     return list(itertools.chain.from_iterable(parts)), room
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        sparse.Lines(True, 1),
+        csv.Lines(Table(SOURCE, ",", 4, (), 1), np.array([0, 1, LABEL, 2], np.int32)),
+        csv.Lines(Table(SOURCE, ",", 3, (), 1), np.array([0, IGNORED, 1], np.int32)),
+    ],
+)
+def test_a_room_has_the_size_that_memory_is_checked_for(layout):
+    for counts in ((0, 0, 0), (10, 20, 30)):
+        counts = counts[: len(layout.count(b""))]
+        room = layout.reserve(counts)
+        assert layout.byte_size(counts) == sum(array.nbytes for array in room)
 
 
 def room_for(layout, block):

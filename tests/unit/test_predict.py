@@ -277,3 +277,18 @@ class TestApproximate:
         case = Case(tmp_path, model_for("multilabel-softmax", by_neuron=by_neuron))
         with pytest.raises(UsageError, match=message):
             case.predict(approximate=True, **flags)
+
+
+def test_labels_are_written_in_full(tmp_path):
+    network = Network.build(1, (), 2, "relu", "softmax")
+    random = np.random.default_rng(1)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    classes = (1700000000.0, 1700000000.5)
+    model = Model(network, tensors, Encoding("classes", classes, 2), None, 0, {})
+    save_model(model, tmp_path / "m.safetensors")
+    (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
+    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), "1"))
+    assert set(predict_file(*what)) == {"1700000000", "1700000000.5"}
+    assert set(predict_file(*what, top=1)) == {"1700000000", "1700000000.5"}

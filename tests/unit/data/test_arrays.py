@@ -7,7 +7,8 @@ import scipy.sparse
 
 from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
 X = np.array([[0, 1.5, 0], [2, 0, 3]])
 
@@ -145,7 +146,7 @@ def test_nothing_is_unpickled(tmp_path):
 def test_a_single_array_is_no_archive(tmp_path):
     np.save(tmp_path / "a.npy", X)
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
-    with pytest.raises(DataError, match="got a single array"):
+    with pytest.raises(DataError, match="got a single NumPy array"):
         read(tmp_path / "a.npz")
 
 
@@ -184,4 +185,24 @@ def test_an_archive_that_is_truncated_while_it_is_read_is_an_error(save, monkeyp
 
     monkeypatch.setattr(np, "load", truncating)
     with pytest.raises(DataError, match=r"a\.npz: not an intact \.npz of plain arrays: "):
+        read(path)
+
+
+@pytest.mark.parametrize("rows", [400, 1])
+def test_memory_is_checked_before_arrays_are_loaded(save, monkeypatch, rows):
+    monkeypatch.setattr(budget, "memory_quota", lambda: None)
+    monkeypatch.setattr(budget, "free_memory", lambda: 30_000 if rows > 1 else 100)
+    path = save(X=np.ones((rows, 10)), y=np.arange(rows))
+    with pytest.raises(UsageError, match=r"of free memory for the arrays of .*a\.npz; got"):
+        read(path)
+    monkeypatch.setattr(budget, "free_memory", lambda: 10**6)
+    assert read(path).rows == rows
+
+
+def test_memory_is_checked_before_arrays_are_converted(save, monkeypatch):
+    path = save(X=np.ones((400, 10), np.int64), y=np.arange(400))  # 32 kB, and again as float64
+    monkeypatch.setattr(budget, "memory_quota", lambda: None)
+    free = iter([50_000, 10_000, 10_000])
+    monkeypatch.setattr(budget, "free_memory", lambda: next(free))
+    with pytest.raises(UsageError, match=r"a\.npz: expected 32 kB of free memory for X as float64"):
         read(path)

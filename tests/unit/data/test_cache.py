@@ -13,7 +13,8 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.raw import Columns
 from hogbatch.data.readers import CONCERNED, READERS, read
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
 BY, ORDERS = Columns(("b", "a"), "y", 0), [("a", "b"), ("b", "a")]
 LONG_AGO = 1_000_000_000  # Unix seconds: when files were last changed, if not said otherwise
@@ -59,7 +60,7 @@ def parsed(monkeypatch):
 
     def watched(reader):
         def parse(path, options):
-            paths.append(path)
+            paths.append(path.path)
             return reader(path, options)
 
         return parse
@@ -411,3 +412,15 @@ def test_names_and_notes_come_from_an_entry_however_many(old, cache, parsed):
     first, second = (read(numbers, cache=cache) for _ in range(2))
     assert first.messages == second.messages and len(second.messages) == 1
     assert parsed == [path, numbers]
+
+
+def test_memory_is_checked_before_an_entry_is_loaded(cache, old, monkeypatch):
+    path = old("a.csv", b"1,2,3\n" * 5000)
+    read(path, cache=cache)
+    monkeypatch.setattr(budget, "memory_quota", lambda: None)
+    monkeypatch.setattr(budget, "free_memory", lambda: 100_000)
+    match = r"expected 160 kB of free memory for the rows of .*a\.csv; got 100 kB"
+    with pytest.raises(UsageError, match=match):
+        read(path, cache=cache)
+    monkeypatch.setattr(budget, "free_memory", lambda: 10**6)
+    assert read(path, cache=cache).rows == 5000

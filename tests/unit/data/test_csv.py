@@ -111,7 +111,7 @@ def test_a_file_as_wide_as_the_model_has_no_label_column(write):
     ("content", "complaint"),
     [
         ("", "is empty"),
-        ("\n\n", "is empty"),
+        ("\n\n", "nothing but blanks"),
         ("a,b\n", "has a header and no rows"),
         ("1\n2\n", ":1:1: expected features and a label"),
         ("1;2\n", ":1:1: expected features and a label"),

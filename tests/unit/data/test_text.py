@@ -1,22 +1,25 @@
+import bz2
 import gzip
+import lzma
 import os
-import threading
 
 import numpy as np
 import pytest
 
-from hogbatch.data import text
+from hogbatch.data import text, unpack
 from hogbatch.data.raw import Options
 from hogbatch.data.skipped import NOTHING, Misplaced, Skipped
+from hogbatch.data.source import Source
 from hogbatch.data.text import Block, TextFile, blocks, number
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine import budget
 
 
 def test_blocks_end_with_lines_and_number_them(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "BLOCK_BYTES", 4)
     path = tmp_path / "a.svm"
     path.write_bytes(b"1\n22\n333333\n4")
-    assert list(blocks(path)) == [
+    assert list(blocks(Source(path))) == [
         Block(1, b"1\n"),
         Block(2, b"22\n"),
         Block(3, b"333333\n"),
@@ -27,7 +30,7 @@ def test_blocks_end_with_lines_and_number_them(tmp_path, monkeypatch):
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xef\xbb\xbf1,2\n")
-    assert list(blocks(path)) == [Block(1, b"1,2\n")]
+    assert list(blocks(Source(path))) == [Block(1, b"1,2\n")]
 
 
 @pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
@@ -36,15 +39,15 @@ def test_a_line_may_be_longer_than_a_block(tmp_path, monkeypatch, name):
     path = tmp_path / name
     content = b"1\n" + b"2" * 50 + b"\n3\n"
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert list(blocks(path)) == [Block(1, b"1\n"), Block(2, b"2" * 50 + b"\n3\n")]
+    assert list(blocks(Source(path))) == [Block(1, b"1\n"), Block(2, b"2" * 50 + b"\n3\n")]
 
 
 @pytest.mark.parametrize("at_once", [1, 5, 1 << 20])
 def test_a_gzip_file_may_have_several_members_and_zeros_after_each(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(text, "GZIP_BYTES", at_once)
+    monkeypatch.setattr(unpack, "PACKED_BYTES", at_once)
     path = tmp_path / "a.svm.gz"
     path.write_bytes(gzip.compress(b"1\n2") + gzip.compress(b"3\n") + bytes(9) + gzip.compress(b""))
-    assert b"".join(block.text for block in blocks(path)) == b"1\n23\n"
+    assert b"".join(block.text for block in blocks(Source(path))) == b"1\n23\n"
 
 
 NEWLINE = b"\n"
@@ -62,6 +65,9 @@ class Plain:
 
     def count(self, text):
         return (text.count(b"\n"),)
+
+    def byte_size(self, counts):
+        return 8 * counts[0]
 
     def reserve(self, counts):
         return [None] * counts[0]
@@ -82,7 +88,7 @@ class Plain:
 
 
 def parse(path, header, threads, bad_lines=0.0):
-    file = TextFile(path, Options(threads=threads, bad_lines=bad_lines))
+    file = TextFile(Source(path), Options(threads=threads, bad_lines=bad_lines))
     rest = Block(1 + header, file.first.text.split(b"\n", header)[header])
     return file.parse(rest, Plain())
 
@@ -134,7 +140,7 @@ def test_only_pieces_around_what_is_unusual_go_line_by_line(tmp_path, monkeypatc
             by_line.extend(block.text.split(b"\n")[:-1])
             return super().parse_lines(block)
 
-    file = TextFile(path, Options(threads=2, bad_lines=0.05))
+    file = TextFile(Source(path), Options(threads=2, bad_lines=0.05))
     parts, _, skipped = file.parse(file.first, Watched())
     kept = [(line, content) for line, content in enumerate(lines, 1) if content != b"bad"]
     assert [pair for part in parts for pair in part.lines] == kept
@@ -167,7 +173,7 @@ def test_where_no_bad_line_is_allowed_reading_ends_soon_after_the_first(tmp_path
             read.append(block)
             return super().parse(block, room, begin, end)
 
-    file = TextFile(path, Options(threads=1))
+    file = TextFile(Source(path), Options(threads=1))
     with pytest.raises(DataError, match=r"a\.svm\.gz:1:1: this is bad$"):
         file.parse(file.first, Watched())
     assert len(read) <= 2 * text.MOST_WAITING
@@ -214,7 +220,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     content = b"1\n2\n" * 20
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
-    file = TextFile(path)
+    file = TextFile(Source(path))
     change(path)
     with pytest.raises(DataError, match=r"a\.svm(\.gz)? changed while it was read"):
         file.parse(file.first, Plain())
@@ -230,32 +236,146 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch)
             truncate(path)
             return super().reserve(counts)
 
-    file = TextFile(path, Options(threads=1))
+    file = TextFile(Source(path), Options(threads=1))
     with pytest.raises(DataError, match=r"a\.svm changed while it was read"):
         file.parse(file.first, Shrinks())
 
 
-def test_a_pipe_can_be_read(tmp_path, monkeypatch):
+def test_a_line_without_an_end_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(text, "LONGEST_LINE", 40)
+    path = tmp_path / "a.svm"
+    for content, line in (
+        (b"1" * 99, 1),
+        (b"1\n" * 30 + b"x" * 60, 31),
+        (b"1\n\n" + b"x" * 39, None),
+    ):
+        for whole in (content, gzip.compress(content)):
+            path.write_bytes(whole)
+            if line is None:
+                assert sum(len(block.text) for block in blocks(Source(path))) == len(content) + 1
+                continue
+            with pytest.raises(DataError, match=rf"a\.svm:{line}: expected lines of up to"):
+                list(blocks(Source(path)))
+            file = None
+            with pytest.raises(DataError, match=rf"a\.svm:{line}: expected lines of up to"):
+                file = TextFile(Source(path))
+                file.parse(file.first, Plain())
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_lines_may_end_in_returns_alone(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(text, "BLOCK_BYTES", block)
+    path = tmp_path / "a.svm"
+    for content in (b"1\r22\r\r3", b"1\r22\r\r3\r", b"\xef\xbb\xbf1\r22\r\r3\r"):
+        for whole in (content, gzip.compress(content)):
+            path.write_bytes(whole)
+            assert b"".join(each.text for each in blocks(Source(path))) == b"1\n22\n\n3\n"
+            parts, room, _ = parse(path, 0, 1)
+            assert [pair for part in parts for pair in part.lines] == list(
+                enumerate([b"1", b"22", b"", b"3"], 1)
+            )
+            assert room is None
+
+
+def test_a_return_before_a_newline_is_half_of_a_line_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "FIRST_BYTES", 4)
     monkeypatch.setattr(text, "BLOCK_BYTES", 4)
     path = tmp_path / "a.svm"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(b"1\n2\n3\n4\n",))
-    writer.start()
-    parts, room, _ = parse(path, 0, 2)
-    writer.join()
-    assert (sum(part.size[0] for part in parts), room) == (4, None)
+    path.write_bytes(b"123\r\n4\r\n")
+    assert b"".join(each.text for each in blocks(Source(path))) == b"123\r\n4\r\n"
+
+
+PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("how", PACKERS)
+@pytest.mark.parametrize("name", ["a.svm", "a.csv.gz", "a"])
+@pytest.mark.parametrize("block", [5, 1 << 20])
+def test_compression_is_told_by_the_content(tmp_path, monkeypatch, how, name, block):
+    monkeypatch.setattr(text, "BLOCK_BYTES", block)
+    monkeypatch.setattr(unpack, "PACKED_BYTES", block)
+    path, pack = tmp_path / name, PACKERS[how]
+    content = b"".join(b"%d:%d\n" % (i, i * i) for i in range(2000))
+    path.write_bytes(pack(content) + pack(b"") + pack(b"x\n"))
+    assert b"".join(each.text for each in blocks(Source(path))) == content + b"x\n"
+    path.write_bytes(pack(content)[:-9])
+    with pytest.raises(DataError, match=f"the {how} data ends early"):
+        list(blocks(Source(path)))
+    whole = pack(content)
+    path.write_bytes(whole[:60] + bytes(40) + whole[100:])
+    with pytest.raises(DataError, match=f"the {how} data is not intact"):
+        list(blocks(Source(path)))
+
+
+def test_plain_text_may_be_named_gz(tmp_path):
+    path = tmp_path / "a.svm.gz"
+    path.write_bytes(b"1 1:2\n")
+    assert list(blocks(Source(path))) == [Block(1, b"1 1:2\n")]
+
+
+class Heavy(Plain):
+    """A format whose rows take much memory."""
+
+    def byte_size(self, counts):
+        return 10**9 * counts[0]
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
+def test_memory_is_checked_before_it_is_taken(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(budget, "free_memory", lambda: 50 * 10**9)
+    monkeypatch.setattr(budget, "memory_quota", lambda: None)
+    reserved = []
+
+    class Watched(Heavy):
+        def reserve(self, counts):
+            reserved.append(counts[0])
+            return super().reserve(counts)
+
+    path = tmp_path / name
+    content = b"1\n2\n" * 49
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    file = TextFile(Source(path), Options(threads=1))
+    with pytest.raises(
+        UsageError, match=r"GB of free memory for the rows of .*a\.svm.*; got 50 GB"
+    ):
+        file.parse(file.first, Watched())
+    assert sum(reserved) <= 50
+
+
+def test_room_that_cannot_be_had_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 8)
+
+    class Refused(Plain):
+        def reserve(self, counts):
+            raise MemoryError
+
+    path = tmp_path / "a.svm"
+    path.write_bytes(b"1\n2\n" * 49)
+    file = TextFile(Source(path))
+    with pytest.raises(UsageError, match=r"of free memory for the rows of .*a\.svm; got"):
+        file.parse(file.first, Refused())
+
+
+def test_a_long_line_is_not_taken_apart_without_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "free_memory", lambda: 10**7)
+    path = tmp_path / "a.svm"
+    path.write_bytes(b"1" * (text.LONG_BYTES + 1))
+    with pytest.raises(UsageError, match=r"MB of free memory for the rows of .*a\.svm; got 10 MB"):
+        TextFile(Source(path))
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no such file: .*gone\.svm$"):
-        list(blocks(tmp_path / "gone.svm"))
+        list(blocks(Source(tmp_path / "gone.svm")))
 
 
 @pytest.mark.parametrize("name", ["folder", "folder.gz"])
 def test_a_directory_is_no_data(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(DataError, match="Is a directory"):
-        list(blocks(tmp_path / name))
+        list(blocks(Source(tmp_path / name)))
 
 
 @pytest.mark.parametrize(
@@ -264,16 +384,15 @@ def test_a_directory_is_no_data(tmp_path, name):
         (lambda whole: whole[:-12], "ends early"),
         (lambda whole: whole[:40] + b"\xff" * 20 + whole[60:], "not intact"),
         (lambda whole: whole[:-8] + bytes(8), "not intact"),  # checksum
-        (lambda whole: b"1 1:2\n", "not intact"),
     ],
-    ids=["truncated", "corrupt", "wrong checksum", "no gzip at all"],
+    ids=["truncated", "corrupt", "wrong checksum"],
 )
 def test_damaged_gzip_data_is_a_data_error(tmp_path, damage, complaint):
     path = tmp_path / "a.svm.gz"
     numbers = np.random.default_rng(1).integers(0, 9, 500)
     path.write_bytes(damage(gzip.compress("\n".join(map(str, numbers)).encode())))
     with pytest.raises(DataError, match=complaint):
-        list(blocks(path))
+        list(blocks(Source(path)))
 
 
 @pytest.mark.parametrize(

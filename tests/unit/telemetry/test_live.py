@@ -71,3 +71,9 @@ def test_a_run_goes_on_when_nobody_reads_any_more():
     live.say("lost")
     live.report(evaluation(), STANDING)
     stream.close()
+
+
+def test_what_a_terminal_cannot_show_is_escaped():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Live(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
+    assert stream.buffer.getvalue() == b"a\\x1b[31m\nb\\xf6\\udcff\n"

@@ -1,0 +1,160 @@
+"""DATA may be standard input or a pipe; too much of it, or of a file, is one sentence."""
+
+import gzip
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.saboteur import WITHIN_S, cli
+
+ROWS = "".join(f"{i % 7},{i % 3},{int(i % 7 > i % 3)}\n" for i in range(200))
+TABLE = "a,b,y\n" + ROWS
+FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", 8, "--deterministic")
+
+
+def piped(content, *arguments, cwd=None):
+    """Run one hogbatch command with standard input."""
+    return subprocess.run(
+        [sys.executable, "-m", "hogbatch.cli", *map(str, arguments)],
+        input=content,
+        cwd=cwd,
+        capture_output=True,
+        timeout=WITHIN_S,
+    )
+
+
+def test_standard_input_is_a_file_like_any_other(tmp_path):
+    (tmp_path / "x.csv").write_text(TABLE)
+    done = cli("train", "x.csv", *FLAGS, "--run-dir", "file", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = piped(TABLE.encode(), "train", "-", *FLAGS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [run] = (tmp_path / "runs").iterdir()
+    assert "-stdin-" in run.name
+    assert 'data = "-"\n' in (run / "config.toml").read_text()
+    assert b"standard input: 160 rows to train" in done.stdout
+    model, wanted = run / "model.safetensors", tmp_path / "file" / "model.safetensors"
+
+    told = cli("evaluate", wanted, "x.csv", cwd=tmp_path).stdout.encode()
+    assert b"rows 200\n" in told
+    for data in ("-", "/dev/stdin", "/dev/fd/0"):
+        for content in (TABLE.encode(), gzip.compress(TABLE.encode())):
+            done = piped(content, "evaluate", model, data)
+            assert (done.stdout, done.stderr) == (told, b"")
+    done = piped(b"a,b\n1,2\n3,4\n", "predict", model, "-")
+    assert (len(done.stdout.splitlines()), done.stderr) == (2, b"")
+    done = piped(TABLE.encode() + b"1,oops,0\n", "predict", model, "-")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"hogbatch: standard input:202:3: ")
+
+    again = ("train", "--resume", run, "--epochs", 2)
+    done = piped(b"", *again)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"hogbatch: standard input is empty" in done.stderr
+    done = piped(TABLE[:-60].encode(), *again)
+    assert done.returncode == 2
+    assert b"cannot be resumed: its data is '160 rows" in done.stderr
+    done = piped(TABLE.encode(), *again)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_test_set_may_come_from_standard_input(tmp_path):
+    (tmp_path / "x.csv").write_text(TABLE)
+    done = piped(ROWS.encode(), "train", "x.csv", "--test", "-", *FLAGS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"200 rows to train, 200 for test" in done.stdout
+
+
+READ = """
+import os, sys
+with open(sys.argv[1] + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+from hogbatch.cli import main
+sys.exit(main(["evaluate", sys.argv[2], sys.argv[3]]))
+"""
+
+
+@contextmanager
+def limited(size):
+    """A memory cgroup (version 1) of `size` bytes."""
+    group = Path("/sys/fs/cgroup/memory") / f"hogbatch-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(size))
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "x.csv").write_text(TABLE)
+    assert cli("train", "x.csv", *FLAGS, "--run-dir", "run", cwd=folder).returncode == 0
+    return folder / "run" / "model.safetensors"
+
+
+def table(path):
+    line = b"1," * 499 + b"1\n"
+    path.write_bytes(line * 150_000)
+    return path
+
+
+def packed_table(path):
+    line = b"1," * 499 + b"1\n"
+    path.write_bytes(gzip.compress(line * 150_000, 1))
+    return path
+
+
+def archive(path):
+    np.savez_compressed(path.with_suffix(".npz"), X=np.zeros((10**5, 10**3), np.float32))
+    return path.with_suffix(".npz")
+
+
+def zeros(path):
+    path.write_bytes(gzip.compress(bytes(1 << 30), 1))
+    return path
+
+
+def line(path):
+    path.write_bytes(b"1," * 25_000_000)
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a cgroup")
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (table, "of free memory for the rows of "),
+        (packed_table, "of free memory for the rows of "),
+        (archive, "of free memory for the arrays of "),
+        (line, "of free memory for the rows of "),
+        (zeros, "gzip data of zero bytes only"),
+        (None, "of free memory for standard input, after "),
+    ],
+    ids=["CSV", "CSV in gzip", "npz", "a long line", "a gzip bomb", "a stream without an end"],
+)
+def test_more_data_than_memory_is_one_sentence_and_not_the_oom_killer(
+    tmp_path, model, make, sentence
+):
+    data = "-" if make is None else make(tmp_path / "data")
+    with limited(300 << 20) as group, subprocess.Popen(["yes", "1,2,1"], stdout=-1) as endless:
+        ran = subprocess.run(
+            [sys.executable, "-c", READ, group, model, data],
+            stdin=endless.stdout,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+        )
+        endless.kill()
+    assert ran.returncode == 2, ran.stderr
+    assert sentence in ran.stderr
+    assert ran.stderr.startswith("hogbatch: ") and ran.stderr.count("\n") == 1

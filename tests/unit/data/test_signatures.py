@@ -1,0 +1,130 @@
+import gzip
+import io
+import sqlite3
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from hogbatch.data.readers import read
+from hogbatch.data.signatures import FIRST_BYTES, not_text
+from hogbatch.errors import DataError
+
+TABLE = "a,b,y\n1,2,0\n3,4,1\n"
+
+
+def array():
+    """The bytes of a .npy file."""
+    file = io.BytesIO()
+    np.save(file, np.eye(3))
+    return file.getvalue()
+
+
+def archive(*names):
+    """The bytes of a zip archive of empty files."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+    return file.getvalue()
+
+
+def tar():
+    """The bytes of a tar archive of a table."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("a.csv")
+        member.size = len(TABLE)
+        archive.addfile(member, io.BytesIO(TABLE.encode()))
+    return file.getvalue()
+
+
+def database(tmp_path):
+    """The bytes of an SQLite database."""
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("create table a (b)")
+    connection.close()
+    return (tmp_path / "a.db").read_bytes()
+
+
+FILES = {  # content, and what the sentence says of it
+    "a pickle": (b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00]\x94(K\x01K\x02e.", "never loads"),
+    "an old pickle": (b"(lp0\nI1\naI2\na.", "a pickle; hogbatch never loads pickles"),
+    "a pickled array": (b"cnumpy.core.multiarray\n_reconstruct\np0\n(", "a pickle"),
+    "npy": (array(), "a single NumPy array (.npy); save the arrays with numpy.savez"),
+    "Parquet": (b"PAR1\x15\x04\x15", "a Parquet file; export"),
+    "Arrow": (b"ARROW1\0\0", "an Arrow or Feather file"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n\0\0", "an HDF5 file"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(9), "an old Excel"),
+    "xlsx": (archive("[Content_Types].xml", "xl/workbook.xml"), "an Excel file (.xlsx); export"),
+    "zip": (archive("a.csv"), "a zip archive without arrays of NumPy; decompress"),
+    "safetensors": (save({"a": np.eye(2)}), "a safetensors file; is it a model?"),
+    "Zstandard": (b"\x28\xb5\x2f\xfd\x04\x58", "Zstandard"),
+    "gzip of gzip": (gzip.compress(gzip.compress(b"1,2\n")), "gzip data of gzip data"),
+    "gzip of tar": (gzip.compress(tar()), "gzip data of a tar archive; extract"),
+    "tar": (tar(), "a tar archive"),
+    "a program": (Path(sys.executable).resolve().read_bytes()[: 1 << 17], "a program (ELF)"),
+    "HTML": (b"<!DOCTYPE html>\n<html>\n", "an HTML page; was the download refused?"),
+    "UTF-16": (TABLE.encode("utf-16"), "UTF-16 text; convert it, e.g. with iconv -f UTF-16 -t"),
+    "UTF-16LE": (TABLE.encode("utf-16-le"), "iconv -f UTF-16LE -t"),
+    "UTF-16BE": (TABLE.encode("utf-16-be"), "iconv -f UTF-16BE -t"),
+    "UTF-32": (TABLE.encode("utf-32"), "iconv -f UTF-32 -t"),
+    "UTF-32LE": (TABLE.encode("utf-32-le"), "iconv -f UTF-32LE -t"),
+    "UTF-32BE": (TABLE.encode("utf-32-be"), "iconv -f UTF-32BE -t"),
+    "noise": (
+        np.random.default_rng(0).bytes(5000),
+        "binary data of an unknown kind; hogbatch reads",
+    ),
+    "zeros": (bytes(100), "zero bytes only; is the file damaged?"),
+    "blanks": (b" \n\t\n\r\n", "nothing but blanks; expected rows"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("name", ["a.csv", "a.svm.gz", "a.xmc", "a", "a.npz"])
+def test_what_is_no_text_is_named(write, kind, name):
+    content, what = FILES[kind]
+    if name == "a.npz" and kind.startswith("gzip"):
+        what = "gzip data; decompress it first"
+    with pytest.raises(DataError) as caught:
+        read(write(name, content))
+    said = str(caught.value)
+    assert f"{name}: expected text or an .npz archive; got " in said
+    assert what in said
+    assert said.isprintable()
+
+
+def test_a_database_is_named(write, tmp_path):
+    with pytest.raises(DataError, match="got an SQLite database; export the table as CSV"):
+        read(write("a.csv", database(tmp_path)))
+
+
+def test_an_archive_of_arrays_may_have_any_name(tmp_path):
+    for name in ("a.csv", "a"):
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, X=np.eye(3), y=np.arange(3))
+        assert read(tmp_path / name).rows == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        TABLE.encode(),
+        "größe,naïve\n1,2\n".encode(),
+        "größe,naïve\n1,2\n".encode("latin-1"),
+        b"color,type\nr,p1\n",
+        b"count\n1\n2\n",
+        b"PK,a,b\n1,2,3\n",
+        b"BZhour,1\n",
+        b"1,2\x1a",
+        b"\0" + b"1 1:1\n" * 200,
+        b" " * FIRST_BYTES,
+    ],
+)
+def test_what_may_be_text_passes(content):
+    assert not_text(content[:FIRST_BYTES]) is None
