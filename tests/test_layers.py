@@ -55,6 +55,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     ),
     *(
         "hogbatch.coordinator.recovery",
+        "hogbatch.coordinator.rollbacks",
         "hogbatch.coordinator.health",
         "hogbatch.coordinator.saved",
         "hogbatch.coordinator.trace",

@@ -24,8 +24,11 @@ SPOKEN = {  # events that people want to see as they happen
     "merge_refused": "{worker}: {refused} changes over the rows {rows} of epoch {epoch} were not "
     "finite and are left out",
     "rows_often_skipped": "{warning}",
-    "poisoned": "the model is not finite at {where}: back to the last good snapshot, with half "
-    "the learning rate ({times} of {most}); rows were skipped first in {suspects}",
+    "poisoned": "the model is not finite at {where}: it goes back to the last good snapshot, with "
+    "half the learning rate ({times} of {most} without progress between them); rows were skipped "
+    "first in {suspects}",
+    "recovered": "training makes progress after the roll-back: the learning rate is at "
+    "{rate_factor:.0%} of its configured value",
     "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are left out "
     "from now on; see bad-leases.jsonl",
     "checkpoint_failed": "{reason}; training goes on",
