@@ -91,9 +91,13 @@ class Sabotage:
             began += time.monotonic() - start
 
     def end(self, target: float) -> None:
-        """Wait for the loss that is to be reached, end the run, and look at what it has left."""
+        """Wait for the loss that is to be reached, end the run, and look at what it has left.
+
+        It is awaited on the training set: after minutes of overfitting no model that is still in
+        training has such a test loss, but the best one, which the run has kept, does.
+        """
         self._undo(math.inf)
-        self._wait_for(lambda: self._loss() <= target, f"test loss {target}")
+        self._wait_for(lambda: self._train_loss() <= target, f"training loss {target}")
         self.job.coordinator.send_signal(signal.SIGINT)
         if (code := self.job.finish()) != INTERRUPTED:
             said = self.job.said(self.job.coordinator)
@@ -102,6 +106,8 @@ class Sabotage:
         self.lives.append(Life.of(self._log.next_life()))
         self.faults += audit(self.lives, ROWS)
         self.faults += check_summary(self.job.summary(), self.lives[-1])
+        if (kept := self.job.summary()["test"]["loss"]) > target:
+            self.faults.append(f"the kept model has test loss {kept}, expected {target} at most")
         model = load_file(self.job.run_dir / "model.safetensors")
         self.faults += [
             f"{name} is not finite"
@@ -138,9 +144,9 @@ class Sabotage:
         if self.job.coordinator.poll() is not None:
             raise AssertionError(f"the run has ended: {self.job.said(self.job.coordinator)}")
 
-    def _loss(self) -> float:
+    def _train_loss(self) -> float:
         """The lowest of this life."""
-        found = [e["test_loss"] for e in self._log.read() if e["event"] == "evaluation"]
+        found = [e["train_loss"] for e in self._log.read() if e["event"] == "evaluation"]
         return min((loss for loss in found if loss is not None), default=float("inf"))
 
     def _resumed(self) -> Event | None:
