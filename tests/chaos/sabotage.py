@@ -290,7 +290,14 @@ class Sabotage:
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._count), undo))
 
     def _look_for_leftovers(self) -> None:
-        """Note what is still there of a coordinator that ended just now."""
+        """Note what is still there of a coordinator that ended just now.
+
+        A worker that was attached by hand a moment before is none of it: it still starts, which
+        may take longer, and ends when it finds nobody.
+        """
+        joined = {e["pid"] for e in self._log.read() if e["event"] == "worker_joined"}
+        newcomers = [process for pid, process in self._own().items() if pid not in joined]
+        self._wait_for(lambda: all(p.poll() is not None for p in newcomers), "newcomers end")
         deadline = time.monotonic() + GONE_WITHIN_S
         while (left := self.job.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.02)
