@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.cachedir import find_cache_root
 from hogbatch.checkpoint.folder import prune
 from hogbatch.checkpoint.model import Frequencies, Model, save_model
 from hogbatch.checkpoint.resume import (
@@ -112,6 +113,8 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         expect_checkpoints(config.resume)
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
+    if note := find_cache_root().note:
+        live.say(note)
     policy = choose(config.policy, Settings(config.alpha, config.beta))
     with _tenancy(run_dir) as tenancy, ExitStack() as undo:
         origin = _origin(config, run_dir, live)

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [  # low to high: a module may import its own layer and those before it
     *(
         "errors",
+        "cachedir",
+        "kernel_cache",
         "jit",
         "values",
         "lsh",
@@ -32,6 +34,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
         "hogbatch.errors",
+        "hogbatch.cachedir",
         "hogbatch.jit",
         "hogbatch.lsh",
         "hogbatch.config",

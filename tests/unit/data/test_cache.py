@@ -12,7 +12,7 @@ from hogbatch.data import cache as module, csv, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.readers import CONCERNED, READERS, read
-from hogbatch.errors import DataError
+from hogbatch.errors import DataError, UsageError
 
 LONG_AGO = 1_000_000_000  # Unix seconds: when files were last changed, if not said otherwise
 Disk = namedtuple("Disk", "total used free")
@@ -371,11 +371,11 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
     assert DataCache.of("off") is None
 
 
-def test_without_a_home_directory_there_is_no_cache(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
+def test_without_a_directory_that_can_be_written_there_is_no_cache(monkeypatch):
+    def nowhere():
+        raise UsageError("got none")
 
-    monkeypatch.setattr(module, "cache_root", homeless)
+    monkeypatch.setattr(module, "cache_root", nowhere)
     assert DataCache.of("auto") is None
 
 
