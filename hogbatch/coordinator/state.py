@@ -153,6 +153,8 @@ class Coordinator:
                 return self._make_ready(worker, profile, now)
             case Done():
                 return self._credit(worker, message, now)
+            case Beat() if worker.begins_to_compile(message):
+                return [Record("worker_compiles", {"worker": worker.name})]
             case Beat():
                 return []
             case Failed(reason):

@@ -13,7 +13,9 @@ from hogbatch.telemetry.records import Evaluation, Standing
 from hogbatch.telemetry.sinks import EventLog
 
 SPOKEN = {  # events that people want to see as they happen
-    "worker_joined": "{worker} joined: process {pid}, {runs_on}; it compiles or loads its kernels",
+    "worker_joined": "{worker} joined: process {pid}, {runs_on}",
+    "worker_compiles": "{worker} compiles its kernels, which takes about 30 s; this happens once "
+    "per installation and kind of network",
     "worker_ready": "{worker} is ready, with batches of {batch_size}",
     "worker_lost": "{worker} is lost: {reason}; its rows go to others",
     "goodbye": "{worker} leaves; its rows go to others",
