@@ -44,6 +44,7 @@ from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.machine.limits import check_limits
 from hogbatch.memory import Store
 from hogbatch.models import Network
 from hogbatch.planner.settle import network_for, plan_for
@@ -108,6 +109,7 @@ def train(data: str | Path, **settings: Any) -> Run:
 def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
     live = Live(config.quiet)
+    check_limits()
     check_listen(config.listen, config.insecure)
     if config.resume is not None:
         expect_checkpoints(config.resume)
