@@ -54,6 +54,7 @@ class Sabotage:
         self._log = EventLog(job.run_dir / "events.jsonl")
         self._later: list[tuple[float, int, Callable[[], None]]] = []  # what is to be undone, when
         self._count = itertools.count()
+        self._damaged: set[str] = set()  # checkpoints
         self._deeds: dict[str, Callable[[Act], str]] = {
             "kill": self._kill,
             "crash": self._crash,
@@ -254,6 +255,10 @@ class Sabotage:
         return f"resumed at {self._crash_coordinator().get('rows')} rows"
 
     def _corrupt(self, act: Act) -> str:
+        self._checkpoints(2)
+        pid = self.job.coordinator.pid
+        self._signal(pid, signal.SIGSTOP)  # so that it writes no newer one before it is killed
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         newest = self._checkpoints(2)[-1]
         chance = random.Random(act.seed)
         path = chance.choice(sorted(newest.iterdir()))
@@ -261,9 +266,11 @@ class Sabotage:
         place = chance.randrange(len(content))
         content[place] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
+        self._damaged.add(newest.name)
         resumed = self._crash_coordinator()
-        if Path(resumed.get("checkpoint", newest)).name >= newest.name:
-            self.faults.append(f"it resumed from {newest.name} though byte {place} was flipped")
+        if (name := Path(resumed.get("checkpoint", newest)).name) >= newest.name:
+            flipped = f"byte {place} of {newest.name}/{path.name}"
+            self.faults.append(f"it resumed from {name} though {flipped} was flipped")
         return f"byte {place} of {newest.name}/{path.name}, resumed at {resumed.get('rows')} rows"
 
     def _crash_coordinator(self) -> Event:
@@ -278,10 +285,11 @@ class Sabotage:
         return self._resumed() or {}
 
     def _checkpoints(self, least: int) -> list[Path]:
-        """The oldest first, as soon as there are so many."""
+        """Those that are not damaged, the oldest first, as soon as there are so many."""
 
         def there() -> list[Path]:
-            found = sorted((self.job.run_dir / "checkpoints").glob("[0-9]" * 6))
+            paths = sorted((self.job.run_dir / "checkpoints").glob("[0-9]" * 6))
+            found = [path for path in paths if path.name not in self._damaged]
             return found if len(found) >= least else []
 
         return self._wait_for(there, f"{least} checkpoints")
