@@ -40,15 +40,14 @@ def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -
     """Compile `function` on its first call in a process, or load it from the cache."""
     import numba  # here: who only asks where the cache is has no use for it
 
-    from hogbatch.kernel_cache import KernelCache
+    from hogbatch.kernel_cache import keep
 
     settings: Any = numba.config
-    kept: Any = KernelCache
     compiled: Any = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
     elsewhere = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
     try:
-        compiled._cache = kept(function)  # as `enable_caching` does
+        keep(compiled, function)
     finally:
         settings.CACHE_DIR = elsewhere
     return compiled

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
+from hogbatch.jit import cache_directory
 from tests.other_user import as_another_user, as_root
 
 PROGRAM = """
@@ -66,3 +68,14 @@ def test_another_user_without_a_home_directory_compiles_once(tmp_path, home):
         assert run(tmp_path, prefix=as_another_user(), **environment) == (False, "")
         (kept,) = os.scandir(folder)
         assert kept.stat().st_mode & 0o777 == 0o700
+
+
+@as_root
+def test_where_not_even_an_empty_file_can_be_made_kernels_are_compiled_all_the_same(tmp_path):
+    tmp_path.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        Path(folder, cache_directory().name).touch()  # a file in the way of the directory
+        environment = {"HOGBATCH_CACHE": folder, "HOME": "/root"}
+        _, said = run(tmp_path, prefix=as_another_user(), **environment)
+    assert "compiled kernels cannot be kept: cannot cache function" in said
