@@ -232,6 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        from hogbatch.machine.limits import beyond_limits
+
+        if not (sentence := beyond_limits(error)):
+            raise
+        print(f"hogbatch: {sentence}", file=sys.stderr)
+        return UsageError.exit_code
 
 
 if __name__ == "__main__":

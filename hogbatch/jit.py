@@ -1,27 +1,24 @@
 """How everything that Numba compiles is compiled, and where the result is kept.
 
 The cache directory is named after the compiled modules' own sources: Numba notices a change in the
-file of a function, but not in the files of the functions it calls. `HOGBATCH_CACHE` moves it.
+file of a function, but not in the files of the functions it calls.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+from hogbatch.cachedir import cache_root
+
 COMPILED = (
     *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
 VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
-
-
-def cache_root() -> Path:
-    """Return the directory of all that hogbatch keeps between runs."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("HOGBATCH_CACHE") or home / "hogbatch")
 
 
 @cache
@@ -43,13 +40,23 @@ def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -
     """Compile `function` on its first call in a process, or load it from the cache."""
     import numba  # here: who only asks where the cache is has no use for it
 
+    from hogbatch.kernel_cache import keep
+
     settings: Any = numba.config
+    compiled: Any = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
     elsewhere = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
     try:
-        return numba.njit(nogil=True, cache=True, fastmath=fastmath, error_model="numpy")(function)
+        keep(compiled, function)
     finally:
         settings.CACHE_DIR = elsewhere
+    return compiled
+
+
+def compiles() -> bool:
+    """Whether this process has found a kernel missing from the cache, and so compiles."""
+    module = sys.modules.get("hogbatch.kernel_cache")
+    return module is not None and module.misses > 0
 
 
 def exact(function: Callable[..., Any]) -> Any:

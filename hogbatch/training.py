@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.cachedir import find_cache_root
 from hogbatch.checkpoint.final import save_results
 from hogbatch.checkpoint.model import Frequencies, Model, save_model
 from hogbatch.checkpoint.resume import (
@@ -45,6 +46,7 @@ from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher, log_name
+from hogbatch.machine.limits import check_limits
 from hogbatch.models import Network
 from hogbatch.planner.settle import memory_for, network_for, plan_for
 from hogbatch.policy.base import BatchPolicy, Settings
@@ -116,11 +118,14 @@ def train(data: str | Path, **settings: Any) -> Run:
 def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
     live = Live(config.quiet)
+    check_limits()
     check_listen(config.listen, config.insecure)
     if config.resume is not None:
         expect_checkpoints(config.resume)
     run_dir = _run_dir(config)
     requests = _workers(config, live) if launch else ()
+    if note := find_cache_root().note:
+        live.say(note)
     policy = choose(config.policy, Settings(config.alpha, config.beta))
     logs = [log_name(number) for number in range(len(requests))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as undo:

@@ -27,3 +27,20 @@ def _interpreter():
             continue
         return path
     pytest.skip("there is no Python that another user may run")
+
+
+def as_another_user():
+    """What stands before a command that is to run as another user.
+
+    That user may read everything, as an installation of root is for everybody in a container, and
+    write nothing of ours.
+    """
+    may = "-all,+dac_read_search"
+    rights = [f"--{which}={may}" for which in ("inh-caps", "ambient-caps", "bounding-set")]
+    user, group = NOBODY["user"], NOBODY["group"]
+    command = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", *rights]
+    try:
+        subprocess.run([*command, sys.executable, "-I", "-S", "-c", ""], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("setpriv cannot start a process of another user here")
+    return command

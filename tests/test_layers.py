@@ -12,6 +12,8 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *(
         "errors",
         "printable",
+        "cachedir",
+        "kernel_cache",
         "jit",
         "values",
         "lsh",
@@ -35,6 +37,7 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *(
         "hogbatch.errors",
         "hogbatch.printable",
+        "hogbatch.cachedir",
         "hogbatch.jit",
         "hogbatch.lsh",
         "hogbatch.config",
@@ -59,6 +62,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     ),
     *(
         "hogbatch.coordinator.recovery",
+        "hogbatch.coordinator.rollbacks",
         "hogbatch.coordinator.health",
         "hogbatch.coordinator.saved",
         "hogbatch.coordinator.trace",

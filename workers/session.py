@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.footprint import EVALUATED, Problem, most_listed
+from hogbatch.jit import compiles
 from hogbatch.models import DenseLayer, Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
@@ -123,7 +124,7 @@ class Session:
         if leaving:
             self._send(Goodbye())
         elif time.monotonic() >= self._beat_at:
-            self._send(Beat())
+            self._send(Beat(compiling=compiles()))
         return leaving
 
     def _send(self, message: ToCoordinator) -> None:

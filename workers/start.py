@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.machine.limits import beyond_limits, check_limits
 from hogbatch.printable import printable_lines
 from hogbatch.store.handover import receive
 from hogbatch.wire.address import find
@@ -22,6 +23,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     """Work for the coordinator of `run_dir` until it has no more work, or is gone."""
+    check_limits()
     address = find(run_dir)
     received = receive(address.store, ATTACH_WITHIN_S)
     end = Dealer(address.control, address.keys)
@@ -41,6 +43,8 @@ def finish(error: BaseException | None) -> int:
     """Print what there is to say; return the exit code."""
     if error is None:
         return 0
+    if isinstance(error, OSError) and (sentence := beyond_limits(error)):
+        error = UsageError(sentence)
     if isinstance(error, HogbatchError):
         print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -68,6 +68,6 @@ class Leases:
         lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)
         lease.due = self.roster.due(worker, lease, now)
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
-        rate *= self.recovery.rate_factor
-        work = worker.take(lease, self.epochs.number, rate, self.recovery.rollbacks)
+        rate *= self.recovery.rollbacks.rate_factor
+        work = worker.take(lease, self.epochs.number, rate, self.recovery.rollbacks.total)
         return Send(worker.key, work)

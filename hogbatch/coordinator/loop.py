@@ -244,7 +244,8 @@ class Loop:
         """Have the end of process `pid` reported; the kernel tells within a millisecond."""
         if pid in self._ends.values():  # a child that has attached
             return
-        with suppress(ProcessLookupError):  # it is gone already; nothing was handed to it
+        # It is gone already; or no descriptor is left, and it is lost when it falls silent.
+        with suppress(OSError):
             pidfd = os.pidfd_open(pid)
             self._ends[pidfd] = pid
             self._around.end.watch(pidfd)

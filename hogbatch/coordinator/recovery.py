@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.health import WORTH_SAYING
-from hogbatch.coordinator.plan import Command, Record
+from hogbatch.coordinator.plan import Command, Record, RollBack
 from hogbatch.coordinator.progress import Sums
+from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, RollBacks
 
-MOST_ROLLBACKS = 3  # then the run ends
 MOST_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fail
 MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
 MOST_SUSPECTS = 5
@@ -25,22 +25,24 @@ def too_many_skipped(trained: Sums) -> str:
 
 @dataclass(slots=True)
 class Recovery:
-    """Snapshots, checkpoints and roll-backs; `now` is always the caller's clock.
+    """Snapshots, checkpoints and roll-backs.
 
-    A snapshot is a copy of the model that was looked through; a checkpoint is one on disk.
+    `now` is always the caller's clock, `rows` the number of rows trained on since the start. A
+    snapshot is a copy of the model that was found to be finite; a checkpoint is one on disk.
     """
 
     every: float  # seconds between checkpoints; inf: none
     copying: bool = False  # a snapshot is being taken
     writing: bool = False  # a checkpoint is being written
     poisoned: str = ""  # where the model is not finite; a roll-back is due
-    rollbacks: int = 0
+    rollbacks: RollBacks = field(default_factory=RollBacks)
     suspects: list[dict[str, object]] = field(default_factory=list)  # leases with skipped rows
     # since the last good snapshot, the first few: who first met what is not finite
     _named: int = 0
     _warned: bool = False
     _next: float = math.inf
     _failures: int = 0  # in a row
+    _copied_rows: int = 0  # when the snapshot was begun
 
     def start(self, now: float) -> None:
         """The first checkpoint is due one pause after `now`."""
@@ -50,19 +52,24 @@ class Recovery:
         """Whether it is time for a checkpoint."""
         return now >= self._next and not self.copying and not self.writing
 
-    def begin_snapshot(self, with_checkpoint: bool) -> None:
+    def begin_snapshot(self, with_checkpoint: bool, rows: int) -> None:
         """A copy is being made; maybe it is written too."""
         self.copying = True
+        self._copied_rows = rows
         self.writing = self.writing or with_checkpoint
 
-    def end_snapshot(self, bad: str) -> None:
+    def end_snapshot(self, bad: str) -> list[Command]:
         """The copy is made, or was refused because the model is not finite at `bad`."""
         self.copying = False
         self.poisoned = bad
         if bad:
             self.writing = False
-        else:
-            self.suspects.clear()
+            return []
+        self.suspects.clear()
+        if not self.rollbacks.found_finite(self._copied_rows):
+            return []
+        fields = {"counted": self.rollbacks.counted, "rate_factor": self.rollbacks.rate_factor}
+        return [Record("recovered", fields)]
 
     def end_checkpoint(self, failed: bool, now: float) -> None:
         """It is written, or has failed: then the next attempt comes later and later."""
@@ -84,21 +91,23 @@ class Recovery:
         self._warned = True
         rows = trained.rows + trained.skipped
         fields = {"skipped": trained.skipped, "rows": rows, "culprit": trained.culprit}
-        return [Record("rows_often_skipped", fields | {"rate": rate * self.rate_factor})]
+        factor = self.rollbacks.rate_factor
+        return [Record("rows_often_skipped", fields | {"rate": rate * factor})]
 
-    def roll_back(self) -> bool:
-        """The model goes back to the last good snapshot; False if that was once too often."""
+    def roll_back(self, rows: int) -> list[Command]:
+        """Go back to the last good snapshot; see `diverged` for whether the run goes on."""
+        where, suspects = self.poisoned, list(self.suspects)
         self.poisoned = ""
-        self.rollbacks += 1
         self.suspects.clear()
-        return self.rollbacks < MOST_ROLLBACKS
+        self.rollbacks.add(rows)
+        times = {"times": self.rollbacks.counted, "most": MOST_ROLLBACKS}
+        return [Record("poisoned", {"where": where, **times, "suspects": suspects}), RollBack()]
 
     def diverged(self, where: str) -> str:
-        """Why a run ends whose model was not finite once too often, the last time at `where`."""
-        times = f"{self.rollbacks} times, the last time at {where}"
-        return f"the model was not finite {times}; {ADVICE}"
-
-    @property
-    def rate_factor(self) -> float:
-        """By which the learning rate is multiplied: half after each roll-back."""
-        return float(0.5**self.rollbacks)
+        """Why the run is to end after a roll-back, for the model was not finite at `where`; empty
+        if it is not to end.
+        """
+        if not self.rollbacks.too_many:
+            return ""
+        times = f"{self.rollbacks.counted} times with too little progress between them"
+        return f"the model was not finite {times}, the last time at {where}; {ADVICE}"

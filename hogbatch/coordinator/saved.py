@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.rollbacks import RollBacks
 from hogbatch.telemetry.records import WorkerRecord
 
 
@@ -18,7 +19,7 @@ class Saved:
     epoch_rows: int  # of this epoch, without those quarantined before it
     todo: list[Span]  # of these, in the order of the epoch
     quarantined: int
-    rollbacks: int
+    rollbacks: RollBacks
     rows: int  # trained on since the start
     seconds: float  # training seconds
     best: float | None  # see progress.Best; None before the first evaluation

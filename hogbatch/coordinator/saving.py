@@ -27,7 +27,7 @@ def save(
         epoch_rows=epochs.rows.rows,
         todo=epochs.rows.unfinished,
         quarantined=epochs.quarantined,
-        rollbacks=recovery.rollbacks,
+        rollbacks=replace(recovery.rollbacks),
         rows=progress.rows,
         seconds=seconds,
         best=progress.best_loss,
@@ -55,7 +55,7 @@ def restore(
     """Let new parts go on where `saved` was taken."""
     epochs.resume(saved.epoch, saved.quarantined, saved.epoch_rows, saved.todo)
     progress.resume(saved)
-    recovery.rollbacks = saved.rollbacks
+    recovery.rollbacks = replace(saved.rollbacks)
     leases.last = saved.last_lease
     gone = [
         w if w.left_at is not None else replace(w, left_at=saved.seconds) for w in saved.workers

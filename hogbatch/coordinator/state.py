@@ -33,14 +33,13 @@ from hogbatch.coordinator.plan import (
     Record,
     Report,
     Revoke,
-    RollBack,
     Send,
     ShowMean,
     Snapshot,
     Status,
 )
 from hogbatch.coordinator.progress import Progress
-from hogbatch.coordinator.recovery import MOST_ROLLBACKS, Recovery, too_many_skipped
+from hogbatch.coordinator.recovery import Recovery, too_many_skipped
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.saving import restore, save
@@ -128,13 +127,12 @@ class Coordinator:
 
     def snapshot_taken(self, bad: str, now: float) -> list[Command]:
         """The model is looked through and copied; or it is not finite, at `bad`, and is not."""
-        self.recovery.end_snapshot(bad)
+        commands = self.recovery.end_snapshot(bad)
         if self.phase == "inspect":
-            then = self._roll_back(now) if bad else self._begin_evaluation(now)
-            return then + self._advance(now)
-        if bad and self.phase == "train":
+            commands += self._roll_back(now) if bad else self._begin_evaluation(now)
+        elif bad and self.phase == "train":
             self.phase = "drain"
-        return self._advance(now)
+        return commands + self._advance(now)
 
     def checkpoint_written(self, failure: str, now: float) -> list[Command]:
         """A checkpoint is on disk, or there was a `failure`."""
@@ -157,6 +155,8 @@ class Coordinator:
                 return self._make_ready(worker, profile, now)
             case Done():
                 return self._credit(worker, message, now)
+            case Beat() if worker.begins_to_compile(message):
+                return [Record("worker_compiles", {"worker": worker.name})]
             case Beat():
                 return []
             case Failed(reason):
@@ -344,20 +344,17 @@ class Coordinator:
         return self.progress.rows > 0 and self.recovery.is_due(now)
 
     def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> Snapshot:
-        self.recovery.begin_snapshot(with_checkpoint)
+        self.recovery.begin_snapshot(with_checkpoint, self.progress.rows)
         return Snapshot(self.saved(now) if with_checkpoint else None)
 
     def _roll_back(self, now: float) -> list[Command]:
         """Go on from the last good snapshot, more carefully; nobody writes."""
-        where, suspects = self.recovery.poisoned, list(self.recovery.suspects)
-        goes_on = self.recovery.roll_back()
-        times = self.recovery.rollbacks
-        fields = {"where": where, "times": times, "most": MOST_ROLLBACKS, "suspects": suspects}
-        commands: list[Command] = [Record("poisoned", fields), RollBack()]
+        where = self.recovery.poisoned
+        commands = self.recovery.roll_back(self.progress.rows)
         self.account.faults["roll_backs"] += 1
         self.progress.roll_back()
-        if not goes_on:
-            return commands + self._diverge(self.recovery.diverged(where), now)
+        if reason := self.recovery.diverged(where):
+            return commands + self._diverge(reason, now)
         self.phase = "train"
         self.progress.clock.start(now)
         return commands

@@ -9,7 +9,7 @@ from hogbatch.coordinator.trace import Trace
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.throughput import SecondsPerRow, useful_limits
 from hogbatch.telemetry.records import WorkerRecord
-from hogbatch.wire.messages import Done, Work
+from hogbatch.wire.messages import Beat, Done, Work
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
@@ -61,6 +61,7 @@ class Worker:
     admitted_at: float = 0.0  # by the caller's clock
     beat_seconds: float = 1.0  # within which it says something
     ready: bool = False
+    compiling: bool = False  # it has said so
     limits: tuple[int, int] = (1, 1)
     fitting: int | None = None  # most rows of a batch that may fit its memory; None: not known
     leases: dict[int, Lease] = field(default_factory=dict)
@@ -88,6 +89,12 @@ class Worker:
             self.head_start + self.updates,
             self.speed.value,
         )
+
+    def begins_to_compile(self, beat: Beat) -> bool:
+        """Whether `beat` is the first to say that its kernels are compiled."""
+        begins = beat.compiling and not self.compiling and not self.ready
+        self.compiling |= begins
+        return begins
 
     def limit(self, given: Limits, profile: Profile) -> str:
         """Keep its batches within the limits given, or those it has measured; or why that fails."""

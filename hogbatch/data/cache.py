@@ -36,11 +36,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.cachedir import cache_root
 from hogbatch.data.batch import DoubleInputs, Inputs
 from hogbatch.data.raw import Columns, LabelLists, RawSet
 from hogbatch.data.skipped import Mistake, Skipped
 from hogbatch.errors import UsageError
-from hogbatch.jit import cache_root
 from hogbatch.machine import budget
 
 ENDING: Final = ".hogdata"
@@ -82,7 +82,7 @@ class DataCache:
             return cls(Path(setting), say)
         try:
             return cls(cache_root() / "data", say)
-        except RuntimeError:  # nobody knows of a home directory
+        except UsageError:  # no directory can be written; whoever compiles kernels will say so
             return None
 
     def read(self, path: Path, options: Options, parse: Callable[[], RawSet]) -> RawSet:

@@ -35,7 +35,10 @@ def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:
     """Those of `cores` that no other run holds, each with what holds it now."""
     claims: dict[int, socket.socket] = {}
     for core in cores:
-        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError:  # no descriptor is left: the other cores are claimed by nobody
+            break
         try:
             claim.bind(f"{NAME}{core}")
             claims[core] = claim

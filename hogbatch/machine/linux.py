@@ -32,9 +32,15 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes that this server can still give to programs, as the kernel estimates it."""
-    lines = (root / "proc/meminfo").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    """Bytes that this server can still give to programs, as the kernel estimates it.
+
+    Where it gives no estimate, the free memory, without what it could reclaim of files.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_quota(root: Path = ROOT) -> int | None:

@@ -17,6 +17,7 @@ from hogbatch.coordinator.plan import (
     Send,
     Snapshot,
 )
+from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
@@ -72,7 +73,11 @@ class Audit:
     _names: dict[str, str] = field(default_factory=dict)  # key → name
     _idle_since: dict[str, float] = field(default_factory=dict)
     _free_since: float = math.inf
-    _saves: list[tuple[Saved, list[Rows]]] = field(default_factory=list)  # with `done` then
+    _health: list[tuple[bool, int]] = field(default_factory=list)  # see `_still_counted`
+    _counted: int = 0  # roll-backs
+    _copied_at: int = 0  # rows trained on when the last snapshot was begun
+    _saves: list[tuple[Saved, list[Rows], int]] = field(default_factory=list)  # with `done`, and
+    # the length of `_health` then
 
     def __post_init__(self) -> None:
         self._epoch_rows = self.plan.train_rows
@@ -91,6 +96,11 @@ class Audit:
             self._release(message.lease)
             if hold.task == "evaluate" and message.rows:
                 self.tested.append((hold.start, hold.start + message.rows))
+
+    def copied(self, finite: bool) -> None:
+        """The snapshot that was commanded last is taken, if the model was `finite`."""
+        if finite:
+            self._look(finite, self._copied_at)
 
     def commanded(self, command: Command, machine: Machine) -> None:
         """The coordinator wants `command` carried out, which is about to be done."""
@@ -119,9 +129,13 @@ class Audit:
                 self.tested.clear()
             case RollBack():
                 _check(not self._held, "rolled back while workers write")
-            case Snapshot(saved) if saved is not None:
-                self._save(saved)
-            case Finish():
+            case Snapshot(saved):
+                self._copied_at = self.rows
+                if saved is not None:
+                    self._save(saved)
+            case Finish(diverged=diverged):
+                enough = self._counted >= MOST_ROLLBACKS
+                _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
                 self.finish = command
 
     def _hand_out(self, key: str, work: Work, machine: Machine) -> None:
@@ -136,6 +150,9 @@ class Audit:
         if work.task == "train":
             _check(work.epoch == self.epoch, f"{work} is of another epoch")
             _check(smallest <= work.batch_size <= largest, f"{work} is beyond the limits")
+            usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
+            rate = usual / 2**self._counted
+            _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
         hold = Hold(key, work.task, work.start, work.stop)
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
@@ -169,6 +186,9 @@ class Audit:
             case "out_of_memory", {"worker": str(name), "from": int(size), "to": int(smaller)}:
                 _check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
+            case "poisoned", {"times": int(times)}:
+                self._look(False, self.rows)
+                _check(times == self._counted, f"roll-back {times}, not {self._counted}")
             case "lease", {"rows": [int(start), int(stop)], "epoch": int(epoch)}:
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
@@ -181,6 +201,10 @@ class Audit:
                 self.epoch += 1
                 self._epoch_rows = self.plan.train_rows - self._quarantined
 
+    def _look(self, finite: bool, rows: int) -> None:
+        self._health.append((finite, rows))
+        self._counted = _still_counted(self._health)
+
     # Checkpoints ----------------------------------------------------------------------------
 
     def _save(self, saved: Saved) -> None:
@@ -191,11 +215,14 @@ class Audit:
         )
         _check(_tile([*self.done, *todo], saved.epoch_rows), f"saved are {todo} of {self.done}")
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
-        self._saves.append((saved, list(self.done)))
+        self._saves.append((saved, list(self.done), len(self._health)))
 
     def resume(self, saved: Saved | None) -> None:
         """A new coordinator goes on from `saved`, or from the start."""
-        done = next((done for each, done in self._saves if each is saved), [])
+        found = ((done, looks) for each, done, looks in self._saves if each is saved)
+        done, looks = next(found, ([], 0))
+        del self._health[looks:]
+        self._counted = _still_counted(self._health)
         self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
         self.done = list(done)
         self._quarantined = saved.quarantined if saved is not None else 0
@@ -228,6 +255,20 @@ class Audit:
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Violation(otherwise)
+
+
+def _still_counted(looks: list[tuple[bool, int]]) -> int:
+    """Roll-backs without progress after them, from all looks at the model: whether it was finite,
+    and the rows it was trained on by then.
+    """
+    counted = since = period = last = 0
+    for finite, rows in looks:
+        if not finite:
+            counted, since, period = counted + 1, rows, PROGRESS * (rows - last)
+        elif counted and rows > since + period:
+            counted, since = counted - 1, rows
+        last = rows
+    return counted
 
 
 def _overlap(one: Hold, other: Hold) -> bool:

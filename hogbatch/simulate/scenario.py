@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS
 from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
@@ -265,7 +266,7 @@ def _judge(world: World, scenario: Scenario, doer: _Doer) -> None:
         raise Violation(f"the run does not end; it is in phase {world.state.phase}")
     if finish.status == "failed":
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
-        excused = doer.poisonings >= 3 if finish.diverged else gone
+        excused = doer.poisonings >= MOST_ROLLBACKS if finish.diverged else gone
         _require(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows

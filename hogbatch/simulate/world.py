@@ -300,6 +300,8 @@ class World:
     def _copy(self, saved: Saved | None, now: float) -> list[Command]:
         """The model is looked through and copied, and with `saved` it is being written."""
         bad = "layers.0.weight[1, 2]" if self.poisoned else ""
+        if self.audit:
+            self.audit.copied(finite=not bad)
         if saved is not None and not bad:
             self._beside("write", self.conditions.write_seconds, partial(self._write, saved))
         return self.state.snapshot_taken(bad, now)

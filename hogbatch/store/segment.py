@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.errors import ProtocolError
-from hogbatch.machine.budget import require, too_little
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.machine.budget import byte_size, require, too_little
+from hogbatch.machine.limits import file_size_limit
 from hogbatch.machine.linux import read_topology
 from hogbatch.store.layout import Layout
 from hogbatch.store.pages import allocate, collapse, map_shared
@@ -97,4 +98,9 @@ def _allocate(name: str, fd: int, size: int) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise too_little(size, f"the {name} segment", ADVICE) from error
+        if error.errno == errno.EFBIG:  # shared memory counts as a file
+            raise UsageError(
+                f"expected that files may have {byte_size(size)}, for the {name} segment in "
+                f"shared memory; {file_size_limit()}"
+            ) from error
         raise

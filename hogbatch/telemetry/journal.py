@@ -14,7 +14,9 @@ from hogbatch.telemetry.records import Evaluation, Standing
 from hogbatch.telemetry.sinks import EventLog
 
 SPOKEN = {  # events that people want to see as they happen
-    "worker_joined": "{worker} joined: process {pid}, {runs_on}; it compiles or loads its kernels",
+    "worker_joined": "{worker} joined: process {pid}, {runs_on}",
+    "worker_compiles": "{worker} compiles its kernels, which takes about 30 s; this happens once "
+    "per installation and kind of network",
     "worker_ready": "{worker} is ready, with batches of {batch_size}",
     "worker_lost": "{worker} is lost: {reason}; its rows go to others",
     "goodbye": "{worker} leaves; its rows go to others",
@@ -25,8 +27,11 @@ SPOKEN = {  # events that people want to see as they happen
     "merge_refused": "{worker}: {refused} changes over the rows {rows} of epoch {epoch} were not "
     "finite and are left out",
     "rows_often_skipped": "{warning}",
-    "poisoned": "the model is not finite at {where}: back to the last good snapshot, with half "
-    "the learning rate ({times} of {most}); rows were skipped first in {suspects}",
+    "poisoned": "the model is not finite at {where}: it goes back to the last good snapshot, with "
+    "half the learning rate ({times} of {most} without progress between them); rows were skipped "
+    "first in {suspects}",
+    "recovered": "training makes progress after the roll-back: the learning rate is at "
+    "{rate_factor:.0%} of its configured value",
     "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are left out "
     "from now on; see bad-leases.jsonl",
     "checkpoint_failed": "{reason}; training goes on",

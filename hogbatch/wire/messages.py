@@ -89,6 +89,8 @@ class Done(Message, frozen=True):
 class Beat(Message, frozen=True):
     """I am alive. Sent when nothing else was for `Welcome.beat_seconds`, also while computing."""
 
+    compiling: bool = False  # before Ready: kernels are compiled, not loaded from the cache
+
 
 class Failed(Message, frozen=True):
     """I cannot go on. `reason` is for people, not for code."""

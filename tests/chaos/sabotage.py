@@ -54,6 +54,7 @@ class Sabotage:
         self._log = EventLog(job.run_dir / "events.jsonl")
         self._later: list[tuple[float, int, Callable[[], None]]] = []  # what is to be undone, when
         self._count = itertools.count()
+        self._damaged: set[str] = set()  # checkpoints
         self._deeds: dict[str, Callable[[Act], str]] = {
             "kill": self._kill,
             "crash": self._crash,
@@ -91,9 +92,13 @@ class Sabotage:
             began += time.monotonic() - start
 
     def end(self, target: float) -> None:
-        """Wait for the loss that is to be reached, end the run, and look at what it has left."""
+        """Wait for the loss that is to be reached, end the run, and look at what it has left.
+
+        It is awaited on the training set: after minutes of overfitting no model that is still in
+        training has such a test loss, but the best one, which the run has kept, does.
+        """
         self._undo(math.inf)
-        self._wait_for(lambda: self._loss() <= target, f"test loss {target}")
+        self._wait_for(lambda: self._train_loss() <= target, f"training loss {target}")
         self.job.coordinator.send_signal(signal.SIGINT)
         if (code := self.job.finish()) != INTERRUPTED:
             said = self.job.said(self.job.coordinator)
@@ -102,6 +107,8 @@ class Sabotage:
         self.lives.append(Life.of(self._log.next_life()))
         self.faults += audit(self.lives, ROWS)
         self.faults += check_summary(self.job.summary(), self.lives[-1])
+        if (kept := self.job.summary()["test"]["loss"]) > target:
+            self.faults.append(f"the kept model has test loss {kept}, expected {target} at most")
         model = load_file(self.job.run_dir / "model.safetensors")
         self.faults += [
             f"{name} is not finite"
@@ -138,9 +145,9 @@ class Sabotage:
         if self.job.coordinator.poll() is not None:
             raise AssertionError(f"the run has ended: {self.job.said(self.job.coordinator)}")
 
-    def _loss(self) -> float:
+    def _train_loss(self) -> float:
         """The lowest of this life."""
-        found = [e["test_loss"] for e in self._log.read() if e["event"] == "evaluation"]
+        found = [e["train_loss"] for e in self._log.read() if e["event"] == "evaluation"]
         return min((loss for loss in found if loss is not None), default=float("inf"))
 
     def _resumed(self) -> Event | None:
@@ -248,6 +255,10 @@ class Sabotage:
         return f"resumed at {self._crash_coordinator().get('rows')} rows"
 
     def _corrupt(self, act: Act) -> str:
+        self._checkpoints(2)
+        pid = self.job.coordinator.pid
+        self._signal(pid, signal.SIGSTOP)  # so that it writes no newer one before it is killed
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         newest = self._checkpoints(2)[-1]
         chance = random.Random(act.seed)
         path = chance.choice(sorted(newest.iterdir()))
@@ -255,9 +266,11 @@ class Sabotage:
         place = chance.randrange(len(content))
         content[place] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
+        self._damaged.add(newest.name)
         resumed = self._crash_coordinator()
-        if Path(resumed.get("checkpoint", newest)).name >= newest.name:
-            self.faults.append(f"it resumed from {newest.name} though byte {place} was flipped")
+        if (name := Path(resumed.get("checkpoint", newest)).name) >= newest.name:
+            flipped = f"byte {place} of {newest.name}/{path.name}"
+            self.faults.append(f"it resumed from {name} though {flipped} was flipped")
         return f"byte {place} of {newest.name}/{path.name}, resumed at {resumed.get('rows')} rows"
 
     def _crash_coordinator(self) -> Event:
@@ -272,10 +285,11 @@ class Sabotage:
         return self._resumed() or {}
 
     def _checkpoints(self, least: int) -> list[Path]:
-        """The oldest first, as soon as there are so many."""
+        """Those that are not damaged, the oldest first, as soon as there are so many."""
 
         def there() -> list[Path]:
-            found = sorted((self.job.run_dir / "checkpoints").glob("[0-9]" * 6))
+            paths = sorted((self.job.run_dir / "checkpoints").glob("[0-9]" * 6))
+            found = [path for path in paths if path.name not in self._damaged]
             return found if len(found) >= least else []
 
         return self._wait_for(there, f"{least} checkpoints")
@@ -284,7 +298,14 @@ class Sabotage:
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._count), undo))
 
     def _look_for_leftovers(self) -> None:
-        """Note what is still there of a coordinator that ended just now."""
+        """Note what is still there of a coordinator that ended just now.
+
+        A worker that was attached by hand a moment before is none of it: it still starts, which
+        may take longer, and ends when it finds nobody.
+        """
+        joined = {e["pid"] for e in self._log.read() if e["event"] == "worker_joined"}
+        newcomers = [process for pid, process in self._own().items() if pid not in joined]
+        self._wait_for(lambda: all(p.poll() is not None for p in newcomers), "newcomers end")
         deadline = time.monotonic() + GONE_WITHIN_S
         while (left := self.job.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.02)

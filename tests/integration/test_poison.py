@@ -13,6 +13,7 @@ from tests.saboteur import wait_for
 ROOT = Path(__file__).parents[2]
 ROWS, FEATURES, BAD = 4000, 8, 17
 SMALL = ("--hidden", 16, "--eval-seconds", 0.2)
+OFTEN = ("--checkpoint-seconds", 0.1)
 
 
 @pytest.fixture
@@ -109,3 +110,18 @@ def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, wor
     assert job.summary()["test"]["loss"] < 0.4
     assert f"the model is not finite at {named}" in job.printed(job.coordinator)
     wait_for(lambda: job.leftovers() == [], "the run is gone")
+
+
+def test_a_run_survives_more_roll_backs_than_three_in_a_row(job):
+    """As long as training makes progress between them, which also restores the learning rate."""
+    job.train("a9a", *SMALL, "--workers", "cpu:1,gpu:host", *OFTEN, "--max-seconds", 300)
+    job.wait_for_event("evaluation")
+    for time in range(1, 6):
+        poison(job, 5)
+        job.wait_for_event("poisoned", time, times=1)
+        job.wait_for_event("recovered", time, rate_factor=1.0)
+    job.coordinator.send_signal(2)
+    assert job.finish() == 130
+    check_model(job)
+    assert job.summary()["faults"]["roll_backs"] == 5
+    assert "the learning rate is at 100% of its" in job.printed(job.coordinator)

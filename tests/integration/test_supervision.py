@@ -79,7 +79,8 @@ def test_workers_die_with_their_coordinator_whatever_they_do(job, moment):
     if moment == "starting":
         wait_for(lambda: len(job.processes()) == 3, "the workers' processes are there")
     elif moment == "compiling":
-        job.wait_for_event("worker_joined", runs_on="cpu:1")
+        job.wait_for_event("worker_compiles", worker="cpu-0")
+        assert "cpu-0 compiles its kernels, which takes about" in job.printed(job.coordinator)
     else:
         job.wait_for_event("lease", 3, worker="cpu-0")
     if moment == "stopped":

@@ -4,6 +4,7 @@ import pytest
 from hogbatch.checkpoint import folder, snapshots as snapshots_module
 from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
 from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.rollbacks import RollBacks
 from hogbatch.coordinator.saved import Saved
 from hogbatch.models import Network
 from hogbatch.store.model import SharedModel
@@ -15,7 +16,7 @@ SAVED = Saved(
     epoch_rows=90,
     todo=[Span(10, 20, 1), Span(30, 90)],
     quarantined=10,
-    rollbacks=1,
+    rollbacks=RollBacks(total=5, counted=1, finite_at=120, since=150, period=40),
     rows=200,
     seconds=3.25,
     best=0.5,

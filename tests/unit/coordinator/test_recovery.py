@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from hogbatch.coordinator.recovery import MOST_NAMED, MOST_PAUSE, MOST_ROLLBACKS, Recovery
+from hogbatch.coordinator.recovery import MOST_NAMED, MOST_PAUSE, Recovery
+from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, PROGRESS, RollBacks
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def recovery():
 
 
 def write(recovery, now, failed=False):
-    recovery.begin_snapshot(True)
+    recovery.begin_snapshot(True, 0)
     recovery.end_snapshot("")
     recovery.end_checkpoint(failed, now)
 
@@ -34,7 +35,7 @@ def test_none_is_due_before_the_start_or_where_none_is_wanted():
 
 
 def test_none_is_due_while_one_is_made(recovery):
-    recovery.begin_snapshot(True)
+    recovery.begin_snapshot(True, 0)
     assert not recovery.is_due(200.0)
     recovery.end_snapshot("")
     assert not recovery.is_due(200.0)  # it is being written
@@ -55,27 +56,70 @@ def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
 
 
 def test_a_model_that_is_not_finite_is_not_written(recovery):
-    recovery.begin_snapshot(True)
+    recovery.begin_snapshot(True, 0)
     recovery.end_snapshot("layers.0.bias[1]")
     assert recovery.poisoned == "layers.0.bias[1]"
     assert recovery.is_due(110.0)
 
 
-def test_the_learning_rate_is_halved_until_it_is_enough(recovery):
-    assert recovery.rate_factor == 1.0
-    goes_on = [recovery.roll_back() for _ in range(MOST_ROLLBACKS)]
-    assert goes_on == [True, True, False]
-    assert recovery.rate_factor == 0.125
-    assert "3 times, the last time at layers.0.weight[2, 3]" in recovery.diverged(
-        "layers.0.weight[2, 3]"
-    )
+def test_each_roll_back_halves_the_learning_rate_and_the_third_ends_the_run():
+    rollbacks = RollBacks()
+    seen = []
+    for rows in (1000, 2000, 3000):
+        rollbacks.add(rows)
+        seen.append((rollbacks.rate_factor, rollbacks.too_many))
+    assert seen == [(0.5, False), (0.25, False), (0.125, True)]
+    assert MOST_ROLLBACKS == 3
+
+
+def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
+    rollbacks = RollBacks()
+    rollbacks.found_finite(1000)
+    rollbacks.add(1100)
+    rollbacks.add(1200)  # which discarded 100 rows
+    assert not rollbacks.found_finite(1200 + 100 * PROGRESS)
+    assert rollbacks.counted == 2
+    assert rollbacks.found_finite(1201 + 100 * PROGRESS)
+    assert (rollbacks.counted, rollbacks.rate_factor) == (1, 0.5)
+    assert not rollbacks.found_finite(1300 + 100 * PROGRESS)  # not the next at once
+    assert rollbacks.found_finite(1202 + 200 * PROGRESS)
+    assert (rollbacks.counted, rollbacks.rate_factor) == (0, 1.0)
+    assert not rollbacks.found_finite(10**9)
+    assert rollbacks.total == 2
+
+
+def test_a_model_that_is_put_back_is_no_progress_before_a_row_is_trained():
+    rollbacks = RollBacks()
+    rollbacks.found_finite(1000)
+    rollbacks.add(1000)
+    assert not rollbacks.found_finite(1000)
+    assert rollbacks.found_finite(1001)
+
+
+def test_any_number_of_isolated_roll_backs_is_survived_at_the_full_learning_rate():
+    rollbacks = RollBacks()
+    for rows in range(0, 10**6, 1000):
+        rollbacks.found_finite(rows)
+        rollbacks.add(rows + 100)
+        assert not rollbacks.too_many
+        rollbacks.found_finite(rows + 600)
+        assert rollbacks.rate_factor == 1.0
+
+
+def test_roll_backs_that_come_sooner_than_progress_end_the_run():
+    rollbacks, rows = RollBacks(), 0
+    while not rollbacks.too_many:
+        rollbacks.found_finite(rows)
+        rollbacks.found_finite(rows + 300)
+        rollbacks.add(rows := rows + 400)  # it lost 100, and had trained 300 well
+    assert rollbacks.total == 3
 
 
 def test_the_first_suspects_since_all_was_well_are_remembered(recovery):
     for lease in range(9):
         recovery.suspect({"lease": lease})
     assert [each["lease"] for each in recovery.suspects] == [0, 1, 2, 3, 4]
-    recovery.begin_snapshot(False)
+    recovery.begin_snapshot(False, 0)
     recovery.end_snapshot("")
     assert recovery.suspects == []
 

@@ -1,5 +1,8 @@
 """What the coordinator secures, and what it does when the model or a batch has gone bad."""
 
+from dataclasses import asdict
+
+import msgspec
 import pytest
 
 from hogbatch.coordinator.plan import (
@@ -14,7 +17,9 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.state import PATIENCE_S
+from hogbatch.coordinator.rollbacks import PROGRESS
+from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.state import PATIENCE_S, Coordinator
 from tests.unit.coordinator.stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
@@ -108,6 +113,15 @@ class TestCheckpoints:
         assert play.state.standing(play.now).faults.checkpoints_failed == 1
 
 
+def train_epochs(play, epochs):
+    """Let worker a train to the end of so many epochs, and the next one begin."""
+    until = play.state.epoch + epochs
+    while play.finish is None and (play.state.epoch < until or not play.work["a"]):
+        play.shuffle()
+        if play.work["a"]:
+            play.done("a")
+
+
 class TestPoison:
     def test_a_model_that_is_not_finite_is_rolled_back_and_trained_more_carefully(self):
         play = Stage(train_rows=20, test_rows=10, epochs=3, by_epoch=True)
@@ -165,7 +179,7 @@ class TestPoison:
             play.done(key)
         assert of_kind(play.said, RollBack)
 
-    def test_the_third_time_ends_the_run(self):
+    def test_three_times_without_progress_end_the_run(self):
         play = Stage(train_rows=20, test_rows=10, epochs=None, by_epoch=True)
         play.attach("a")
         for _ in range(3):
@@ -174,7 +188,42 @@ class TestPoison:
                 play.shuffle()
                 play.done("a", skipped=0)
         assert play.finish.status == "failed" and play.finish.diverged
-        assert f"not finite 3 times, the last time at {WHERE}; lower --lr" in play.finish.reason
+        assert "not finite 3 times with too little progress between them" in play.finish.reason
+        assert f"the last time at {WHERE}; lower --lr" in play.finish.reason
+
+    def test_a_long_run_survives_any_number_of_isolated_times(self):
+        play = Stage(train_rows=20, epochs=100, by_epoch=True)
+        rate = works(play.attach("a"))[0][1].learning_rate
+        for _ in range(10):
+            play.bad = WHERE
+            train_epochs(play, 1)
+            assert not play.bad and play.work["a"][0].learning_rate == rate / 2
+            train_epochs(play, PROGRESS + 1)
+            assert play.work["a"][0].learning_rate == rate
+        play.work_on()
+        assert play.finish == Finish("finished", "")
+        times = [fields["times"] for fields in records(play.said, "poisoned")]
+        assert times == [1] * 10
+        recovered = {"counted": 0, "rate_factor": 1.0}
+        assert records(play.said, "recovered") == [recovered] * 10
+        assert play.state.standing(play.now).faults.roll_backs == 10
+        assert max(work.rollbacks for _, work in works(play.said)) == 10
+
+    def test_a_resumed_run_goes_on_with_the_roll_backs_that_count(self):
+        play = Stage(train_rows=20, epochs=100, by_epoch=True)
+        play.attach("a")
+        for _ in range(2):
+            play.bad = WHERE
+            train_epochs(play, 1)
+        saved = msgspec.convert(asdict(play.state.saved(play.now)), Saved)
+        play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
+        play.work.clear()
+        play._note(play.state.begin(play.now))
+        (again, *_) = works(play.attach("a"))
+        assert (again[1].learning_rate, again[1].rollbacks) == (0.1 / 4, 2)
+        play.bad = WHERE
+        train_epochs(play, 1)
+        assert play.finish.diverged
 
     def test_a_run_that_is_to_end_ends_with_a_finite_model(self):
         play = Stage(train_rows=20, test_rows=10)

@@ -185,6 +185,11 @@ def test_free_memory_is_what_the_kernel_calls_available(server):
     assert free_memory(server(files)) == 3072
 
 
+@pytest.mark.parametrize("files", [{}, {"proc/meminfo": ""}, {"proc/meminfo": "MemAvailable: x"}])
+def test_free_memory_is_known_without_the_kernels_estimate(server, files):
+    assert free_memory(server(files)) > 0
+
+
 def test_this_machine_can_be_read():
     topology = read_topology()
     assert topology.cores == os.sched_getaffinity(0)

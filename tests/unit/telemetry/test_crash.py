@@ -23,7 +23,7 @@ def test_a_bug_leaves_a_report_and_says_so(tmp_path):
         "\nhogbatch 0.",
         "\nnumba 0.",
         '# Configuration\n\ndata = "a9a"\n',
-        "# The last 2 messages: seconds, worker, message\n\n1.2500 cpu-0 Beat()\n",
+        "# The last 2 messages: seconds, worker, message\n\n1.2500 cpu-0 Beat(compiling=False)\n",
         "2.5000 gpu-0 Failed(reason='out of luck')\n",
     ):
         assert part in report

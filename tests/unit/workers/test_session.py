@@ -155,7 +155,8 @@ def test_results_leave_before_the_goodbye(working):
     assert [working.hear(), working.hear()] == [DONE, Goodbye()]
 
 
-def test_a_worker_beats_while_its_engine_prepares_and_computes(rig):
+def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch):
+    monkeypatch.setattr(session, "compiles", lambda: False)
     prepare, compute = threading.Event(), threading.Event()
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
 
@@ -173,3 +174,17 @@ def test_a_worker_beats_while_its_engine_prepares_and_computes(rig):
     assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
     compute.set()
     assert rig.hear() == DONE
+
+
+def test_who_compiles_says_so(rig, monkeypatch):
+    prepare, compiling = threading.Event(), threading.Event()
+    monkeypatch.setattr(session, "compiles", compiling.is_set)
+    rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
+    rig.start().hear()
+    rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
+    assert rig.hear(beats=True) == Beat()
+    compiling.set()
+    while not rig.hear(beats=True).compiling:
+        pass
+    prepare.set()
+    assert isinstance(rig.hear(), Ready)

@@ -1,0 +1,55 @@
+"""Processes that may not do what they usually may: few files, small files, no /proc."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.other_user import as_root
+from tests.saboteur import WITHIN_S
+
+TRAIN = ("hogbatch.cli", "train", "a9a", "--workers", "cpu:1", "--hidden", "8", "--epochs", "1")
+COORDINATOR = ("hogbatch.cli", "coordinator", "a9a", "--hidden", "8", "--epochs", "1")
+WORKER = ("workers.cpu",)
+
+
+def complaint(tmp_path, before, module, *arguments):
+    """What a process says, in one line, that cannot run after the shell command `before`."""
+    place = ("--run-dir", tmp_path / "run") if arguments else (tmp_path / "run",)
+    python = [sys.executable, "-m", module, *map(str, (*arguments, *place))]
+    ran = subprocess.run(
+        ["bash", "-c", f'{before}; exec "$@"', "bash", *python],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+    )
+    assert ran.returncode == 2, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", [TRAIN, COORDINATOR, WORKER])
+def test_few_open_files_are_one_sentence(tmp_path, command):
+    line = complaint(tmp_path, "ulimit -n 16", *command)
+    assert "expected at least 64 open files to be allowed; got a limit of 16" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [TRAIN, COORDINATOR])
+def test_files_that_may_not_be_large_are_one_sentence(tmp_path, command):
+    line = complaint(tmp_path, "ulimit -f 200", *command)
+    assert "expected that files may have 6.0" in line and "for the data segment" in line
+    assert "got a limit of 204800 bytes: raise it, as with 'ulimit -f unlimited'" in line
+
+
+@as_root
+@pytest.mark.parametrize("command", [TRAIN, COORDINATOR, WORKER])
+def test_no_proc_is_one_sentence(tmp_path, command):
+    hide = ["unshare", "-m", "bash", "-c", 'mount -t tmpfs none /proc && exec "$@"', "bash"]
+    if subprocess.run([*hide, "true"], capture_output=True).returncode:
+        pytest.skip("this root may not mount")
+    line = complaint(tmp_path, f'set -- {shlex.join(hide)} "$@"', *command)
+    assert "expected /proc to be mounted" in line
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,76 @@
+"""What a run needs of the system, and what is said where it is missing."""
+
+import errno
+import resource
+
+import pytest
+
+from hogbatch.cli import COMMANDS, main
+from hogbatch.errors import UsageError
+from hogbatch.machine import limits
+from hogbatch.machine.limits import FEWEST_FILES, USUAL_FILES, beyond_limits, check_limits
+
+NO_LIMIT = resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def system(monkeypatch):
+    """Set what the limits are; the list has what they were set to."""
+    changes = []
+
+    def be(soft, hard):
+        monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft, hard))
+        monkeypatch.setattr(limits.resource, "setrlimit", lambda which, to: changes.append(to))
+        return changes
+
+    return be
+
+
+def test_without_proc_it_is_one_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"^expected /proc to be mounted, .* 'mount -t proc"):
+        check_limits(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised_to"),
+    [
+        (FEWEST_FILES, FEWEST_FILES, None),
+        (NO_LIMIT, NO_LIMIT, None),
+        (16, FEWEST_FILES, FEWEST_FILES),
+        (16, 10**6, USUAL_FILES),
+        (16, NO_LIMIT, USUAL_FILES),
+    ],
+)
+def test_a_soft_limit_on_open_files_is_raised_where_it_is_too_low(system, soft, hard, raised_to):
+    changes = system(soft, hard)
+    check_limits()
+    assert changes == ([] if raised_to is None else [(raised_to, hard)])
+
+
+def test_a_hard_limit_that_is_too_low_is_one_sentence(system):
+    system(16, FEWEST_FILES - 1)
+    with pytest.raises(UsageError, match=r"at least 64 open files .* got a limit of 63: raise it"):
+        check_limits()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files"),
+        (OSError(errno.ENFILE, "Too many open files in system"), "too many open files"),
+        (OSError(errno.EFBIG, "File too large", "/a/b"), "/a/b became too large; got a limit of"),
+        (OSError(errno.EFBIG, "File too large"), "a file became too large; got a limit of"),
+    ],
+)
+def test_a_limit_that_is_met_later_is_one_sentence_too(error, words, monkeypatch, capsys):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setitem(COMMANDS, "train", (fail, ""))
+    assert main(["train"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hogbatch: {words}") and said.count("\n") == 1
+
+
+def test_other_errors_are_none_of_a_limit():
+    assert beyond_limits(OSError(errno.EIO, "Input/output error")) == ""

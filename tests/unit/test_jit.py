@@ -1,0 +1,81 @@
+"""Compiled functions in the cache of a user who may not be able to write much."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hogbatch.jit import cache_directory
+from tests.other_user import as_another_user, as_root
+
+PROGRAM = """
+import resource, sys
+from hogbatch.jit import compiles, kernel
+
+@kernel
+def double(x):
+    return 2 * x
+
+assert not compiles()
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+assert double(4) == 8
+print(compiles())
+"""
+
+
+def run(folder, limit=-1, prefix=(), **environment):
+    """What a process says that calls a kernel: whether it compiled it, and what it logged."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    ran = subprocess.run(
+        [*prefix, sys.executable, str(program), str(limit)],
+        env={**os.environ, **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip() == "True", ran.stderr
+
+
+def test_a_kernel_is_compiled_once_for_all_processes(tmp_path):
+    cache = str(tmp_path / "cache")
+    assert run(tmp_path, HOGBATCH_CACHE=cache) == (True, "")
+    assert run(tmp_path, HOGBATCH_CACHE=cache) == (False, "")
+
+
+def test_a_kernel_that_cannot_be_kept_is_compiled_each_time(tmp_path):
+    cache = str(tmp_path / "cache")
+    for _ in range(2):
+        compiled, said = run(tmp_path, limit=100, HOGBATCH_CACHE=cache)
+        assert compiled
+        assert said.startswith("WARNING") and said.count("\n") == 1
+        assert "cannot be kept in" in said and "File too large" in said
+
+
+@as_root
+@pytest.mark.parametrize("home", ["/root", None])
+def test_another_user_without_a_home_directory_compiles_once(tmp_path, home):
+    tmp_path.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        environment = {"HOGBATCH_CACHE": "", "HOME": home or "/nonexistent", "TMPDIR": folder}
+        assert run(tmp_path, prefix=as_another_user(), **environment) == (True, "")
+        assert run(tmp_path, prefix=as_another_user(), **environment) == (False, "")
+        (kept,) = os.scandir(folder)
+        assert kept.stat().st_mode & 0o777 == 0o700
+
+
+@as_root
+def test_where_not_even_an_empty_file_can_be_made_kernels_are_compiled_all_the_same(tmp_path):
+    tmp_path.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        Path(folder, cache_directory().name).touch()  # a file in the way of the directory
+        environment = {"HOGBATCH_CACHE": folder, "HOME": "/root"}
+        _, said = run(tmp_path, prefix=as_another_user(), **environment)
+    assert "compiled kernels cannot be kept: cannot cache function" in said
