@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
+from hogbatch.printable import digits
 
 Kind = Literal["binary", "classes", "multilabel", "real"]
 
@@ -48,8 +49,8 @@ def _auto(raw: RawSet, loss: str) -> Encoding:
     distinct = np.unique(raw.labels)
     if len(distinct) == 1:
         raise DataError(
-            f"{raw.source}: every label is {distinct[0]:g}; expected at least two different ones "
-            "(--label chooses the label column of a CSV file)"
+            f"{raw.source}: every label is {digits(distinct[0])}; expected at least two different "
+            "ones (--label chooses the label column of a CSV file)"
         )
     if len(distinct) == 2:
         return _binary(raw, loss)
@@ -105,7 +106,7 @@ def _classes(raw: RawSet, loss: str) -> Encoding:
     broken = np.flatnonzero(labels != np.floor(labels))
     if len(broken):
         place, label = raw.locate(int(broken[0])), labels[broken[0]]
-        raise DataError(f"{place}: loss {loss} needs whole-number labels; got {label:g}")
+        raise DataError(f"{place}: loss {loss} needs whole-number labels; got {digits(label)}")
     distinct = np.unique(labels)
     if len(distinct) < 2:
         raise DataError(
@@ -158,7 +159,8 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     if len(unseen):
         place, label = raw.locate(int(unseen[0])), labels[unseen[0]]
         raise DataError(
-            f"{place}: label {label:g} does not occur in the training data ({_shown(classes)})"
+            f"{place}: label {digits(label)} does not occur in the training data "
+            f"({_shown(classes)})"
         )
     return single_labels(places.astype(np.float32))
 
@@ -194,7 +196,7 @@ def _lists(raw: RawSet) -> LabelLists:
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):
         place, label = raw.locate(int(bad[0])), labels[bad[0]]
-        raise DataError(f"{place}: multi-label needs whole labels from 0 on; got {label:g}")
+        raise DataError(f"{place}: multi-label needs whole labels from 0 on; got {digits(label)}")
     return LabelLists(np.arange(len(labels) + 1), labels.astype(np.int32))
 
 
@@ -206,4 +208,4 @@ def _no_labels(raw: RawSet) -> DataError:
 
 def _shown(labels: NDArray[np.float64]) -> str:
     more = ", ..." if len(labels) > 10 else ""
-    return ", ".join(f"{label:g}" for label in labels[:10]) + more
+    return ", ".join(digits(label) for label in labels[:10]) + more

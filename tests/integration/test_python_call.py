@@ -151,6 +151,7 @@ def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data, optimize
         cpu_batch=f"{batch}",
         lr=rate,
         lr_scaling="none",
+        l2=0.0,
         epochs=epochs,
         eval_seconds=1e-3,  # pauses must not show
         keep="last",

@@ -146,7 +146,9 @@ def test_files_of_the_user_are_left_alone(tmp_path, name):
 
 
 def test_a_run_interrupted_before_any_row_saves_no_model(job, finished):
-    job.coordinate("a9a", "-q", "--overwrite")
+    job.coordinate("a9a", "-q", "--overwrite", "--start-with", 2)
+    job.attach()
+    job.wait_for_event("worker_joined")  # it stays alone, so nothing is trained on
     assert not (job.run_dir / "model.safetensors").exists()
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
