@@ -4,8 +4,11 @@ The cache directory is named after the compiled modules' own sources: Numba noti
 file of a function, but not in the files of the functions it calls.
 """
 
+import logging
 import os
-import sys
+import resource
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
@@ -18,7 +21,9 @@ COMPILED = (
     *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
-VECTOR = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
+KERNEL_BYTES: Final = 1 << 26  # that all compiled kernels take at most,
+FILE_BYTES: Final = 1 << 23  # and one of their files
+VECTOR: Final = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
 
 
 @cache
@@ -35,28 +40,56 @@ def cache_directory() -> Path:
 # Full fastmath would let LLVM assume that no value is NaN and delete every isfinite().
 FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
+_kernels: list[Any] = []  # all that this process has defined
+
 
 def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
     import numba  # here: who only asks where the cache is has no use for it
 
-    from hogbatch.kernel_cache import keep
-
     settings: Any = numba.config
-    compiled: Any = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
     elsewhere = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
     try:
-        keep(compiled, function)
+        compiled: Any = numba.njit(
+            nogil=True, cache=_can_keep_kernels(), fastmath=fastmath, error_model="numpy"
+        )(function)
     finally:
         settings.CACHE_DIR = elsewhere
+    _kernels.append(compiled)
     return compiled
 
 
 def compiles() -> bool:
     """Whether this process has found a kernel missing from the cache, and so compiles."""
-    module = sys.modules.get("hogbatch.kernel_cache")
-    return module is not None and module.misses > 0
+    return any(compiled.stats.cache_misses for compiled in _kernels)
+
+
+@cache
+def _can_keep_kernels() -> bool:
+    """Whether there is room for compiled kernels; logs a warning if there is none.
+
+    Numba raises an exception in the middle of the work when it cannot write to its cache.
+    """
+    directory = cache_directory()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            room = shutil.disk_usage(directory).free
+    except OSError as error:
+        problem = error.strerror
+    else:
+        largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        small = largest != resource.RLIM_INFINITY and largest < FILE_BYTES
+        if room >= KERNEL_BYTES and not small:
+            return True
+        problem = "files may not be as large" if small else "the disk is nearly full"
+    logging.warning(
+        "compiled kernels are not kept in %s, and every worker compiles its own: %s",
+        directory,
+        problem,
+    )
+    return False
 
 
 def exact(function: Callable[..., Any]) -> Any:

@@ -13,7 +13,6 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
         "errors",
         "printable",
         "cachedir",
-        "kernel_cache",
         "jit",
         "values",
         "lsh",
