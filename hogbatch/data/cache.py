@@ -82,7 +82,7 @@ class DataCache:
             return cls(Path(setting), say)
         try:
             return cls(cache_root() / "data", say)
-        except UsageError:  # no directory can be written; whoever compiles kernels will say so
+        except UsageError:  # none can be written; that is reported when kernels are compiled
             return None
 
     def read(self, path: Path, options: Options, parse: Callable[[], RawSet]) -> RawSet:

@@ -76,7 +76,7 @@ def test_where_not_even_an_empty_file_can_be_made_kernels_are_compiled_all_the_s
     tmp_path.chmod(0o755)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
-        Path(folder, cache_directory().name).touch()  # a file in the way of the directory
+        Path(folder, cache_directory().name).touch()  # a file where the directory should be
         environment = {"HOGBATCH_CACHE": folder, "HOME": "/root"}
         _, said = run(tmp_path, prefix=as_another_user(), **environment)
     assert "compiled kernels are not kept in" in said and "File exists" in said
