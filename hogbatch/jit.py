@@ -67,21 +67,23 @@ def compiles() -> bool:
 
 @cache
 def _can_keep_kernels() -> bool:
-    """Whether there is room for compiled kernels; logs a warning if there is none.
+    """Whether the cache can be used; logs a warning if it cannot.
 
-    Numba raises an exception in the middle of the work when it cannot write to its cache.
+    Numba raises an exception in the middle of the work when it fails to write to its cache, so room
+    is required unless there are kernels already, which need only be read.
     """
     directory = cache_directory()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             room = shutil.disk_usage(directory).free
+        filled = any(directory.iterdir())
     except OSError as error:
         problem = error.strerror
     else:
         largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         small = largest != resource.RLIM_INFINITY and largest < FILE_BYTES
-        if room >= KERNEL_BYTES and not small:
+        if filled or (room >= KERNEL_BYTES and not small):
             return True
         problem = "files may not be as large" if small else "the disk is nearly full"
     logging.warning(

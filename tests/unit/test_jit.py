@@ -58,6 +58,12 @@ def test_a_kernel_that_cannot_be_kept_is_compiled_each_time(tmp_path):
         assert "are not kept in" in said and "files may not be as large" in said
 
 
+def test_a_kernel_that_was_kept_is_loaded_where_no_other_could_be(tmp_path):
+    cache = str(tmp_path / "cache")
+    assert run(tmp_path, HOGBATCH_CACHE=cache) == (True, "")
+    assert run(tmp_path, limit=100, HOGBATCH_CACHE=cache) == (False, "")
+
+
 @as_root
 @pytest.mark.parametrize("home", ["/root", None])
 def test_another_user_without_a_home_directory_compiles_once(tmp_path, home):
