@@ -212,11 +212,15 @@ class Progress:
         first_metric = next(iter(evaluation.test_values.values()))
         return self._best.beaten_by(1.0 - first_metric, evaluation.rows)
 
+    @property
+    def _epochs_since_best(self) -> float:
+        """Epochs between the evaluation of the best model and the last one."""
+        return (self.evaluated_rows - self._best.rows) / self.plan.train_rows
+
     def has_stalled(self) -> bool:
         """Whether the last evaluations, over `patience` epochs, have brought no better model."""
         patience = self.plan.ending.patience
-        since = (self.evaluated_rows - self._best.rows) / self.plan.train_rows
-        return patience > 0 and since >= patience
+        return patience > 0 and self._epochs_since_best >= patience
 
     def why_finished(self) -> str:
         """What to tell people of a run that has come to its end; empty if all is as planned."""
@@ -224,7 +228,7 @@ class Progress:
         if self.plan.ending.target_loss is not None:
             reasons.append(f"the target loss {self.plan.ending.target_loss:g} was not reached")
         if self.has_stalled():
-            since = (self.evaluated_rows - self._best.rows) / self.plan.train_rows
+            since = self._epochs_since_best
             reasons.append(f"the test loss has not improved for {since:.0f} epochs")
         elif reasons:
             reasons.append(f"training ended after {self.epochs:.0f} epochs")
