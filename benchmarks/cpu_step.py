@@ -20,7 +20,7 @@ from ceiling import aligned, share_of_peak
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.kernels.contract import SGD, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.cpu import network as compiled
-from hogbatch.models import Network
+from hogbatch.model.network import Network
 
 NETWORKS = {
     "300-512x8-2": (300, (512,) * 8, 2),
@@ -63,9 +63,9 @@ class Step:
         none = np.empty(0, np.float32)
         steps, totals = np.zeros(1, np.int64), np.zeros(TOTALS)
         plan = np.array(self.network.plan(), np.int64)
-        model = compiled.Model(plan, self.params, none, none, steps, none, none)
+        model = compiled.ModelView(plan, self.params, none, none, steps, none, none)
         inputs, labels = dense_inputs(self.x), single_labels(self.y)
-        lease = compiled.Lease(batch, SOFTMAX, SGD, 1, 1)
+        lease = compiled.BatchSettings(batch, SOFTMAX, SGD, 1, 1)
         hyper = Hyper(RATE, 0.0, 0.0, 0.0, 0.0)
         head, fence = np.full(self.features + 16, -1, np.int32), np.ones(8, np.int64)
 

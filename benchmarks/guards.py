@@ -80,8 +80,8 @@ def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
     from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
     from hogbatch.kernels.contract import LOSSES, TOTALS, Hyper
     from hogbatch.kernels.cpu import network as compiled
-    from hogbatch.models import Network
-    from hogbatch.optim import OPTIMIZERS
+    from hogbatch.model.network import Network
+    from hogbatch.model.optimizers import OPTIMIZERS
     from hogbatch.store.model import SharedModel
 
     random, (rows, features, stored, hidden, outputs, loss, batch) = (
@@ -104,8 +104,8 @@ def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
     counts = [np.zeros(1, np.int64) for _ in range(2)]
     shared = SharedModel(params, sums, np.empty(0, np.float32), *counts)
     slots = shared.first, shared.second
-    model = compiled.Model(np.array(network.plan()), params, *slots, shared.steps, *slots)
-    lease = compiled.Lease(batch, LOSSES[loss], spec.kind, FENCE, 1)
+    model = compiled.ModelView(np.array(network.plan()), params, *slots, shared.steps, *slots)
+    lease = compiled.BatchSettings(batch, LOSSES[loss], spec.kind, FENCE, 1)
     hyper = Hyper(1e-4, 0.0, spec.momentum, spec.beta2, spec.epsilon)
     order, fence = random.permutation(rows), np.full(8, FENCE)
     head, totals = np.full(network.plan()[0].fan_in, -1, np.int32), np.zeros(TOTALS)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from slide import HIDDEN, synthetic
 from slide_clocks import CLOCK, PHASES, clocked_loop
 
+from hogbatch.config.lsh import parse as parse_lsh
 from hogbatch.data.batch import Examples
 from hogbatch.data.load import load
 from hogbatch.data.order import epoch_order
@@ -39,11 +40,10 @@ from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.lsh.selection import RULES, Finder, Rule, forget, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
-from hogbatch.kernels.cpu.model import FAN_IN, Lease, Model
+from hogbatch.kernels.cpu.model import FAN_IN, BatchSettings, ModelView
 from hogbatch.kernels.cpu.network import forward
-from hogbatch.lsh import parse as parse_lsh
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 
 LOSS = "multilabel-softmax"
 TOPS = (1, 20)  # of a row's highest scores, how many are found
@@ -56,15 +56,15 @@ class Training:
     def __init__(self, rows: Examples, labels: int, arguments: argparse.Namespace) -> None:
         self.rows, self.batch, self.seed = rows, arguments.batch, arguments.seed
         self.lsh = lsh = parse_lsh(arguments.lsh, labels, arguments.seed)
-        network = Network.build(rows.features, (HIDDEN,), labels, "relu", LOSS, by_neuron=True)
+        network = Network.build(rows.features, (HIDDEN,), labels, "relu", LOSS, output_major=True)
         params = aligned(network.parameters)
         network.initialise(params, arguments.seed)
         self.weights, self.bias = (each.view(params) for each in network.tensors()[-2:])
         spec = OPTIMIZERS[arguments.optimizer]
         first, second = (np.zeros(params.size * (spec.slots > n), np.float32) for n in (0, 1))
         plan = np.array(network.plan(), np.int64)
-        self.model = Model(plan, params, first, second, np.zeros(1, np.int64), first, second)
-        self.lease = Lease(arguments.batch, LOSSES[LOSS], spec.kind, 0, 1)
+        self.model = ModelView(plan, params, first, second, np.zeros(1, np.int64), first, second)
+        self.lease = BatchSettings(arguments.batch, LOSSES[LOSS], spec.kind, 0, 1)
         self.hyper = Hyper(arguments.lr, 0.0, spec.momentum, spec.beta2, spec.epsilon)
         tables = empty_tables(lsh.tables, lsh.bits, lsh.bucket)
         rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, lsh.most, lsh.random)
@@ -72,7 +72,7 @@ class Training:
         functions: Any = None  # `build` draws them
         self.finder = Finder(rule, functions, tables, sketches)
         self.codes = np.empty((labels, lsh.tables), np.int32)
-        self.seat = loop.Seat(
+        self.seat = loop.HashedThread(
             np.full(plan[0, FAN_IN], -1, np.int32),
             scratch(arguments.batch, tables, labels, lsh.most, lsh.seed),
             np.full(labels, -1, np.int32),
@@ -127,7 +127,7 @@ class Training:
         inputs, labels, space = self.rows.inputs, self.rows.labels, self.seat.space
         data = inputs, labels, rows, self.batch
         room = loop.room(self.model, self.finder, *data, self.seat.head)
-        hits = {each: np.zeros(len(TOPS)) for each in ("candidates", "found", "active")}
+        sums = {each: np.zeros(len(TOPS)) for each in ("candidates", "found", "active")}
         held = 0
         for start in range(0, count, self.batch):
             part = rows[start : start + self.batch]
@@ -139,12 +139,12 @@ class Training:
                 candidates = self.held(room.hashed.codes[b])
                 held += len(candidates)
                 groups = candidates, space.found[b, : space.sizes[b]], active
-                for each, group in zip(hits.values(), groups, strict=True):
+                for each, group in zip(sums.values(), groups, strict=True):
                     each += [np.isin(best[b, :top], group).mean() for top in TOPS]
         found: dict[str, Any] = {"candidates": round(held / count / len(self.bias), 5)}
         for n, top in enumerate(TOPS):
             found[f"top {top}"] = {
-                each: round(float(of[n]) / count, 4) for each, of in hits.items()
+                each: round(float(of[n]) / count, 4) for each, of in sums.items()
             }
         return found
 

@@ -35,7 +35,7 @@ from peers.process import PeerProcess, rounded
 from peers.search import Best, Processes, search
 
 from hogbatch.data.load import load
-from hogbatch.losses import choose_loss
+from hogbatch.model.losses import choose_loss
 
 OURS = "hogbatch"
 TUNING_TEST_ROWS = 25_000  # at most: the search looks at many models

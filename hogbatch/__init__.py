@@ -12,16 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hogbatch.checkpoint.model import Model as Model, load_model as load_model
-    from hogbatch.training import Run as Run, train as train
+    from hogbatch.model.file import Model as Model, load_model as load_model
+    from hogbatch.run.training import Run as Run, train as train
 
     __version__: str
 
 _HOMES = {
-    "Model": "hogbatch.checkpoint.model",
-    "Run": "hogbatch.training",
-    "load_model": "hogbatch.checkpoint.model",
-    "train": "hogbatch.training",
+    "Model": "hogbatch.model.file",
+    "Run": "hogbatch.run.training",
+    "load_model": "hogbatch.model.file",
+    "train": "hogbatch.run.training",
 }
 __all__ = sorted(_HOMES)
 

@@ -12,14 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from hogbatch.config import FLAGS, REPLACED, add_flags, merge_sources
+from hogbatch.config.train import FLAGS, REPLACED, add_flags, merge_sources
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
-from hogbatch.printable import printable, printable_lines, rounded
+from hogbatch.machine.printable import printable, printable_lines, rounded
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
 
 if TYPE_CHECKING:
-    from hogbatch.predict import DataFile
+    from hogbatch.model.prediction import DataFile
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,7 +58,7 @@ def train(arguments: Sequence[str], launch: bool) -> int:
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_before(given))
     sys.path.append("")  # the module of --policy module:Class may lie in the working directory
-    from hogbatch.training import execute  # here: --help and errors in flags need none of it
+    from hogbatch.run.training import execute  # here: --help and errors in flags need none of it
 
     return execute(config, launch=launch).exit_code
 
@@ -67,7 +67,7 @@ def _settings_before(given: Mapping[str, object]) -> Path | None:
     """The flags of the run that is resumed, which hold where none are given."""
     if given.get("resume") is None:
         return None
-    from hogbatch.checkpoint.resume import settings_of
+    from hogbatch.run.resume import settings_of
 
     return settings_of(given)
 
@@ -87,7 +87,7 @@ def worker(arguments: Sequence[str]) -> int:
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
     given = _read_model_flags(_model_parser("evaluate"), arguments)
-    from hogbatch.predict import evaluate_file, write_lines
+    from hogbatch.model.prediction import evaluate_file, write_lines
 
     data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
     results = evaluate_file(given.model, data, **hashing)
@@ -104,7 +104,7 @@ def predict(arguments: Sequence[str]) -> int:
     form.add_argument("--top", type=int, metavar="K", help=about_top)
     parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
     given = _read_model_flags(parser, arguments)
-    from hogbatch.predict import predict_file, write_lines
+    from hogbatch.model.prediction import predict_file, write_lines
 
     data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
     lines = predict_file(given.model, data, proba=given.proba, top=given.top, **hashing)
@@ -132,7 +132,7 @@ def _model_parser(command: str) -> Parser:
 def _data_file(given: argparse.Namespace) -> "DataFile":
     """The data file of `evaluate` or `predict`; notes go to stderr, for results go to stdout."""
     from hogbatch.data.cache import DataCache
-    from hogbatch.predict import DataFile
+    from hogbatch.model.prediction import DataFile
 
     def say(line: str) -> None:
         print(f"hogbatch: note: {line}", file=sys.stderr)

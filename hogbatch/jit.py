@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from hogbatch.cachedir import cache_root
+from hogbatch.machine.cachedir import cache_root
 
 COMPILED = (
     *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),

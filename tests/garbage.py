@@ -62,8 +62,8 @@ MESSAGES = {  # each a list of frames; many of them have crashed coordinators wr
     "a loss that is no number": [done(loss=float("nan"))],
     "an infinite time": [done(seconds=float("inf"))],
     "a negative time": [done(seconds=-1.0)],
-    "a metric that is no number": [done(hits=[float("nan")])],
-    "a list that is a number": [done(hits=3)],
+    "a metric that is no number": [done(metric_sums=[float("nan")])],
+    "a list that is a number": [done(metric_sums=3)],
     "an object with keys that cannot be hashed": [PREFIX + b"\x92\xa4done\x81\x90\x01"],
     "a date": [PREFIX + b"\x92\xa4done\xd6\xff\x00\x00\x00\x00"],
     "a list that claims four thousand million items": [

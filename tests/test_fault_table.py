@@ -62,7 +62,7 @@ def test_every_fault_has_a_test(row):
         ("test_fault_table.py::test_gone", "no such test"),
         ("test_fault_table.py::read_table", "no such test"),
         (
-            "unit/checkpoint/test_model.py::test_a_model_survives_its_file",
+            "unit/model/test_file.py::test_a_model_survives_its_file",
             "no such test",
         ),  # a method
     ],
@@ -79,5 +79,5 @@ def test_a_table_is_read():
 
 
 def test_methods_count_with_their_class():
-    named = "unit/checkpoint/test_model.py"
+    named = "unit/model/test_file.py"
     assert any("::" in test for test in names_in(TESTS / named))

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.footprint import cpu_worker, expect_room
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
+from hogbatch.model.footprint import cpu_worker, expect_room
 from hogbatch.wire.messages import Work
 from workers.report import report
-from workers.seat import Seat, copy_slots, seat_for
 from workers.session import Assignment, Post, Profile, problem_of
 from workers.start import parser, run
+from workers.thread_state import ThreadState, copy_slots, thread_state
 
 if TYPE_CHECKING:
     from workers.hashed import HashedLayer
@@ -92,7 +92,7 @@ class CpuEngine:
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
-        if assignment.network.layers[-1].by_neuron:
+        if assignment.network.layers[-1].output_major:
             from hogbatch.kernels.cpu import exact, wide
 
             self._train, self._evaluate = wide.train, exact.evaluate
@@ -115,10 +115,10 @@ class CpuEngine:
         """Compile, or load from the cache, by leases whose fence is already raised: no row is
         touched."""
         raised = int(self._line[0]) - 1
-        seat = seat_for(self._assignment, 0)
-        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
+        thread = thread_state(self._assignment, 0)
+        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
         if self._assignment.test is not None:
-            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, seat)
+            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
         if self._hashed is not None:
             self._hashed.start()
 
@@ -126,36 +126,40 @@ class CpuEngine:
         """One thread's life: the next part, whichever lease it is of."""
         if core is not None:
             pin(core)  # before it allocates anything
-        seat, rollbacks = seat_for(self._assignment, number), 0
+        thread, rollbacks = thread_state(self._assignment, number), 0
         while True:
             tally, start, stop = self._parts.get()
             began = time.perf_counter()
             try:
                 if tally.work.rollbacks != rollbacks:
                     rollbacks = tally.work.rollbacks
-                    self._begin_anew(seat, rollbacks)
-                totals = self._compute(tally.work, start, stop, seat)
+                    self._begin_anew(thread, rollbacks)
+                totals = self._compute(tally.work, start, stop, thread)
             except Exception as error:  # a kernel must not take the thread down in silence
                 self._post(error)
                 return
             if tally.add(totals, time.perf_counter() - began):
                 self._post(report(tally.work, tally.totals, tally.seconds / self.threads))
 
-    def _begin_anew(self, seat: Seat, rollbacks: int) -> None:
+    def _begin_anew(self, thread: ThreadState, rollbacks: int) -> None:
         """Let go of what came of a model that was rolled back."""
-        copy_slots(self._assignment, seat)
+        copy_slots(self._assignment, thread)
         if self._hashed is not None:
             self._hashed.begin_anew(rollbacks)
 
-    def _compute(self, work: Work, start: int, stop: int, seat: Seat) -> NDArray[np.float64]:
+    def _compute(
+        self, work: Work, start: int, stop: int, thread: ThreadState
+    ) -> NDArray[np.float64]:
         totals = np.zeros(TOTALS)
         loss, optimizer = self._kinds
-        lease = self._network.Lease(work.batch_size, loss, optimizer, work.fence, self.threads)
+        lease = self._network.BatchSettings(
+            work.batch_size, loss, optimizer, work.fence, self.threads
+        )
         if work.task == "evaluate":
             test = self._assignment.test
             assert test is not None, "the coordinator hands out test rows only if there are any"
             rows = np.arange(start, stop)
-            self._evaluate(seat.model, test.inputs, test.labels, rows, lease, self._line, totals)
+            self._evaluate(thread.model, test.inputs, test.labels, rows, lease, self._line, totals)
             return totals
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
@@ -163,11 +167,11 @@ class CpuEngine:
         )
         train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[start:stop]
         if self._hashed is not None:
-            self._hashed.train(seat, rows, lease, hyper, totals)
+            self._hashed.train(thread, rows, lease, hyper, totals)
         else:
             self._train(
-                *(seat.model, train.inputs, train.labels, rows),
-                *(lease, hyper, seat.head, self._line, totals),
+                *(thread.model, train.inputs, train.labels, rows),
+                *(lease, hyper, thread.head, self._line, totals),
             )
         return totals
 

@@ -20,10 +20,10 @@ from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
 from workers.replica import Replica
-from workers.report import Account, report
+from workers.report import MergeReport, report
 from workers.session import Post
 
-MOST_REFUSED = 3  # merges in a row that are not finite; then the rows are for another worker
+MAX_REFUSED = 3  # merges in a row that are not finite; then the rows are for another worker
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ class Exchange:
         if first_not_finite(self._model.params) is not None:
             return  # the coordinator will see it too, and put a good model in its place
         self._refused += 1
-        if self._refused >= MOST_REFUSED:
+        if self._refused >= MAX_REFUSED:
             raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
     def _others(self) -> int:
@@ -183,5 +183,5 @@ class Exchange:
         self._reported_at = now
         assert self._post is not None
         merges = max(1, int(tally.totals[UPDATES]))
-        account = Account(tally.rows, tally.stale / merges, tally.refused, tally.too_large)
-        self._post(report(tally.work, tally.totals, seconds, account))
+        merge = MergeReport(tally.rows, tally.stale / merges, tally.refused, tally.too_large)
+        self._post(report(tally.work, tally.totals, seconds, merge))

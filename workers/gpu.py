@@ -22,16 +22,16 @@ from functools import partial
 import numpy as np
 
 from hogbatch.errors import DeviceError, HogbatchError
-from hogbatch.footprint import expect_room, gpu_worker
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
+from hogbatch.model.footprint import expect_room, gpu_worker
 from hogbatch.store.merge import batches_between_merges
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, Tally
 from workers.profile import profile
-from workers.report import Account, report
+from workers.report import MergeReport, report
 from workers.session import Assignment, Post, Profile, problem_of
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
@@ -197,8 +197,8 @@ class GpuEngine:
             self._trainer.reserve(work.batch_size)
         except device.out_of_memory as error:
             _note(work, error)
-            account = Account(rows=0, too_large=work.batch_size)
-            self._post(report(work, np.zeros(TOTALS), 0.0, account))
+            merge = MergeReport(rows=0, too_large=work.batch_size)
+            self._post(report(work, np.zeros(TOTALS), 0.0, merge))
             self._trainer.release()
             return False
         return True

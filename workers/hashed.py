@@ -22,8 +22,8 @@ from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.lsh.selection import RULES, Finder, Rule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
-from workers.seat import Seat
 from workers.session import Assignment
+from workers.thread_state import ThreadState
 
 NOBODY = -(2**62)  # updates of others: so few that there are more of them in any case
 
@@ -54,7 +54,7 @@ class HashedLayer:
             )
             for _ in range(2)
         ]
-        self._seats: dict[int, network.Seat] = {}
+        self._own: dict[int, network.HashedThread] = {}
         self._turn = threading.Condition()
         self._current, self._users = 0, [0, 0]  # of each set: threads that look neurons up in it
         self._updates, self._under_way = 0, 0  # of this worker: updates, and batches it is at
@@ -86,14 +86,14 @@ class HashedLayer:
 
     def train(
         self,
-        seat: Seat,
+        thread: ThreadState,
         rows: NDArray[np.int64],
         lease: Any,
         hyper: Hyper,
         totals: NDArray[np.float64],
     ) -> None:
-        """Train on `rows` of the training set, in one thread's `seat`."""
-        own = self._seat_of(seat, lease.batch_size)
+        """Train on `rows` of the training set, in one thread's `thread`."""
+        own = self._own_state(thread, lease.batch_size)
         train, fence = self._assignment.train, self._assignment.fence
         while len(rows):
             until = len(rows)
@@ -104,7 +104,7 @@ class HashedLayer:
                 self._under_way += batches
             with self._tables() as finder:
                 network.train(
-                    *(seat.model, finder, train.inputs, train.labels, rows[:until]),
+                    *(thread.model, finder, train.inputs, train.labels, rows[:until]),
                     *(lease, hyper, own, fence, totals),
                 )
             self._count(int(totals[UPDATES] - before), batches)
@@ -112,19 +112,19 @@ class HashedLayer:
             if fence[0] != lease.fence:
                 break
 
-    def _seat_of(self, seat: Seat, batch: int) -> network.Seat:
-        """What `seat`'s thread keeps from lease to lease, with room for `batch` rows."""
-        own = self._seats.get(seat.number)
+    def _own_state(self, thread: ThreadState, batch: int) -> network.HashedThread:
+        """What `thread`'s thread keeps from lease to lease, with room for `batch` rows."""
+        own = self._own.get(thread.number)
         if own is None or len(own.space.sizes) < batch:
-            seed = _seed(self._lsh.seed, self._assignment.welcome.worker, seat.number)
+            seed = _seed(self._lsh.seed, self._assignment.welcome.worker, thread.number)
             tables, most = self._sets[0].tables, self._most
-            own = network.Seat(
-                seat.head,
+            own = network.HashedThread(
+                thread.head,
                 scratch(batch, tables, self._neurons, most, seed),
                 np.full(self._neurons, -1, np.int32),
                 self._changed,
             )
-            self._seats[seat.number] = own
+            self._own[thread.number] = own
         return own
 
     @contextmanager

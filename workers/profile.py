@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hogbatch.cachedir import cache_root
+from hogbatch.machine.cachedir import cache_root
 from workers.session import Assignment, Profile
 from workers.trainer import Trainer
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
+from hogbatch.kernels.executor import LayerView
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.kernels.network import LayerPlan
 from hogbatch.store.merge import MERGES
 from hogbatch.store.model import SharedModel
 
@@ -242,7 +242,7 @@ class Replica:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
 
-    def travel_by_rows(self, first: LayerPlan, inputs: Inputs) -> bool:
+    def travel_by_rows(self, first: LayerView, inputs: Inputs) -> bool:
         """Exchange only the touched rows of the first layer, over CSR `inputs` on the device.
 
         False, and nothing has changed, where the merge rule or the device does not allow it.

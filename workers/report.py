@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import ACTIVE, CULPRIT, HITS, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ACTIVE, CULPRIT, LOSS, METRIC_SUMS, ROWS, SKIPPED, UPDATES
 from hogbatch.wire.messages import Done, Failed, Work
 
 
-class Account(NamedTuple):
+class MergeReport(NamedTuple):
     """What only a worker with a replica has to say; see `Done`."""
 
     rows: int | None = None  # that were to be done; None: all of the lease
@@ -18,17 +18,17 @@ class Account(NamedTuple):
     too_large: int = 0
 
 
-DIRECT = Account()  # of a worker that writes straight to the shared model
+DIRECT = MergeReport()  # of a worker that writes straight to the shared model
 
 
 def report(
-    work: Work, totals: NDArray[np.float64], seconds: float, account: Account = DIRECT
+    work: Work, totals: NDArray[np.float64], seconds: float, merge: MergeReport = DIRECT
 ) -> Done | Failed:
     """Turn kernels' totals[TOTALS] and the seconds of computing into a message.
 
     A lease whose fence was raised under way is not done, whatever it has written before.
     """
-    expected = work.stop - work.start if account.rows is None else account.rows
+    expected = work.stop - work.start if merge.rows is None else merge.rows
     if int(totals[ROWS]) != expected:
         return Failed(f"fence of lease {work.lease} was revoked after {int(totals[ROWS])} rows")
     updates = int(totals[UPDATES])
@@ -39,10 +39,12 @@ def report(
         seconds=seconds,
         loss=max(0.0, float(totals[LOSS])),  # a sum of losses; rounding must not take it below 0
         skipped=int(totals[SKIPPED]),
-        hits=tuple(float(hits) for hits in totals[HITS:]) if work.task == "evaluate" else (),
-        staleness=account.staleness,
-        refused=account.refused,
+        metric_sums=tuple(float(each) for each in totals[METRIC_SUMS:])
+        if work.task == "evaluate"
+        else (),
+        staleness=merge.staleness,
+        refused=merge.refused,
         active=float(totals[ACTIVE]) / updates if updates else 0.0,
-        too_large=account.too_large,
+        too_large=merge.too_large,
         culprit=int(totals[CULPRIT]),
     )

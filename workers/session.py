@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
-from hogbatch.footprint import EVALUATED, Problem, most_listed
 from hogbatch.jit import compiles
-from hogbatch.models import DenseLayer, Network
+from hogbatch.model.footprint import EVALUATED, Problem, most_listed
+from hogbatch.model.network import DenseLayer, Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Received
@@ -85,7 +85,7 @@ class Session:
         self._received = received
         self._engine = engine
         self._outbox: queue.SimpleQueue[ToCoordinator] = queue.SimpleQueue()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._leaving = False
         self._failure: BaseException | None = None
         self._beat_s = BEAT_S
@@ -98,7 +98,7 @@ class Session:
         engine raised if it failed.
         """
         coordinator = os.pidfd_open(self._received.coordinator_pid)
-        for fd in (self._bell, coordinator):
+        for fd in (self._wakeup, coordinator):
             self._end.watch(fd)
         self._send(self._hello())
         self._welcome_by = time.monotonic() + WELCOME_WITHIN_S
@@ -153,7 +153,7 @@ class Session:
     def leave(self) -> None:
         """Say goodbye soon; may be called from a signal handler."""
         self._leaving = True
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._wakeup, 1)
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
@@ -167,12 +167,12 @@ class Session:
             self._failure = message
             message = Failed(f"{type(message).__name__}: {message}"[:1000])
         self._outbox.put(message)
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._wakeup, 1)
 
     def _send_results(self) -> BaseException | None:
         """Send what was posted; return why the session must end, once a Failed has gone out."""
         with suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self._wakeup)
         failure = None
         while not self._outbox.empty():
             message = self._outbox.get_nowait()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.machine.limits import beyond_limits, check_limits
-from hogbatch.printable import printable_lines
+from hogbatch.machine.printable import printable_lines
 from hogbatch.store.handover import receive
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hogbatch.kernels.contract import ADAGRAD, LOSSES, OPTIMIZERS, SGD, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.gpu.graph import Steps
-from hogbatch.kernels.network import Network, corrected
 from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
 from workers.replica import Replica
@@ -59,7 +59,7 @@ class Trainer:
         device, replica, settings = self.device, self.replica, self._assignment.welcome.optimizer
         plan = self._assignment.network.plan()
         first, second = replica.slots
-        network = Network(device.kernels, device.xp, plan, replica.params, first, second, densify)
+        network = Executor(device.kernels, device.xp, plan, replica.params, first, second, densify)
         self._hyper = Hyper(0.0, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
         self._steps = Steps(device, network, self._loss, self._optimizer, self._hyper)
 

@@ -28,7 +28,10 @@ BATCHES = (64, 256, 1024, 4096)
 WARM_STEPS = 3
 AHEAD = 16  # steps that Python may be ahead of the device, or evaluations would come late
 PRECISIONS = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
-SIGMOID_GAIN, OUTPUT_GAIN = 10.0, 0.1  # as hogbatch.models starts: PyTorch's own start stands still
+SIGMOID_GAIN, OUTPUT_GAIN = (
+    10.0,
+    0.1,
+)  # as hogbatch.model.network starts: PyTorch's own start stands still
 
 
 class PyTorchGpu:

@@ -180,14 +180,14 @@ def differentiate(
 def precisions(problem: Problem, network: Network) -> dict[str, float]:
     """P@1, P@3 and P@5 over all test rows; `network` gives a block's scores."""
     x, y, outputs = problem.test.x, problem.test.y, problem.outputs
-    hits = np.zeros(max(TOP))
+    correct = np.zeros(max(TOP))
     block = max(1, SCORES // outputs)
     for start in range(0, len(problem.test), block):
         scores = network.scores(x[start : start + block])
         best = torch.topk(scores, min(max(TOP), outputs)).indices.numpy()
         found = among(best, y[start : start + block])
-        hits[: found.shape[1]] += found.sum(axis=0)
-    return {f"P@{k}": float(hits[:k].sum() / (k * len(problem.test))) for k in TOP}
+        correct[: found.shape[1]] += found.sum(axis=0)
+    return {f"P@{k}": float(correct[:k].sum() / (k * len(problem.test))) for k in TOP}
 
 
 def among(labels: NDArray[np.int64], y: csr_array) -> NDArray[np.bool_]:

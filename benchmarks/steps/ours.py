@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hogbatch.kernels.contract import LOSS, SKIPPED, SOFTMAX, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.kernels.gpu.graph import Steps
-from hogbatch.kernels.network import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from steps.problem import Problem
 from workers.feed import CachedSet
 
@@ -70,7 +70,7 @@ class OurSteps:
         params = device.to_device(problem.start)
         slots = [device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)]
         plan = problem.network.plan()
-        network = Network(device.kernels, device.xp, plan, params, *slots, variant.densify)
+        network = Executor(device.kernels, device.xp, plan, params, *slots, variant.densify)
         rate = device.to_device(np.array([problem.rate(optimizer)]))
         hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
         steps = Steps(device, network, SOFTMAX, spec.kind, hyper)

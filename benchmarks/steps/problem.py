@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs, single_labels
-from hogbatch.models import Network
+from hogbatch.model.network import Network
 
 OPTIMIZERS = ("sgd", "adagrad")
 CONCENTRATION = 3  # of stored features on a few: 1 is even, text is far from that

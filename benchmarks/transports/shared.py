@@ -18,7 +18,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.merge import delta
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.wire.address import Address, Tenancy, find
+from hogbatch.wire.address import Address, RunLock, find
 from hogbatch.wire.messages import Done, Ready, ToCoordinator, Work
 from hogbatch.wire.sockets import Dealer, Router
 from transports.contract import Floats, Setting, change, places, touched
@@ -26,7 +26,7 @@ from transports.contract import Floats, Setting, change, places, touched
 RUN = "planes"
 TIMEOUT_S = 60.0
 GO = Work(1, "train", 1, 0, 64, batch_size=64, learning_rate=0.1, fence=0)
-DONE = Done(1, rows=64, updates=1, seconds=0.1, loss=1.0, skipped=0, hits=())
+DONE = Done(1, rows=64, updates=1, seconds=0.1, loss=1.0, skipped=0, metric_sums=())
 
 
 class Coordinator:
@@ -38,8 +38,8 @@ class Coordinator:
         self._router = Router(folder)
         self._handover = Handover.open(folder, Catalog(RUN, "", 0, records(segments)), segments)
         control, store = self._router.address, self._handover.address
-        self._tenancy = Tenancy.take(folder)
-        self._tenancy.publish(Address(RUN, os.getpid(), control, store, since=""))
+        self._run_lock = RunLock.take(folder)
+        self._run_lock.publish(Address(RUN, os.getpid(), control, store, since=""))
 
     def accept(self) -> None:
         while not self._handover.serve():

@@ -1,1 +1,1 @@
-"""What a run saves: the model file that is predicted with, and checkpoints to go on from."""
+"""What a run saves while it trains: checkpoints, and the run directory that holds them."""

@@ -27,7 +27,7 @@ from hogbatch.checkpoint.snapshots import KEPT
 from hogbatch.errors import RunDirectoryHeld, SaveError, UsageError
 from hogbatch.store import handover, quarantine
 from hogbatch.wire import address
-from hogbatch.wire.address import Tenancy, make_private
+from hogbatch.wire.address import RunLock, make_private
 
 FOLDER: Final = "checkpoints"
 MODEL: Final = "model.safetensors"
@@ -51,10 +51,10 @@ log = logging.getLogger(__name__)
 class RunDirectory:
     """The run directory `path`, which only this process writes to; made by :meth:`hold`."""
 
-    def __init__(self, path: Path, tenancy: Tenancy, descriptor: int) -> None:
+    def __init__(self, path: Path, run_lock: RunLock, descriptor: int) -> None:
         """Use :meth:`hold`; `descriptor` is one of the directory, open for as long as this."""
         self.path = path
-        self.tenancy = tenancy
+        self.run_lock = run_lock
         self.checkpoints = path / FOLDER
         self._descriptor = descriptor  # open, so that no other directory gets the same inode
         self._saving = threading.Lock()
@@ -77,12 +77,12 @@ class RunDirectory:
                 make_private(path)
                 if marker.claim(path, names, address.NAME):
                     undo.push(partial(_after_error, lambda: _unmake(path, names)))
-            undo.callback((tenancy := Tenancy.take(path)).close)
+            undo.callback((run_lock := RunLock.take(path)).close)
             with _usable(path):
                 marker.extend(path, names)
                 descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, descriptor)
-            yield cls(path, tenancy, descriptor)
+            yield cls(path, run_lock, descriptor)
 
     def expect_no_run(self) -> None:
         """UsageError if there is a model or a checkpoint, which a new run would replace."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import folder
 from hogbatch.coordinator.saved import Saved
 from hogbatch.errors import HogbatchError, SaveError
-from hogbatch.footprint import LARGE
-from hogbatch.models import Network
+from hogbatch.model.footprint import LARGE
+from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
@@ -61,7 +61,7 @@ class ModelCopy(NamedTuple):
 
 
 @dataclass(slots=True)
-class Draft:
+class PendingCheckpoint:
     """A checkpoint that is to be written."""
 
     into: Path
@@ -123,14 +123,14 @@ class Snapshots:
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
 
-    def draft(self, saved: Saved) -> Draft:
+    def draft(self, saved: Saved) -> PendingCheckpoint:
         """Begin a checkpoint, with all that stands now and is not the model."""
         description, arrays = self._describe()
         about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}
         state = {**description, "state": asdict(saved)}
-        return Draft(self._into, state, arrays, about, self._saving)
+        return PendingCheckpoint(self._into, state, arrays, about, self._saving)
 
-    def copy(self, draft: Draft | None = None) -> str:
+    def copy(self, draft: PendingCheckpoint | None = None) -> str:
         """Copy the model, for `draft` too; or return where it is not finite."""
         views = ModelCopy.views(self._model)
         taken = views if self._large else ModelCopy.of(self._model)

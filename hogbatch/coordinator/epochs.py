@@ -6,7 +6,7 @@ from hogbatch.coordinator.ledger import Ledger, Span
 from hogbatch.coordinator.plan import Command, Quarantine, Record, Shuffle
 from hogbatch.coordinator.worker import ON_TRIAL
 
-MOST_DEATHS = ON_TRIAL + 1  # of workers on one batch; then it is left out
+MAX_DEATHS = ON_TRIAL + 1  # of workers on one batch; then it is left out
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Epochs:
     def lose(self, lease: int, died: bool) -> list[Command]:
         """Take the rows of `lease` back, from a worker that may have died of them."""
         start, stop, deaths = self.rows.give_back(lease, died)
-        if deaths < MOST_DEATHS:
+        if deaths < MAX_DEATHS:
             return []
         self.rows.take(lease, stop - start)
         self.rows.acknowledge(lease, stop - start)

@@ -17,7 +17,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol, assert_never
 
-from hogbatch.coordinator.beside import Beside, Event
+from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.plan import (
     Command,
     Finish,
@@ -43,7 +43,7 @@ from hogbatch.wire.messages import ToCoordinator
 
 TICK_S = 0.05
 KILLED_WITHIN_MS = 200
-MOST_HEARD = 1000
+MAX_HEARD = 1000
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -87,7 +87,7 @@ class Children(Protocol):
         """Why, if some were started, none runs any more, and none will be started again."""
 
 
-class Draft(Protocol):
+class PendingCheckpoint(Protocol):
     """A checkpoint that is to be written."""
 
     @property
@@ -101,7 +101,7 @@ class Draft(Protocol):
 class Snapshots(Protocol):
     """Copies of the model."""
 
-    def draft(self, saved: Saved) -> Draft:
+    def draft(self, saved: Saved) -> PendingCheckpoint:
         """Begin a checkpoint, with all that stands now and is not the model."""
 
     def copy(self, draft: Any) -> str:
@@ -112,7 +112,7 @@ class Snapshots(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Adapters:
     """Everything outside the coordinator's mind, as the run has set it up."""
 
     end: CoordinatorEnd
@@ -131,13 +131,13 @@ class Surroundings:
 class Loop:
     """Runs one coordinator to its end."""
 
-    def __init__(self, state: Coordinator, around: Surroundings) -> None:
+    def __init__(self, state: Coordinator, around: Adapters) -> None:
         self._state = state
         self._around = around
         # (seconds, worker, message): the last ones, for a report when this process crashes
-        self.heard: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MOST_HEARD)
+        self.heard: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_HEARD)
         self._ends: dict[int, int] = {}  # pidfd → pid of each child and all who have mapped us
-        self._beside = Beside()
+        self._background = BackgroundTasks()
         self._interrupts = 0
         self._finish: Finish | None = None
 
@@ -147,7 +147,7 @@ class Loop:
         A second Ctrl-C raises KeyboardInterrupt.
         """
         around, state = self._around, self._state
-        around.end.watch(self._beside.bell.fd)
+        around.end.watch(self._background.wakeup.fd)
         around.end.watch(around.handover.fileno())
         for pid in around.children.pids():  # before they attach, for they may never do so
             self._watch(pid)
@@ -156,9 +156,9 @@ class Loop:
                 self._carry_out(state.begin(time.monotonic()))
                 while self._finish is None:
                     self._turn(around.end.wait(TICK_S))
-                self._beside.finish()  # not after a second Ctrl-C: a write may take long
+                self._background.finish()  # not after a second Ctrl-C: a write may take long
         finally:
-            self._beside.bell.close()
+            self._background.wakeup.close()
             for pidfd in self._ends:
                 os.close(pidfd)
         return self._finish, self._standing()
@@ -178,7 +178,7 @@ class Loop:
             self._carry_out(state.receive(key, message, time.monotonic()))
         for pidfd in [fd for fd in ready if fd in self._ends]:
             self._bury(pidfd)
-        for event in self._beside.events():
+        for event in self._background.events():
             self._carry_out(event(time.monotonic()))
         if self._interrupts:
             self._carry_out(state.interrupt(time.monotonic()))
@@ -199,12 +199,12 @@ class Loop:
                 case Kill(pid):
                     self._kill(pid)
                 case Shuffle(epoch, without):
-                    self._beside.shuffles.submit(self._shuffle, epoch, without)
+                    self._background.shuffles.submit(self._shuffle, epoch, without)
                 case Quarantine(epoch, start, stop):
                     self._around.quarantine(epoch, start, stop)
                 case Snapshot(saved):
                     draft = None if saved is None else self._around.snapshots.draft(saved)
-                    self._beside.copies.submit(self._copy, draft)
+                    self._background.copies.submit(self._copy, draft)
                 case RollBack():
                     self._around.snapshots.put_back()
                 case Record(event, fields):
@@ -226,16 +226,16 @@ class Loop:
         self._around.shuffle(epoch, without)
         return partial(self._state.order_ready, epoch, without)
 
-    def _copy(self, draft: Draft | None) -> Event:
+    def _copy(self, draft: PendingCheckpoint | None) -> Event:
         bad = self._around.snapshots.copy(draft)
         if draft is not None and not bad:
-            self._beside.writes.submit(self._write, draft)
+            self._background.writes.submit(self._write, draft)
         return partial(self._state.snapshot_taken, bad)
 
-    def _write(self, draft: Draft) -> Event:
+    def _write(self, draft: PendingCheckpoint) -> Event:
         return partial(self._written, draft, draft.write())
 
-    def _written(self, draft: Draft, failure: str, now: float) -> list[Command]:
+    def _written(self, draft: PendingCheckpoint, failure: str, now: float) -> list[Command]:
         if not failure:
             self._around.record("checkpoint", draft.about)
         return self._state.checkpoint_written(failure, now)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hogbatch.config.lsh import Lsh
 from hogbatch.coordinator.saved import Saved
-from hogbatch.lsh import Lsh
-from hogbatch.schedules import LearningRate
+from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Hello, Layer, Optimizer, ToWorker, Welcome
 

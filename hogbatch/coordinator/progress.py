@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved import Saved
-from hogbatch.losses import LOSSES, Measured, in_units, metric_values
+from hogbatch.model.losses import LOSSES, Measured, in_units, metric_values
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
@@ -53,7 +53,7 @@ class Sums:
     skipped: int = 0
     culprit: int = 0  # 1 + the number of one of these; see Done
     loss: float = 0.0
-    hits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
     def add(self, done: Done) -> None:
         """Take in one finished lease."""
@@ -61,8 +61,8 @@ class Sums:
         self.skipped += done.skipped
         self.culprit = done.culprit or self.culprit
         self.loss += done.loss
-        for k, value in enumerate(done.hits[:3]):
-            self.hits[k] += value
+        for k, value in enumerate(done.metric_sums[:3]):
+            self.metric_sums[k] += value
 
     @property
     def share_skipped(self) -> float:
@@ -73,7 +73,7 @@ class Sums:
         """Loss per row and metrics, where labels were divided by `unit`; None without rows."""
         if not self.rows:
             return None
-        metrics = metric_values(LOSSES[loss], self.hits, self.rows)
+        metrics = metric_values(LOSSES[loss], self.metric_sums, self.rows)
         return in_units(LOSSES[loss], self.loss / self.rows, metrics, unit)
 
 

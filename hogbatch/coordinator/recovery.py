@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.health import WORTH_SAYING
 from hogbatch.coordinator.plan import Command, Record, RollBack
 from hogbatch.coordinator.progress import Sums
-from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, RollBacks
+from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
 
-MOST_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fail
-MOST_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
-MOST_SUSPECTS = 5
-MOST_NAMED = 20  # leases with skipped rows that are told of in a run
+MAX_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fail
+MAX_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
+MAX_SUSPECTS = 5
+MAX_NAMED = 20  # leases with skipped rows that are told of in a run
 ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 
 def too_many_skipped(trained: Sums) -> str:
     """Why a run is to end with these rows; empty if it is not."""
-    if trained.share_skipped <= MOST_SKIPPED:
+    if trained.share_skipped <= MAX_SKIPPED:
         return ""
     share = f"{trained.share_skipped:.0%} of the rows since the last evaluation"
     return f"{share} gave no finite gradient; {ADVICE}"
@@ -75,14 +75,14 @@ class Recovery:
         """It is written, or has failed: then the next attempt comes later and later."""
         self.writing = False
         self._failures = self._failures + 1 if failed else 0
-        self._next = now + self.every * min(2**self._failures, MOST_PAUSE)
+        self._next = now + self.every * min(2**self._failures, MAX_PAUSE)
 
     def suspect(self, lease: dict[str, object]) -> list[dict[str, object]]:
         """Remember a lease with rows that gave no finite gradient; it, if it is to be told of."""
-        if len(self.suspects) < MOST_SUSPECTS:
+        if len(self.suspects) < MAX_SUSPECTS:
             self.suspects.append(lease)
         self._named += 1
-        return [lease] if self._named <= MOST_NAMED else []
+        return [lease] if self._named <= MAX_NAMED else []
 
     def warn(self, trained: Sums, rate: float) -> list[Command]:
         """Tell of rows that are skipped, the first time that they are many."""
@@ -100,7 +100,7 @@ class Recovery:
         self.poisoned = ""
         self.suspects.clear()
         self.rollbacks.add(rows)
-        times = {"times": self.rollbacks.counted, "most": MOST_ROLLBACKS}
+        times = {"times": self.rollbacks.counted, "most": MAX_ROLLBACKS}
         return [Record("poisoned", {"where": where, **times, "suspects": suspects}), RollBack()]
 
     def diverged(self, where: str) -> str:

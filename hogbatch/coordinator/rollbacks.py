@@ -7,7 +7,7 @@ isolated ones. Dynamic loss scaling (Micikevicius et al. 2018) works in the same
 
 from dataclasses import dataclass
 
-MOST_ROLLBACKS = 3  # that count; then the run ends
+MAX_ROLLBACKS = 3  # that count; then the run ends
 PROGRESS = 4  # times the rows that a roll-back discarded, trained without another
 
 
@@ -40,7 +40,7 @@ class RollBacks:
     @property
     def too_many(self) -> bool:
         """Whether the run is to end."""
-        return self.counted >= MOST_ROLLBACKS
+        return self.counted >= MAX_ROLLBACKS
 
     @property
     def rate_factor(self) -> float:

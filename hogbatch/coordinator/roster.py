@@ -17,7 +17,7 @@ from hogbatch.policy.throughput import (
     patience,
     would_hold_up,
 )
-from hogbatch.store.fence import WORKERS as MOST_WORKERS
+from hogbatch.store.fence import WORKERS as MAX_WORKERS
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
 
@@ -87,8 +87,8 @@ class Roster:
 
     def full(self) -> str:
         """Why there is no room for another worker; empty if there is."""
-        full = len(self.attached) >= MOST_WORKERS
-        return f"this run has {MOST_WORKERS} workers, the most there can be" if full else ""
+        full = len(self.attached) >= MAX_WORKERS
+        return f"this run has {MAX_WORKERS} workers, the most there can be" if full else ""
 
     def admit(self, key: str, hello: Hello, now: float) -> Worker:
         """Take in a worker, with a name and a fence of its own."""
@@ -227,7 +227,7 @@ class Roster:
 
     def _free_line(self) -> tuple[int, int]:
         """Fence value and number that no attached worker has; those least revoked come first."""
-        if self._unused < MOST_WORKERS:
+        if self._unused < MAX_WORKERS:
             self._unused += 1
             return 0, self._unused - 1
         return heappop(self._revoked)

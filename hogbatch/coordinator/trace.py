@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 
 
 @dataclass(slots=True)
@@ -22,13 +22,13 @@ class Trace:
             self.points[-1] = (self.points[-1][0], value)
             return
         self.points.append(point)
-        if len(self.points) > MOST_POINTS:
+        if len(self.points) > MAX_POINTS:
             self._thin()
 
     def _thin(self) -> None:
         """Keep about every second point."""
         span = self.points[-1][0] - self.points[0][0]
-        self._apart = max(2 * self._apart, 2 * span / MOST_POINTS)
+        self._apart = max(2 * self._apart, 2 * span / MAX_POINTS)
         kept, self.points = self.points, []
         for seconds, value in kept:
             if not self.points or seconds - self.points[-1][0] >= self._apart:

@@ -36,12 +36,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cachedir import cache_root
 from hogbatch.data.batch import DoubleInputs, Inputs
 from hogbatch.data.raw import Columns, LabelLists, RawSet
 from hogbatch.data.skipped import Mistake, Skipped
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
+from hogbatch.machine.cachedir import cache_root
 
 ENDING: Final = ".hogdata"
 UNFINISHED: Final = ".hogdata-tmp"

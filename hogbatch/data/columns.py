@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.data.raw import Columns, Options
 from hogbatch.data.source import Source
 from hogbatch.errors import DataError
-from hogbatch.printable import quoted
+from hogbatch.machine.printable import quoted
 
 LABEL: Final = -1  # in `Assignment.places`: the label column,
 IGNORED: Final = -2  # and a column that is not read

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
-from hogbatch.printable import digits
+from hogbatch.machine.printable import digits
 
 Kind = Literal["binary", "classes", "multilabel", "real"]
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from hogbatch.data.columns import numbered
-from hogbatch.printable import quoted
+from hogbatch.machine.printable import quoted
 
 SETTINGS: Final = ("auto", "yes", "no")
 MISSING: Final = frozenset(

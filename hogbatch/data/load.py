@@ -20,7 +20,7 @@ from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.source import is_standard_input
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
-from hogbatch.printable import printable
+from hogbatch.machine.printable import printable
 
 INT32 = FLOAT32 = 4  # bytes
 SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)

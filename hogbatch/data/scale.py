@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config import SCALES
+from hogbatch.config.train import SCALES
 from hogbatch.data import csr
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
 from hogbatch.errors import UsageError

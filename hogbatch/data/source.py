@@ -20,7 +20,7 @@ from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_text, packing
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
 from hogbatch.machine.budget import byte_size
-from hogbatch.printable import printable
+from hogbatch.machine.printable import printable
 
 STANDARD_INPUT: Final = ("-", "/dev/stdin")
 FLEETING: Final = ("/dev/", "/proc/")

@@ -16,7 +16,7 @@ from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX, LabelLists
 from hogbatch.data.skipped import Misplaced, Skipped
 from hogbatch.data.text import Block, Counts, TextFile, number
-from hogbatch.printable import digits, quoted
+from hogbatch.machine.printable import digits, quoted
 
 COMMENT = re.compile(rb"#[^\n]*")
 QUERY = re.compile(rb"(?<!\S)qid:\d+(?!\S)")

@@ -26,10 +26,10 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.values import INT64, NOT_NEGATIVE, NUMBER, SHARE, WHOLE, Check, Kind
 from hogbatch.data.batch import Examples, Inputs, Labels, csr_inputs, multi_labels
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.errors import UsageError
-from hogbatch.values import INT64, NOT_NEGATIVE, NUMBER, SHARE, WHOLE, Check, Kind
 
 Number = TypeVar("Number", int, float)
 

@@ -25,11 +25,11 @@ from hogbatch.data.source import LONGEST_LINE, Source, too_long
 from hogbatch.data.unpack import unpack
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
-from hogbatch.printable import quoted
+from hogbatch.machine.printable import quoted
 
 BLOCK_BYTES = 1 << 22
 PIECE_BYTES = 1 << 15  # of a block with something unusual, that go line by line at once
-MOST_WAITING = 8  # blocks that wait for a thread to parse them
+MAX_WAITING = 8  # blocks that wait for a thread to parse them
 LONG_BYTES = 1 << 20  # of text line by line, whose Python objects are worth a look at the memory,
 OBJECT_BYTES = 40  # for each of its bytes: "1," becomes a str, a float and their places in lists
 FLOAT32_LIMIT = 2.0**128 - 2.0**103  # from here on, rounding to float32 gives infinity
@@ -190,7 +190,7 @@ class Parser(Generic[Read, Room]):
         parsed = 0  # bytes
         for block in stream:
             waiting.append(pool.submit(parse, block))
-            if len(waiting) > MOST_WAITING:
+            if len(waiting) > MAX_WAITING:
                 parts += (more := waiting.popleft().result())
                 parsed += sum(self.layout.byte_size(part.size) for part in more)
         parts += itertools.chain.from_iterable(future.result() for future in waiting)

@@ -16,7 +16,7 @@ from hogbatch.data.source import Source
 from hogbatch.data.sparse import Lines, SparseRows
 from hogbatch.data.text import Block, TextFile
 from hogbatch.errors import DataError
-from hogbatch.printable import quoted
+from hogbatch.machine.printable import quoted
 
 HEADER_LINES = 1
 NUMBER = re.compile(r"[0-9]{1,19}")

@@ -33,7 +33,7 @@ class Layer(NamedTuple):
     weights: Floats  # [K, H]; by neuron [H, K]
     bias: Floats  # [H]
     activation: int
-    by_neuron: bool
+    output_major: bool
 
 
 def count(inputs: RawInputs) -> int:
@@ -70,7 +70,7 @@ def blocks(layer: Layer, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
     space = np.empty(rows * min(width, OUTPUTS), np.float32)
     for first in range(0, width, OUTPUTS):
         part = slice(first, min(first + OUTPUTS, width))
-        weights = layer.weights[part] if layer.by_neuron else layer.weights[:, part]
+        weights = layer.weights[part] if layer.output_major else layer.weights[:, part]
         block = layer._replace(weights=weights, bias=layer.bias[part])
         scores = space[: rows * len(block.bias)].reshape(rows, -1)
         _apply(block, inputs, scores)
@@ -83,7 +83,7 @@ def _apply(layer: Layer, inputs: Inputs, out: Floats) -> None:
     if len(inputs.indptr):
         rows = np.arange(count(inputs))
         reference.csr_forward(inputs, rows, weights, bias, kind, width, out)
-    elif layer.by_neuron:
+    elif layer.output_major:
         reference.dense_backward(inputs.dense, weights, out)
         reference.add_bias(bias, width, out)
     else:

@@ -65,7 +65,7 @@ ROWS: Final = 2
 UPDATES: Final = 3
 ACTIVE: Final = 4  # neurons of a hashed output layer that were computed, summed over updates
 CULPRIT: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, 0 if none was
-HITS: Final = 6  # and the next two: sums of the metrics (see hogbatch.losses)
+METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.model.losses)
 TOTALS: Final = 9
 
 
@@ -176,7 +176,7 @@ class Kernels(Protocol):
         A skipped row has gradient 0, but 0 times what overflowed on its way is nan.
         """
 
-    def loss_and_hits(
+    def loss_and_metrics(
         self,
         kind: int,
         labels: Labels,
@@ -185,7 +185,7 @@ class Kernels(Protocol):
         scores: Floats,
         totals: NDArray[np.float64],
     ) -> None:
-        """totals[LOSS] += sum of losses, totals[HITS...] += sums of the loss's metrics.
+        """totals[LOSS] += sum of losses, totals[METRIC_SUMS...] += sums of the loss's metrics.
 
         logistic, hinge: right signs. softmax: right classes. multilabel, multilabel-softmax:
         precision at 1, 3, 5. squared: squared errors. A row with a score that is not finite counts
@@ -344,7 +344,7 @@ OPERATIONS: Final = (
     "activate_backward",
     "loss_gradient",
     "forget_not_finite",
-    "loss_and_hits",
+    "loss_and_metrics",
     "dense_backward",
     "scale",
     "bound_rows",

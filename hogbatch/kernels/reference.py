@@ -20,11 +20,11 @@ from hogbatch.kernels.contract import (
     CULPRIT,
     FURTHEST,
     HINGE,
-    HITS,
     LARGEST,
     LINEAR,
     LOGISTIC,
     LOSS,
+    METRIC_SUMS,
     MOMENTUM,
     MULTILABEL,
     RELU,
@@ -125,12 +125,12 @@ def forget_not_finite(totals, values):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def loss_and_hits(kind, labels, rows, width, scores, totals):
+def loss_and_metrics(kind, labels, rows, width, scores, totals):
     real = scores[:, :width]
     loss, _ = _LOSSES[kind](labels, rows, real)
     good = _count(loss, real, totals)
-    for metric, hits in enumerate(_HITS[kind](labels, rows, real)):
-        totals[HITS + metric] += hits[good].sum(dtype=np.float64)
+    for metric, metric_sums in enumerate(_METRICS[kind](labels, rows, real)):
+        totals[METRIC_SUMS + metric] += metric_sums[good].sum(dtype=np.float64)
 
 
 def _count(loss, scores, totals):
@@ -236,7 +236,7 @@ def _squared_errors(labels, rows, z):
     return [np.square(z[:, 0] - labels.values[rows])]
 
 
-_HITS = {
+_METRICS = {
     LOGISTIC: _right_signs,
     HINGE: _right_signs,
     SOFTMAX: _right_classes,

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Protocol
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import Children
 from hogbatch.machine.topology import Cores
-from hogbatch.values import WorkerRequest
 
 
 class Launcher(Children, Protocol):

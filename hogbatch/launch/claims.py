@@ -4,9 +4,9 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, assign
-from hogbatch.values import WorkerRequest
 
 # Names in Linux's abstract namespace: held by whoever has bound them, gone when its process is,
 # visible to every user of this network namespace. A name is there once, so a claim is exclusive.

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology
-from hogbatch.values import WorkerRequest
 
 
 @dataclass(frozen=True, slots=True)

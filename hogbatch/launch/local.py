@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import GivenUp, Restart
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.launch.restarts import Restarts
 from hogbatch.machine.topology import Cores, show_cores
-from hogbatch.values import WorkerRequest
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20

@@ -7,7 +7,7 @@ starts double, and after a few in vain it is given up.
 
 from dataclasses import dataclass
 
-MOST_RESTARTS = 3  # without a finished lease
+MAX_RESTARTS = 3  # without a finished lease
 LONGEST_PAUSE_S = 32.0
 
 
@@ -15,7 +15,7 @@ LONGEST_PAUSE_S = 32.0
 class Restarts:
     """Deaths and restarts of one worker since it last finished a lease."""
 
-    most: int = MOST_RESTARTS
+    most: int = MAX_RESTARTS
     times: int = 0  # restarts
     deaths: int = 0
     due_at: float | None = None  # when to start it again; None: it runs, or is given up

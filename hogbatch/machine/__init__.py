@@ -1,5 +1,5 @@
-"""The server as Linux shows it: which cores this process may use, and how they hang together.
+"""The server: its cores, its memory, its limits, where files may be cached, and terminal output.
 
-topology    arithmetic: how many threads, and which cores for whom
+topology    arithmetic: how many threads to use, and which cores for each
 linux       reads the facts from /sys and /proc
 """

@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 
 Cores = tuple[int, ...]
 
-MOST_CORES = 1 << 16  # in one range of a list; Linux itself stops at 8192
+MAX_CORES = 1 << 16  # in one range of a list; Linux itself stops at 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def parse_cores(text: str) -> Cores:
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"expected core numbers as in 0,2,4-7; got {text!r}")
         start, stop = int(first), int(last or first) + 1
-        if not start < stop <= start + MOST_CORES:
+        if not start < stop <= start + MAX_CORES:
             raise ValueError(f"expected a range from low to high; got {part.strip()!r}")
         cores += range(start, stop)
     if len(set(cores)) < len(cores):

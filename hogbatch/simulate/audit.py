@@ -17,7 +17,7 @@ from hogbatch.coordinator.plan import (
     Send,
     Snapshot,
 )
-from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, PROGRESS
+from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
@@ -134,7 +134,7 @@ class Audit:
                 if saved is not None:
                     self._save(saved)
             case Finish(diverged=diverged):
-                enough = self._counted >= MOST_ROLLBACKS
+                enough = self._counted >= MAX_ROLLBACKS
                 _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
                 self.finish = command
 

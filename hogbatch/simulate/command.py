@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import msgspec
 
-from hogbatch.config import TrainConfig
+from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.simulate.forecast import forecast, table
 from hogbatch.simulate.scenario import draw, play

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean, median
 
-from hogbatch.config import TrainConfig
+from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Ending
-from hogbatch.planner.settle import epochs_for, limits_for
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
+from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.scenario import simulated_plan
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World

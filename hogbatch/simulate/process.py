@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol
 
 from hogbatch.simulate.agenda import Agenda
-from hogbatch.simulate.network import Link, Network
+from hogbatch.simulate.link_quality import Link, LinkQuality
 from hogbatch.simulate.speed import EVALUATION, Speed
 from hogbatch.wire.messages import (
     Beat,
@@ -27,7 +27,7 @@ from hogbatch.wire.messages import (
 WELCOME_WITHIN_S = 30.0
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """What a worker meets outside itself."""
 
     agenda: Agenda
@@ -50,10 +50,10 @@ class Surroundings(Protocol):
 class Process:
     """One process from its start to its end; its connection has a key of its own."""
 
-    around: Surroundings
+    around: Environment
     pid: int
     speed: Speed
-    network: Network
+    network: LinkQuality
     rng: Random
     alive: bool = True
     slow: float = 1.0  # times as long as usual
@@ -183,7 +183,7 @@ class Process:
             seconds=seconds,
             loss=0.5 * rows,
             skipped=0,
-            hits=(),
+            metric_sums=(),
             too_large=0 if rows == work.stop - work.start else work.batch_size,
         )
 

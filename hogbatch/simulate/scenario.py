@@ -6,13 +6,13 @@ from functools import partial
 from random import Random
 
 from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
-from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS
+from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
-from hogbatch.schedules import LearningRate
+from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.simulate.audit import Audit, Violation
-from hogbatch.simulate.network import Network
+from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.process import Process
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World
@@ -144,10 +144,10 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
 
 
 def _draw_conditions(rng: Random, train_rows: int) -> Conditions:
-    network = Network(10 ** rng.uniform(-5, -2))
+    network = LinkQuality(10 ** rng.uniform(-5, -2))
     if rng.random() < 0.3:  # worse than ZeroMQ ever is
         loss, repetition = rng.choice([0.0, 0.001, 0.003]), rng.choice([0.0, 0.01, 0.1])
-        network = Network(network.delay, loss, repetition, ordered=rng.random() < 0.5)
+        network = LinkQuality(network.delay, loss, repetition, ordered=rng.random() < 0.5)
     return Conditions(
         network,
         shuffle_seconds=10 ** rng.uniform(-3, 0),
@@ -266,7 +266,7 @@ def _judge(world: World, scenario: Scenario, doer: _Doer) -> None:
         raise Violation(f"the run does not end; it is in phase {world.state.phase}")
     if finish.status == "failed":
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
-        excused = doer.poisonings >= MOST_ROLLBACKS if finish.diverged else gone
+        excused = doer.poisonings >= MAX_ROLLBACKS if finish.diverged else gone
         _require(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows

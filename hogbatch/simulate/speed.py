@@ -10,7 +10,7 @@ FORM = "cpu:16x2000rows/s,gpu:1x200000rows/s@half=256"
 GPU_HALF = 256.0  # rows
 TRIED = [2**power for power in range(4, 17)]  # rows of the batches that a GPU worker measures
 EVALUATION = 3.0  # times as fast as training: only forward
-MOST_WORKERS = 16_384
+MAX_WORKERS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Speed:
 def parse_crew(text: str) -> list[tuple[int, Speed]]:
     """Read "cpu:16x2000rows/s,gpu:1x200000rows/s@half=256": numbers of workers, and speeds."""
     crew = [_parse(part.strip()) for part in text.split(",")]
-    if sum(count for count, _ in crew) > MOST_WORKERS:
-        raise UsageError(f"workers: a run has {MOST_WORKERS} at most; got {text!r}")
+    if sum(count for count, _ in crew) > MAX_WORKERS:
+        raise UsageError(f"workers: a run has {MAX_WORKERS} at most; got {text!r}")
     return crew
 
 

@@ -28,7 +28,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.simulate.agenda import Agenda
 from hogbatch.simulate.audit import Audit
-from hogbatch.simulate.network import Network
+from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.process import Process
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
@@ -41,7 +41,7 @@ NOTICED_S = 0.01  # from a process's end to the coordinator's knowing, at most
 class Conditions:
     """How well things go."""
 
-    network: Network = field(default_factory=Network)
+    network: LinkQuality = field(default_factory=LinkQuality)
     shuffle_seconds: float = 1e-3  # at most, as are the next two
     copy_seconds: float = 1e-3
     write_seconds: float = 1e-3
@@ -251,14 +251,16 @@ class World:
                         self.processes[pid].end("killed by the coordinator")
                 case Shuffle(epoch, without):
                     ready = partial(self.state.order_ready, epoch, without)
-                    self._beside("shuffle", self.conditions.shuffle_seconds, ready)
+                    self._background("shuffle", self.conditions.shuffle_seconds, ready)
                 case Quarantine(epoch, start, stop):
                     places = self._bad_places(epoch, self.plan.train_rows - self._epoch_rows(epoch))
                     bad = [row for place, row in places.items() if start <= place < stop]
                     self._quarantined.append((stop - start, bad))
                     self.tell(f"rows {start}..{stop} of epoch {epoch} are quarantined")
                 case Snapshot(saved):
-                    self._beside("copy", self.conditions.copy_seconds, partial(self._copy, saved))
+                    self._background(
+                        "copy", self.conditions.copy_seconds, partial(self._copy, saved)
+                    )
                 case RollBack():
                     self.poisoned = False
                     self.tell("rolled back")
@@ -284,7 +286,9 @@ class World:
         if isinstance(message, Work | Done):
             self.lease_messages[int(self.agenda.now)] += 1
 
-    def _beside(self, work: str, seconds: float, event: Callable[[float], list[Command]]) -> None:
+    def _background(
+        self, work: str, seconds: float, event: Callable[[float], list[Command]]
+    ) -> None:
         """Let the coordinator hear of `event` within `seconds`, after all other such `work`."""
 
         def report() -> None:
@@ -303,7 +307,7 @@ class World:
         if self.audit:
             self.audit.copied(finite=not bad)
         if saved is not None and not bad:
-            self._beside("write", self.conditions.write_seconds, partial(self._write, saved))
+            self._background("write", self.conditions.write_seconds, partial(self._write, saved))
         return self.state.snapshot_taken(bad, now)
 
     def _write(self, saved: Saved, now: float) -> list[Command]:

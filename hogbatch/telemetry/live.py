@@ -3,7 +3,7 @@
 import sys
 from typing import TextIO
 
-from hogbatch.printable import encodable, printable_lines
+from hogbatch.machine.printable import encodable, printable_lines
 from hogbatch.telemetry.records import Evaluation, Standing
 
 

@@ -53,7 +53,7 @@ def make_private(run_dir: Path) -> None:
         )
 
 
-class Tenancy:
+class RunLock:
     """The right to coordinate in a run directory, held until `close` or the process's end."""
 
     def __init__(self, fd: int) -> None:

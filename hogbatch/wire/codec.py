@@ -16,7 +16,7 @@ T = TypeVar("T")
 PROTOCOL = 1
 MAGIC = b"HB"
 PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
-MOST_SAID = 200  # characters about a frame that is no message
+MAX_SAID = 200  # characters about a frame that is no message
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
@@ -59,4 +59,4 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
     try:
         return decoder.decode(memoryview(frame)[len(PREFIX) :])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadFrame(ascii(str(error)[:MOST_SAID])[1:-1]) from None  # it may quote the frame
+        raise BadFrame(ascii(str(error)[:MAX_SAID])[1:-1]) from None  # it may quote the frame

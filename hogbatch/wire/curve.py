@@ -23,10 +23,10 @@ FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-MOST_AT_ONCE = 1000  # handshakes of one `attend`
+MAX_AT_ONCE = 1000  # handshakes of one `attend`
 
 
-class Door:
+class Authenticator:
     """Guards the ROUTER of one run. Answers libzmq's questions in `attend`, on no thread."""
 
     def __init__(self, context: "zmq.Context[Socket]", router: Socket, endpoint: Endpoint) -> None:
@@ -57,7 +57,7 @@ class Door:
 
     def attend(self) -> None:
         """Say who may come in, and count who may not; without waiting."""
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_AT_ONCE):
             if not (self._answer() or self._count()):
                 return
 

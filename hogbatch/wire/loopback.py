@@ -17,22 +17,22 @@ class _Mailbox:
 
     def __init__(self) -> None:
         self.frames: deque[tuple[str, bytes]] = deque()
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.poll = select.poll()
-        self.poll.register(self.bell, select.POLLIN)
+        self.poll.register(self.wakeup, select.POLLIN)
 
     def __del__(self) -> None:
-        os.close(self.bell)
+        os.close(self.wakeup)
 
     def put(self, sender: str, frame: bytes) -> None:
         self.frames.append((sender, frame))
-        os.eventfd_write(self.bell, 1)
+        os.eventfd_write(self.wakeup, 1)
 
     def wait(self, timeout_s: float) -> list[int]:
         ready = [fd for fd, _ in self.poll.poll(max(0, round(timeout_s * 1000)))]
-        if self.bell in ready:
-            os.eventfd_read(self.bell)
-        return [fd for fd in ready if fd != self.bell]
+        if self.wakeup in ready:
+            os.eventfd_read(self.wakeup)
+        return [fd for fd in ready if fd != self.wakeup]
 
 
 class Loopback:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hogbatch.lsh import Lsh
+from hogbatch.config.lsh import Lsh
 
 # Bounds are part of the protocol: a number outside them is refused by the decoder, so nothing
 # behind it ever meets a negative count or a NaN.
@@ -38,7 +38,7 @@ class Layer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fan_in: int
     width: int
     activation: str
-    by_neuron: bool = False  # how its weights lie; see hogbatch.models.DenseLayer
+    output_major: bool = False  # how its weights lie; see hogbatch.model.network.DenseLayer
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -77,7 +77,7 @@ class Done(Message, frozen=True):
     seconds: Amount  # computing, mean over the worker's threads, without the wait for work
     loss: Amount  # summed over the rows
     skipped: Count  # rows refused by the finite-gradient guard
-    hits: tuple[Amount, ...]  # sums of the metrics, evaluation only; see hogbatch.losses
+    metric_sums: tuple[Amount, ...]  # evaluation only; see hogbatch.model.losses
     staleness: Amount = 0.0  # updates of others between pull and merge, mean over its merges
     refused: Count = 0  # merges whose change was not finite; their rows count as skipped
     active: Amount = 0.0  # neurons of a hashed output layer that were computed, mean over updates

@@ -27,7 +27,7 @@ from hogbatch.wire.codec import (
     decode_to_worker,
     encode,
 )
-from hogbatch.wire.curve import Door, show_keys
+from hogbatch.wire.curve import Authenticator, show_keys
 from hogbatch.wire.listen import Endpoint, check_listen
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
 from hogbatch.wire.throttle import GARBAGE, HONEST, Throttle
@@ -35,8 +35,8 @@ from hogbatch.wire.throttle import GARBAGE, HONEST, Throttle
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 65536  # bytes; libzmq drops the peer that sends a longer one
-MOST_UNREAD = 20  # messages of a peer that wait in memory; the next ones stay with their sender
-MOST_AT_ONCE = 1000  # messages of one `receive`, so that a flood cannot stop the clock
+MAX_UNREAD = 20  # messages of a peer that wait in memory; the next ones stay with their sender
+MAX_AT_ONCE = 1000  # messages of one `receive`, so that a flood cannot stop the clock
 COMPLAIN_EVERY_S = 60.0
 
 
@@ -54,7 +54,7 @@ class Router:
         self._silent_until = 0.0
         self._throttle = Throttle(time.monotonic())
         self._inode = -1
-        self._door: Door | None = None
+        self._authenticator: Authenticator | None = None
         self._context = zmq.Context()
         with ExitStack() as undo:
             undo.callback(self._context.destroy, linger=0)
@@ -62,27 +62,29 @@ class Router:
             self._socket.setsockopt(zmq.LINGER, 500)
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable worker is an error
             self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
-            self._socket.setsockopt(zmq.RCVHWM, MOST_UNREAD)
+            self._socket.setsockopt(zmq.RCVHWM, MAX_UNREAD)
             if endpoint is None:
                 self._inode = _bind_unnamed(self._socket, run_dir)
                 self.address = f"ipc:///proc/{os.getpid()}/fd/{self._inode}"
             else:
-                self._door = None if insecure else Door(self._context, self._socket, endpoint)
+                self._authenticator = (
+                    None if insecure else Authenticator(self._context, self._socket, endpoint)
+                )
                 self.address = _bind_tcp(self._socket, endpoint)
             undo.pop_all()
-        doors = self._door.sockets if self._door else ()
-        self._others = _poller(*doors)  # what is waited for while the throttle rests
-        self._all = _poller(self._socket, *doors)
+        authenticators = self._authenticator.sockets if self._authenticator else ()
+        self._others = _poller(*authenticators)  # what is waited for while the throttle rests
+        self._all = _poller(self._socket, *authenticators)
 
     @property
     def keys(self) -> Keys | None:
         """What workers must have to be let in, besides `address`."""
-        return self._door.keys if self._door else None
+        return self._authenticator.keys if self._authenticator else None
 
     @property
     def turned_away(self) -> int:
         """Connections that were closed because they came without the keys."""
-        return self._door.turned_away if self._door else 0
+        return self._authenticator.turned_away if self._authenticator else 0
 
     def watch(self, fd: int) -> None:
         self._others.register(fd, zmq.POLLIN)
@@ -100,12 +102,12 @@ class Router:
     def _poll(self, poller: zmq.Poller, timeout_s: float) -> list[int]:
         ready = [source for source, _ in poller.poll(ceil(max(0.0, timeout_s) * 1000))]
         fds = [source for source in ready if isinstance(source, int)]
-        if self._door and len(ready) > len(fds):
-            self._door.attend()
+        if self._authenticator and len(ready) > len(fds):
+            self._authenticator.attend()
         return fds
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_AT_ONCE):
             if self._throttle.rest(time.monotonic()):
                 return
             try:

@@ -10,7 +10,7 @@ BURST = 1000.0  # tokens that may be saved up
 HONEST, GARBAGE = 1.0, 10.0  # tokens that a message costs, and one that is none
 REST_S = 0.001  # how long nothing is read once all tokens are spent
 STRIKES = 10  # messages that were none, after which a peer's are dropped unread
-MOST_PEERS = 1000  # with strikes that are remembered; the first to be struck is forgotten first
+MAX_PEERS = 1000  # with strikes that are remembered; the first to be struck is forgotten first
 
 
 class Throttle:
@@ -37,7 +37,7 @@ class Throttle:
 
     def strike(self, peer: bytes) -> None:
         """`peer` has sent what is no message."""
-        if peer not in self._strikes and len(self._strikes) >= MOST_PEERS:
+        if peer not in self._strikes and len(self._strikes) >= MAX_PEERS:
             del self._strikes[next(iter(self._strikes))]
         self._strikes[peer] = self._strikes.get(peer, 0) + 1
 

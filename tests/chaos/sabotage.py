@@ -29,10 +29,17 @@ from tests.saboteur import Job, wait_for
 T = TypeVar("T")
 
 ROWS = 32_561  # of a9a
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 GONE_WITHIN_S = 2.0  # whatever belongs to a coordinator that has ended
 INTERRUPTED = 130
-HITS = ("worker_lost", "worker_restarted", "resumed", "checkpoint_failed", "poisoned", "epoch")
+FAULT_EVENTS = (
+    "worker_lost",
+    "worker_restarted",
+    "resumed",
+    "checkpoint_failed",
+    "poisoned",
+    "epoch",
+)
 
 
 class Sabotage:
@@ -159,7 +166,7 @@ class Sabotage:
         """How often the run was seen to be hit."""
         lives = [*(life.events for life in self.lives), self._log.read()]
         counts = Counter(event["event"] for events in lives for event in events)
-        return ", ".join(f"{name} {counts[name]}" for name in HITS)
+        return ", ".join(f"{name} {counts[name]}" for name in FAULT_EVENTS)
 
     # Whom it meets --------------------------------------------------------------------------
 
@@ -215,7 +222,7 @@ class Sabotage:
         return f"process {pid}"
 
     def _join(self, act: Act) -> str:
-        if len(self._own()) + self._launched >= MOST_WORKERS:
+        if len(self._own()) + self._launched >= MAX_WORKERS:
             return "enough are there"
         return f"process {self.job.attach().pid}"
 

@@ -6,16 +6,16 @@ from numpy.testing import assert_allclose
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, single_labels
 from hogbatch.kernels.contract import ADAM, LOSS, SOFTMAX, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import Steps
-from hogbatch.kernels.network import Network, corrected
-from hogbatch.models import Network as Model
+from hogbatch.model.network import Network
 
 pytestmark = pytest.mark.gpu
 
 ROWS, FEATURES, CLASSES, BATCH, SMALL = 1000, 700, 300, 256, 64
 HYPER = Hyper(rate=0.01, l2=1e-4, momentum=0.9, beta2=0.999, epsilon=1e-6)
-MODEL = Model.build(FEATURES, (512, 100), CLASSES, "relu", "softmax")
+NETWORK = Network.build(FEATURES, (512, 100), CLASSES, "relu", "softmax")
 UPDATES = 6
 
 
@@ -36,12 +36,12 @@ class Training:
 
     def __init__(self, device, sparse=False, densify=False):
         self.device = device
-        self.params = np.zeros(MODEL.parameters, np.float32)
-        MODEL.initialise(self.params, seed=1)
+        self.params = np.zeros(NETWORK.parameters, np.float32)
+        NETWORK.initialise(self.params, seed=1)
         self._there = device.to_device(self.params)
-        slots = [device.zeros(MODEL.parameters, np.float32) for _ in range(2)]
-        plan = MODEL.plan()
-        network = Network(device.kernels, device.xp, plan, self._there, *slots, densify)
+        slots = [device.zeros(NETWORK.parameters, np.float32) for _ in range(2)]
+        plan = NETWORK.plan()
+        network = Executor(device.kernels, device.xp, plan, self._there, *slots, densify)
         self.steps = Steps(device, network, SOFTMAX, ADAM, HYPER)
         parts = make_set(sparse)
         self._data = [type(part)(*map(device.to_device, part)) for part in parts]

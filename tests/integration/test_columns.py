@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 import hogbatch
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from tests.saboteur import cli
 
 WINE = load_wine()

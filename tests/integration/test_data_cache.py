@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import hogbatch
-from hogbatch import training
 from hogbatch.data import text
 from hogbatch.data.cache import DataCache
 from hogbatch.data.readers import read
+from hogbatch.run import training
 from tests.saboteur import WITHIN_S, cli
 
 FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", "", "--test-fraction", 0)

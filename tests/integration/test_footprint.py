@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch.footprint import Problem, total, whole_run
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
-from hogbatch.values import parse_workers
+from hogbatch.config.values import parse_workers
+from hogbatch.model.footprint import Problem, total, whole_run
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.other_user import as_root
 from tests.saboteur import WITHIN_S
 

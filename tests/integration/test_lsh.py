@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from hogbatch.checkpoint.model import load_model
 from hogbatch.data.synthetic import Settings, generate, write_xmc
+from hogbatch.model.file import load_model
 from tests.saboteur import Job, cli
 
 ROWS, LABELS, EPOCHS = 4000, 1500, 6

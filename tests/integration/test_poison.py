@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from hogbatch.store.handover import receive
 from hogbatch.store.model import SharedModel
 from tests.saboteur import wait_for

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from tests.saboteur import WITHIN_S, cli
 
 TEST_ROWS = 16_281  # of a9a

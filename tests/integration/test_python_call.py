@@ -11,8 +11,8 @@ import pytest
 import hogbatch
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests import plain_sgd
 from tests.saboteur import wait_for
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from tests.saboteur import cli, wait_for
 
 ROWS = 32_561  # of a9a

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from tests.saboteur import cli, wait_for
 
 SHORT = ("--workers", "cpu:1", "--epochs", 1)

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint.model import load_model
+from hogbatch.model.file import load_model
 from tests.saboteur import cli
 
 SUMMARY = {

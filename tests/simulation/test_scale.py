@@ -13,7 +13,7 @@ from hogbatch.simulate.scenario import simulated_plan
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World
 
-MOST_MESSAGES_PER_S = 2000
+MAX_MESSAGES_PER_S = 2000
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     world.run(until)
     steady = range(int(until - max(lease, 5.0)), int(until))
     rate = sum(world.all_messages[second] for second in steady) / len(steady)
-    assert 0.5 * MOST_MESSAGES_PER_S < rate < MOST_MESSAGES_PER_S
+    assert 0.5 * MAX_MESSAGES_PER_S < rate < MAX_MESSAGES_PER_S
     records = world.state.standing(until).workers
     busy = sum(record.busy for record in records) / workers
     assert busy > 0.7  # of what is done; a lease of ten seconds counts when it is over

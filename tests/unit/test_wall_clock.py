@@ -9,7 +9,7 @@ from tests.test_layers import SOURCES, within
 MAY_LOOK = [
     "hogbatch.telemetry",  # events and reports
     "hogbatch.store.quarantine",  # when rows were, for people
-    "hogbatch.training",  # the name of a run directory, and since when it is held
+    "hogbatch.run.training",  # the name of a run directory, and since when it is held
     "hogbatch.data.cache",  # the ages of files, which file systems keep by the wall clock
 ]
 WALL = {

@@ -17,7 +17,7 @@ from hogbatch.jit import exact, kernel
 MINUS, PLUS, POINT, ZERO, NINE, BIG_E, SMALL_E = b"-+.09Ee"
 LEAST, MOST = -342, 308  # powers of ten beyond which 1 to 2^64 - 1 times them is 0 or infinity
 FAR = 1 << 40  # a power of ten that no number of digits brings back
-MOST_DIGITS = 19  # that always fit into uint64
+MAX_DIGITS = 19  # that always fit into uint64
 EXACT_TEN = 22  # the largest power of ten that is exact in float64
 EXACT_DIGITS = np.uint64(1 << 53)
 TENS = 10.0 ** np.arange(EXACT_TEN + 1)
@@ -120,7 +120,7 @@ def leading(text, start, stop):
     for at in range(np.int64(start), np.int64(stop)):
         if text[at] == POINT:
             continue
-        if count == MOST_DIGITS:
+        if count == MAX_DIGITS:
             left_out += 1
         else:
             digits = digits * TEN + np.uint64(np.int64(text[at]) - ZERO)
@@ -173,7 +173,7 @@ def number(text, at):
         if end == stop + ONE:
             return 0.0, 0.0, at
         power += more
-    if count <= MOST_DIGITS:
+    if count <= MAX_DIGITS:
         low = high = rounded(digits, power)
     else:
         digits, left_out = leading(text, start, stop)

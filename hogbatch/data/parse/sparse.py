@@ -9,7 +9,7 @@ from hogbatch.jit import kernel
 
 TAB, NEWLINE, RETURN, SPACE, HASH, COMMA, COLON = b"\t\n\r #,:"
 QID = tuple(b"qid:")
-MOST_DIGITS = np.uint64(10)  # of an index
+MAX_DIGITS = np.uint64(10)  # of an index
 
 
 @kernel
@@ -123,7 +123,7 @@ def rows(text, line, libsvm, base, begin, end, out):
                 index = index * 10 + (np.int64(text[stop]) - ZERO)
                 stop += ONE
             if stop > at:
-                usual = text[stop] == COLON and stop - at <= MOST_DIGITS
+                usual = text[stop] == COLON and stop - at <= MAX_DIGITS
                 if not usual or index > MAX_INDEX or n == end[2]:
                     usual = False
                     break

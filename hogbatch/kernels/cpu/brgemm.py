@@ -15,8 +15,8 @@ from hogbatch.kernels.cpu.intrinsics import dot, outer, transpose_square
 from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import (
     IN_TILE,
-    MOST_ROWS,
-    MOST_VECTORS,
+    MAX_ROWS,
+    MAX_VECTORS,
     STORE,
     Blocks,
     Finish,
@@ -67,8 +67,8 @@ def whole():
 def best_vectors(m):
     """How wide a tile fills the most registers when m rows are cut evenly."""
     best, most = 1, 0.0
-    for vectors in range(1, MOST_VECTORS + 1):
-        tiles = -(-m // min(MOST_ROWS, IN_TILE // vectors))
+    for vectors in range(1, MAX_VECTORS + 1):
+        tiles = -(-m // min(MAX_ROWS, IN_TILE // vectors))
         filled = m / tiles * vectors
         if filled >= most:
             best, most = vectors, filled
@@ -101,7 +101,7 @@ def multiply(m, n, k, a, b, c, blocks, finish):
 @kernel
 def _panel(m, vectors, lanes, panels, k, a, b, c, blocks, finish, column):
     """All rows of some columns of C, in tiles of two heights that differ by one."""
-    tiles = -(-m // min(MOST_ROWS, IN_TILE // vectors))
+    tiles = -(-m // min(MAX_ROWS, IN_TILE // vectors))
     height, taller = m // tiles, m % tiles
     b, c = part(b, 0, column), part(c, 0, column)
     here = Finish(finish.kind, finish.alpha, finish.bias + 4 * column, finish.floor)
@@ -157,7 +157,7 @@ def multiply_transposed(m, n, k, a, packed, b, c, product, alpha, beta):
 @kernel
 def _dots(m, n, k, a, b, c, alpha, beta):
     """`multiply_transposed` by dot products, in tiles of two heights that differ by one."""
-    tiles = -(-m // MOST_ROWS)
+    tiles = -(-m // MAX_ROWS)
     height, taller = m // tiles, m % tiles
     if taller > 0:
         _dot_panel(height + 1, taller, n, k, a, b, c, alpha, beta)
@@ -168,7 +168,7 @@ def _dots(m, n, k, a, b, c, alpha, beta):
 @kernel
 def _dot_panel(height, tiles, n, k, a, b, c, alpha, beta):
     columns = 1
-    while 2 * columns <= min(MOST_ROWS, WIDTH, IN_TILE // height):
+    while 2 * columns <= min(MAX_ROWS, WIDTH, IN_TILE // height):
         columns *= 2
     column = 0
     while column < n:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import HITS, LOSS, MULTILABEL, ROWS, SKIPPED, SOFTMAX, Floats
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, MULTILABEL, ROWS, SKIPPED, SOFTMAX, Floats
 from hogbatch.kernels.cpu.dense import aligned, pass_all_down, scratch
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
 from hogbatch.kernels.cpu.losses import TOP
@@ -143,7 +143,7 @@ def count_row(kind, labels, row, seen, b, totals):
         return
     totals[LOSS] += max(0.0, loss)
     if kind == SOFTMAX:
-        totals[HITS] += 1.0 if seen.top[b, 0] == int(labels.values[row]) else 0.0
+        totals[METRIC_SUMS] += 1.0 if seen.top[b, 0] == int(labels.values[row]) else 0.0
         return
     right = 0.0
     for place in range(TOP):
@@ -151,7 +151,7 @@ def count_row(kind, labels, row, seen, b, totals):
             if labels.indices[n] == seen.top[b, place]:
                 right += 1.0
         if place == 0:
-            totals[HITS] += right
+            totals[METRIC_SUMS] += right
         elif place == 2:
-            totals[HITS + 1] += right / 3.0
-    totals[HITS + 2] += right / 5.0
+            totals[METRIC_SUMS + 1] += right / 3.0
+    totals[METRIC_SUMS + 2] += right / 5.0

@@ -6,9 +6,9 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     CULPRIT,
     HINGE,
-    HITS,
     LOGISTIC,
     LOSS,
+    METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
@@ -174,7 +174,7 @@ def best_columns(width, scores, best):
 
 
 @kernel
-def count_hits(positives, width, scores, totals):
+def count_metrics(positives, width, scores, totals):
     """Add precision at 1, 3 and 5; among equal scores the lower label counts as the better."""
     best = np.empty(TOP, np.int64)
     found = best_columns(width, scores, best)
@@ -184,38 +184,38 @@ def count_hits(positives, width, scores, totals):
             if positives[p] == best[k]:
                 right += 1.0
         if k == 0:
-            totals[HITS] += right
+            totals[METRIC_SUMS] += right
         if k == min(2, found - 1):
-            totals[HITS + 1] += right / 3.0
-    totals[HITS + 2] += right / 5.0
+            totals[METRIC_SUMS + 1] += right / 3.0
+    totals[METRIC_SUMS + 2] += right / 5.0
 
 
 @kernel
-def row_hits(kind, labels, row, width, scores, totals):
+def row_metrics(kind, labels, row, width, scores, totals):
     """Add one row to the metrics of its loss."""
     if kind in (MULTILABEL, SOFTMAX_MANY):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-        count_hits(positives, width, scores, totals)
+        count_metrics(positives, width, scores, totals)
         return
     label = labels.values[row]
     if kind == SOFTMAX:
         true = int(label)
         before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
-        totals[HITS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
+        totals[METRIC_SUMS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
     elif kind == SQUARED:
         difference = np.float64(scores[0]) - np.float64(label)
-        totals[HITS] += difference * difference
+        totals[METRIC_SUMS] += difference * difference
     else:
-        totals[HITS] += 1.0 if (scores[0] > 0.0) == (label > 0.5) else 0.0
+        totals[METRIC_SUMS] += 1.0 if (scores[0] > 0.0) == (label > 0.5) else 0.0
 
 
 @kernel
-def loss_and_hits(kind, labels, rows, width, scores, totals):
+def loss_and_metrics(kind, labels, rows, width, scores, totals):
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
         loss = row_gradient(kind, labels, rows[b], width, scores[b], grad)
         if finite(loss) and all_finite(scores[b, :width]):
             totals[LOSS] += loss
-            row_hits(kind, labels, rows[b], width, scores[b], totals)
+            row_metrics(kind, labels, rows[b], width, scores[b], totals)
         else:
             totals[SKIPPED] += 1.0

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
 
-# Columns of `Model.table`, one row a layer: hogbatch.kernels.network.LayerPlan as integers.
-WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION, BY_NEURON = range(7)
+# Columns of `ModelView.table`, one row a layer: hogbatch.kernels.executor.LayerView as integers.
+WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION, OUTPUT_MAJOR = range(7)
 
 
-class Model(NamedTuple):
+class ModelView(NamedTuple):
     """The shared model as kernels see it."""
 
     table: NDArray[np.int64]  # [layers, 7]
@@ -24,7 +24,7 @@ class Model(NamedTuple):
     own_second: Floats  # [P], or [0]
 
 
-class Lease(NamedTuple):
+class BatchSettings(NamedTuple):
     """How to work on the rows of a lease."""
 
     batch_size: int

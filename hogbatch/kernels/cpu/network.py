@@ -1,6 +1,6 @@
 """The compiled loop: one call without the interpreter lock runs a whole lease on one thread.
 
-Same algorithm as the interpreted `hogbatch.kernels.network`, operation by operation. Updates go
+Same algorithm as the interpreted `hogbatch.kernels.executor`, operation by operation. Updates go
 straight into the shared parameters. Between two batches nothing but the fence word is looked at.
 """
 
@@ -33,7 +33,7 @@ from hogbatch.kernels.cpu.dense import (
     scratch,
     step_row,
 )
-from hogbatch.kernels.cpu.losses import loss_and_hits, loss_gradient
+from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
@@ -41,8 +41,8 @@ from hogbatch.kernels.cpu.model import (
     FAN_OUT,
     WEIGHTS,
     WIDTH,
-    Lease as Lease,
-    Model as Model,
+    BatchSettings as BatchSettings,
+    ModelView as ModelView,
     corrected,
     most_values,
     vector,
@@ -237,5 +237,5 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
             break
         part = rows[start : min(start + size, rows.shape[0])]
         scores = forward(model, layers, inputs, part, space)
-        loss_and_hits(lease.loss, labels, part, width, scores, totals)
+        loss_and_metrics(lease.loss, labels, part, width, scores, totals)
         totals[ROWS] += part.shape[0]

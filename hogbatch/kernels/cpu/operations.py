@@ -16,7 +16,7 @@ from hogbatch.kernels.cpu.dense import (
     weight_gradient as weight_gradient,
 )
 from hogbatch.kernels.cpu.losses import (
-    loss_and_hits as loss_and_hits,
+    loss_and_metrics as loss_and_metrics,
     loss_gradient as loss_gradient,
 )
 from hogbatch.kernels.cpu.sparse import (

@@ -3,7 +3,7 @@
     forward_rows   out[B, H] = X @ weights + bias, X the CSR inputs of a batch
     step_touched    the optimizer's step on the rows of weights that the batch touches
 
-Both work on a panel of up to MOST_VECTORS vectors of columns, whose sums stay in registers over
+Both work on a panel of up to MAX_VECTORS vectors of columns, whose sums stay in registers over
 all stored values of a row of X, or over all occurrences of a feature. Which row of weights comes
 next is known long before, so it is fetched ahead: the hardware cannot guess it.
 """
@@ -37,7 +37,7 @@ from hogbatch.kernels.cpu.simd import (
 FORWARD: Final = f"hogbatch_forward_rows_{WIDTH}"
 STEP: Final = f"hogbatch_step_touched_{WIDTH}"
 
-MOST_VECTORS: Final = 8
+MAX_VECTORS: Final = 8
 LINE: Final = 16  # floats in a cache line
 FORWARD_AHEAD: Final = 96  # lines that are on their way in `forward_rows`; measured
 STEP_AHEAD: Final = 64  # the same of each array in `step_touched`
@@ -263,7 +263,7 @@ def _key(w: Writer, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
 
 
 def _write(module: ir.Module) -> list[str]:
-    panels = range(MOST_VECTORS + 1)
+    panels = range(MAX_VECTORS + 1)
     w = Writer(module, FORWARD, [INT, *_FORWARD_ARGUMENTS])
     vectors, *passed = w.function.args
     functions = {v: _forward(module, max(v, 1), masked=v == 0) for v in panels}

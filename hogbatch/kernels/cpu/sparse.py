@@ -7,7 +7,7 @@ from hogbatch.kernels.contract import MOMENTUM, SGD, Links
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
 from hogbatch.kernels.cpu.rows import (
-    MOST_VECTORS,
+    MAX_VECTORS,
     Chains,
     Csr,
     Weights,
@@ -55,7 +55,7 @@ def csr_forward_above(inputs, rows, weights, bias, floor, out):
 @kernel
 def panels_of(width):
     """Into how many panels `width` columns are cut; below WIDTH there is one of some lanes."""
-    return max(1, -(-width // (WIDTH * MOST_VECTORS)))
+    return max(1, -(-width // (WIDTH * MAX_VECTORS)))
 
 
 @kernel

@@ -37,8 +37,8 @@ OUTER: Final = f"hogbatch_outer_{WIDTH}"
 DOT: Final = f"hogbatch_dot_{WIDTH}"
 TRANSPOSE: Final = f"hogbatch_transpose_{WIDTH}"
 
-MOST_ROWS: Final = 8
-MOST_VECTORS: Final = 4
+MAX_ROWS: Final = 8
+MAX_VECTORS: Final = 4
 IN_TILE: Final = 24 if REGISTERS == 32 else 12  # accumulators; the rest holds operands
 
 
@@ -72,12 +72,12 @@ class Finish(NamedTuple):
 
 def outer_rows(vectors: int) -> int:
     """Most rows of an outer tile of `vectors` vectors."""
-    return min(MOST_ROWS, IN_TILE // vectors)
+    return min(MAX_ROWS, IN_TILE // vectors)
 
 
 def dot_columns(rows: int) -> int:
     """Columns of a dot tile of `rows` rows: a power of two."""
-    return 1 << (min(MOST_ROWS, WIDTH, IN_TILE // rows).bit_length() - 1)
+    return 1 << (min(MAX_ROWS, WIDTH, IN_TILE // rows).bit_length() - 1)
 
 
 # --- outer ----------------------------------------------------------------------------------------
@@ -173,14 +173,14 @@ def _write_outer(module: ir.Module) -> None:
     w = Writer(module, OUTER, [INT, INT, *_OUTER_ARGUMENTS])
     rows, vectors, *passed = w.function.args
     masked = w.build.icmp_signed("<", passed[1], number(WIDTH))
-    key = w.build.add(w.times(MOST_VECTORS + 1, rows), vectors)
-    key = w.build.select(masked, w.times(MOST_VECTORS + 1, rows), key)
+    key = w.build.add(w.times(MAX_VECTORS + 1, rows), vectors)
+    key = w.build.select(masked, w.times(MAX_VECTORS + 1, rows), key)
     tiles = {}
-    for v in range(1, MOST_VECTORS + 1):
+    for v in range(1, MAX_VECTORS + 1):
         for r in range(1, outer_rows(v) + 1):
-            tiles[r * (MOST_VECTORS + 1) + v] = _outer(module, r, v, masked=False)
+            tiles[r * (MAX_VECTORS + 1) + v] = _outer(module, r, v, masked=False)
     for r in range(1, outer_rows(1) + 1):
-        tiles[r * (MOST_VECTORS + 1)] = _outer(module, r, 1, masked=True)
+        tiles[r * (MAX_VECTORS + 1)] = _outer(module, r, 1, masked=True)
     w.calls(key, tiles, passed)
     w.build.ret_void()
 
@@ -269,11 +269,11 @@ def _write_dot(module: ir.Module) -> None:
     w = Writer(module, DOT, [INT, INT, *_DOT_ARGUMENTS])
     rows, columns, *passed = w.function.args
     tiles = {
-        r * (MOST_ROWS + 1) + n: _dot(module, r, n)
-        for r in range(1, MOST_ROWS + 1)
+        r * (MAX_ROWS + 1) + n: _dot(module, r, n)
+        for r in range(1, MAX_ROWS + 1)
         for n in sorted({1, dot_columns(r)})
     }
-    w.calls(w.build.add(w.times(MOST_ROWS + 1, rows), columns), tiles, passed)
+    w.calls(w.build.add(w.times(MAX_ROWS + 1, rows), columns), tiles, passed)
     w.build.ret_void()
 
 

@@ -11,7 +11,7 @@ from hogbatch.kernels.gpu.launch import (
 )
 
 COLUMNS, LANES = 8, 128  # as in dense.cu
-MOST_ROWS = 64  # of blocks, where there are as many blocks as columns can fill in each
+MAX_ROWS = 64  # of blocks, where there are as many blocks as columns can fill in each
 
 _gather_dense = kernel("dense", "gather_dense")
 _gather_sparse = kernel("sparse", "gather_sparse")
@@ -42,7 +42,7 @@ def add_bias_and_activate(bias, activation, width, out):
 
 def add_bias(bias, width, out):
     batch, stored = out.shape
-    grid = -(-stored // THREADS), min(batch, MOST_ROWS)
+    grid = -(-stored // THREADS), min(batch, MAX_ROWS)
     if batch > 0:
         _add_bias(grid, (THREADS,), (bias, batch, width, stored, out))
 

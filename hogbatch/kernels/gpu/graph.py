@@ -8,17 +8,17 @@ import numpy as np
 
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.contract import Hyper
+from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.kernels.network import Network
 
-MOST_RECORDED = 16  # batch sizes times buffers; policies that double and halve meet far fewer
+MAX_RECORDED = 16  # batch sizes times buffers; policies that double and halve meet far fewer
 
 
 class Steps:
     """Steps of one network, with one loss and one optimizer; the rate may change at any time."""
 
     def __init__(
-        self, device: Device, network: Network, loss: int, optimizer: int, hyper: Hyper
+        self, device: Device, network: Executor, loss: int, optimizer: int, hyper: Hyper
     ) -> None:
         self._device, self._network = device, network
         self._kinds = loss, optimizer
@@ -77,5 +77,5 @@ class Steps:
     def _remember(self, key: tuple[int, int], step: Callable[[], None] | None) -> None:
         self._recorded[key] = step
         self._recorded.move_to_end(key)
-        while len(self._recorded) > MOST_RECORDED:
+        while len(self._recorded) > MAX_RECORDED:
             self._recorded.popitem(last=False)

@@ -7,7 +7,7 @@ from hogbatch.kernels.contract import MOMENTUM, Hyper
 from hogbatch.kernels.gpu.sources import SOURCES
 
 THREADS = 256  # of a block; BLOCK in the sources
-_MOST_BLOCKS = 8192  # of a grid-stride launch: several times what any device runs at once
+_MAX_BLOCKS = 8192  # of a grid-stride launch: several times what any device runs at once
 
 
 def kernel(source: str, name: str) -> cupy.RawKernel:
@@ -18,7 +18,7 @@ def kernel(source: str, name: str) -> cupy.RawKernel:
 def over_cells(function: cupy.RawKernel, count: int, *arguments: object) -> None:
     """Launch with about one thread a cell; nothing for no cells."""
     if count > 0:
-        blocks = min(-(-count // THREADS), _MOST_BLOCKS)
+        blocks = min(-(-count // THREADS), _MAX_BLOCKS)
         function((blocks,), (THREADS,), arguments)
 
 

@@ -3,7 +3,7 @@
 from hogbatch.kernels.gpu.launch import kernel, over_rows
 
 _loss_gradient = kernel("losses", "loss_gradient")
-_loss_and_hits = kernel("losses", "loss_and_hits")
+_loss_and_metrics = kernel("losses", "loss_and_metrics")
 
 
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
@@ -25,10 +25,10 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     )
 
 
-def loss_and_hits(kind, labels, rows, width, scores, totals):
+def loss_and_metrics(kind, labels, rows, width, scores, totals):
     batch, stored = scores.shape
     over_rows(
-        _loss_and_hits,
+        _loss_and_metrics,
         batch,
         stored,
         kind,

@@ -13,7 +13,7 @@ class GpuKernels:
     activate_backward = staticmethod(dense.activate_backward)
     loss_gradient = staticmethod(losses.loss_gradient)
     forget_not_finite = staticmethod(dense.forget_not_finite)
-    loss_and_hits = staticmethod(losses.loss_and_hits)
+    loss_and_metrics = staticmethod(losses.loss_and_metrics)
     scale = staticmethod(dense.scale)
     bound_rows = staticmethod(dense.bound_rows)
     csr_bound_rows = staticmethod(sparse.csr_bound_rows)

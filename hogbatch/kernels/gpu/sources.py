@@ -10,7 +10,7 @@ from hogbatch.kernels import contract
 
 _NAMES = """
     RELU SIGMOID TANH  LOGISTIC HINGE SOFTMAX MULTILABEL SQUARED SOFTMAX_MANY
-    SGD MOMENTUM ADAGRAD ADAM  FURTHEST LARGEST  LOSS SKIPPED CULPRIT HITS
+    SGD MOMENTUM ADAGRAD ADAM  FURTHEST LARGEST  LOSS SKIPPED CULPRIT METRIC_SUMS
 """
 _DEFINES = "".join(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split())
 
@@ -28,7 +28,7 @@ KERNELS: Final = {  # the extern "C" names of each source
         *("gather_sparse", "csr_forward", "csr_bound_rows"),
         *("find_touched", "unmark", "clear_touched", "add_up", "step_touched"),
     ),
-    "losses": ("loss_gradient", "loss_and_hits"),
+    "losses": ("loss_gradient", "loss_and_metrics"),
     "replica": ("take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"),
 }
 

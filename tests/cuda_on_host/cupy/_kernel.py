@@ -13,7 +13,7 @@ from cupy._device import LOCK, CUDARuntimeError
 from cupy._memory import Region, reachable
 from cupy._streams import get_current_stream
 
-MOST_SHARED = 48 << 10  # bytes of dynamic shared memory, unless the kernel is allowed more
+MAX_SHARED = 48 << 10  # bytes of dynamic shared memory, unless the kernel is allowed more
 _NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
@@ -33,7 +33,7 @@ class RawKernel:
         self.code = code
         self.name = name
         self.options = options
-        self.max_dynamic_shared_size_bytes = MOST_SHARED
+        self.max_dynamic_shared_size_bytes = MAX_SHARED
         self._launch: Any = None
 
     def compile(self) -> None:

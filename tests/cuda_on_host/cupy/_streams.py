@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cupy._device import LOCK, CUDARuntimeError, capturing_threads, refuse_in_capture
 from cupy._memory import Region, pool
 
-MOST_WAITING = 1024  # operations in a stream, about as many as a GPU's queue takes
+MAX_WAITING = 1024  # operations in a stream, about as many as a GPU's queue takes
 
 
 class Operation(NamedTuple):
@@ -95,7 +95,7 @@ class Stream:
                 other.drain()
             self._queue.append(Operation(run, regions))
             _busy.add(self)
-            while len(self._queue) > MOST_WAITING:
+            while len(self._queue) > MAX_WAITING:
                 self.step()
 
     def _ordered_before(self) -> list["Stream"]:

@@ -210,8 +210,8 @@ def test_precisions_are_exact_in_every_block(planted, torch, monkeypatch):
     network = torch_wide.Network(planted, SETTINGS["pytorch-full"], 0)
     scores, y = network.scores(planted.test.x).numpy(), planted.test.y.toarray()
     order = np.argsort(-scores, axis=1)
-    hits = np.take_along_axis(y, order, axis=1)
-    expected = {f"P@{k}": pytest.approx(hits[:, :k].mean()) for k in (1, 3, 5)}
+    metric_sums = np.take_along_axis(y, order, axis=1)
+    expected = {f"P@{k}": pytest.approx(metric_sums[:, :k].mean()) for k in (1, 3, 5)}
     monkeypatch.setattr(torch_wide, "SCORES", 50 * 30)  # 128 rows are no multiple of 30
     assert torch_wide.precisions(planted, network) == expected
 

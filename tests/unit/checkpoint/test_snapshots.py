@@ -6,7 +6,7 @@ from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
 from hogbatch.coordinator.ledger import Span
 from hogbatch.coordinator.rollbacks import RollBacks
 from hogbatch.coordinator.saved import Saved
-from hogbatch.models import Network
+from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")

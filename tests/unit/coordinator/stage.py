@@ -19,7 +19,7 @@ from hogbatch.coordinator.plan import (
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
-from hogbatch.schedules import LearningRate
+from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.wire.messages import (
     Beat,
     Done,
@@ -123,7 +123,7 @@ class Stage:
             "seconds": rows * self.seconds_per_row,
             "loss": 0.5 * rows,
             "skipped": 0,
-            "hits": (),
+            "metric_sums": (),
             **changes,
         }
         return Done(**fields)

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.coordinator.epochs import MOST_DEATHS, Epochs
+from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
 from hogbatch.coordinator.ledger import Span
 from hogbatch.coordinator.plan import Quarantine, Record, Shuffle
 
@@ -13,7 +13,7 @@ def epochs():
     return made
 
 
-def kill(epochs, rows, times=MOST_DEATHS):
+def kill(epochs, rows, times=MAX_DEATHS):
     """So many workers die on the next `rows` rows; what is commanded at the last death."""
     for lease in range(times):
         epochs.rows.take(lease, rows)
@@ -37,7 +37,7 @@ def test_the_next_order_is_asked_for_once(epochs):
 def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
     epochs.prepare_next()
     epochs.order_ready(1, 0)
-    assert kill(epochs, 10, MOST_DEATHS - 1) == []
+    assert kill(epochs, 10, MAX_DEATHS - 1) == []
     quarantine, record = kill(epochs, 10, 1)
     assert quarantine == Quarantine(0, 0, 10)
     assert record == Record("quarantined", {"epoch": 0, "rows": [0, 10], "deaths": 3})
@@ -57,7 +57,7 @@ def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
 
 
 def test_who_leaves_politely_kills_nobody(epochs):
-    for lease in range(MOST_DEATHS + 1):
+    for lease in range(MAX_DEATHS + 1):
         epochs.rows.take(lease, 10)
         assert epochs.lose(lease, died=False) == []
     assert epochs.rows.deaths == 0

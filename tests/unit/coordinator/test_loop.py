@@ -6,7 +6,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from hogbatch.coordinator.loop import Loop, Surroundings
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.loop import Adapters, Loop
 from hogbatch.coordinator.plan import Finish, Shuffle
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch import local, restarts
@@ -14,7 +15,6 @@ from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
-from hogbatch.values import WorkerRequest
 from hogbatch.wire.loopback import Loopback
 from tests.unit.coordinator.stage import make_plan
 
@@ -39,7 +39,7 @@ class Mind:
         return []
 
 
-class Door:
+class FakeHandover:
     """A handover at which nobody knocks."""
 
     def __init__(self):
@@ -61,15 +61,15 @@ class Copies:
 
 
 @pytest.fixture
-def door():
-    with closing(Door()) as made:
+def handover():
+    with closing(FakeHandover()) as made:
         yield made
 
 
-def surroundings(door, shuffle, children, record=None):
-    return Surroundings(
+def adapters(handover, shuffle, children, record=None):
+    return Adapters(
         end=Loopback(),
-        handover=door,
+        handover=handover,
         fences=Fences(np.zeros((4, 8), np.int64)),
         children=children,
         snapshots=Copies(),
@@ -82,7 +82,7 @@ def surroundings(door, shuffle, children, record=None):
     )
 
 
-def test_a_run_that_ends_while_an_order_is_written_waits_for_it(door):
+def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
     written, ending = [], threading.Timer(0.05, lambda: None)
 
     def shuffle(epoch, without):
@@ -91,7 +91,7 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(door):
 
     ending.start()
     loop = Loop(
-        Mind([Shuffle(0), Finish("finished", "")]), surroundings(door, shuffle, LocalLauncher())
+        Mind([Shuffle(0), Finish("finished", "")]), adapters(handover, shuffle, LocalLauncher())
     )
     assert loop.run() == (Finish("finished", ""), "standing")
     assert written == [0]
@@ -106,7 +106,7 @@ os._exit(12 if number < 2 * {failures} else 0)
 
 
 @pytest.fixture
-def run(door, tmp_path, monkeypatch):
+def run(handover, tmp_path, monkeypatch):
     """Runs a loop over one worker that never attaches and fails as often as is said.
 
     Returns how the run ended, what was recorded, and the worker's log.
@@ -119,7 +119,7 @@ def run(door, tmp_path, monkeypatch):
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
         monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
-        around = surroundings(door, lambda *_: None, launcher, lambda *r: recorded.append(r))
+        around = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
         finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), around).run()
         return finish, recorded, log.read_text()
 

@@ -1,4 +1,4 @@
-"""Whatever raises, in the state or its surroundings, on whichever thread: the run ends with it."""
+"""Whatever raises, in the state or its adapters, on whichever thread: the run ends with it."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.coordinator.loop import Loop, Surroundings
+from hogbatch.coordinator.loop import Adapters, Loop
 from hogbatch.coordinator.plan import (
     Finish,
     Keep,
@@ -56,7 +56,7 @@ def dead():
 
 @pytest.fixture
 def everything():
-    """State and surroundings in one, which do nothing; somebody knocks all the time."""
+    """State and adapters in one, which do nothing; somebody knocks all the time."""
     made = Mock(workers={}, roster=Mock(departed=[]))
     made.configure_mock(
         **{
@@ -79,7 +79,7 @@ def everything():
 def run(everything):
     end, each = Loopback(), everything
     end.connect("w").send(Beat())
-    around = Surroundings(
+    around = Adapters(
         *(end, each, each, each, each),
         *(each.shuffle, each.quarantine, each.record, each.report, each.show_mean, each.keep),
     )

@@ -1,13 +1,13 @@
 import pytest
 
+from hogbatch.config.lsh import defaults
 from hogbatch.coordinator.progress import Best, Progress, Sums, TrainingClock
-from hogbatch.lsh import defaults
 from hogbatch.wire.messages import Done
 from tests.unit.coordinator.stage import make_plan
 
 
-def done(rows=100, loss=50.0, skipped=0, hits=()):
-    return Done(1, rows, 1, 0.1, loss, skipped, hits)
+def done(rows=100, loss=50.0, skipped=0, metric_sums=()):
+    return Done(1, rows, 1, 0.1, loss, skipped, metric_sums)
 
 
 def progress(**plan):
@@ -37,7 +37,7 @@ def test_the_clock_counts_from_its_start_and_stands_still_in_a_pause():
 
 def test_a_mean_leaves_skipped_rows_out():
     sums = Sums()
-    sums.add(done(rows=100, loss=40.0, skipped=20, hits=(60.0,)))
+    sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
     assert sums.measured("logistic", 1.0) == (0.5, {"accuracy": 0.75})
 
 
@@ -50,14 +50,14 @@ def test_rows_that_were_all_skipped_have_no_loss(skipped):
 
 def test_more_hits_than_there_are_metrics_do_no_harm():
     sums = Sums()
-    sums.add(done(hits=(1.0, 2.0, 3.0, 4.0)))
+    sums.add(done(metric_sums=(1.0, 2.0, 3.0, 4.0)))
     measured = sums.measured("multilabel", 1.0)
     assert measured.metrics == {"P@1": 0.01, "P@3": 0.02, "P@5": 0.03}
 
 
 def test_squared_losses_are_told_in_the_unit_of_the_labels():
     sums = Sums()
-    sums.add(done(rows=100, loss=50.0, hits=(400.0,)))
+    sums.add(done(rows=100, loss=50.0, metric_sums=(400.0,)))
     assert sums.measured("squared", 10.0) == (50.0, {"rmse": 20.0})
     assert sums.measured("logistic", 10.0).loss == 0.5
 
@@ -74,7 +74,7 @@ def test_an_evaluation_tells_the_losses_since_the_last_one():
     made.add(done(loss=50.0))
     made.tested.add(done(loss=99.0))  # of an evaluation that was broken off
     made.begin_evaluation(102.0)
-    made.tested.add(done(rows=10, loss=3.0, hits=(9.0,)))
+    made.tested.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
     evaluation = made.end_evaluation(105.0)
     assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
     assert (evaluation.train_loss, evaluation.test_loss) == (0.5, 0.3)
@@ -193,7 +193,7 @@ def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
     made, found = progress(test_rows=10, lsh=lsh), []
     for loss, right in ((3.0, 8.0), (2.0, 7.0)):
         made.begin_evaluation(101.0)
-        made.tested.add(done(rows=10, loss=loss, hits=(right, 0.0, 0.0)))
+        made.tested.add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
         found.append(made.is_best(made.end_evaluation(102.0)))
     assert found == best
 

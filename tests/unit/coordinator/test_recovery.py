@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from hogbatch.coordinator.recovery import MOST_NAMED, MOST_PAUSE, Recovery
-from hogbatch.coordinator.rollbacks import MOST_ROLLBACKS, PROGRESS, RollBacks
+from hogbatch.coordinator.recovery import MAX_NAMED, MAX_PAUSE, Recovery
+from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS, RollBacks
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
         pause = next(p for p in (10, 20, 40, 80, 160, 320) if recovery.is_due(now + p))
         pauses.append(pause)
         now += pause
-    assert pauses == [20, 40, 80, 160, 160, 160, 160] and MOST_PAUSE == 16
+    assert pauses == [20, 40, 80, 160, 160, 160, 160] and MAX_PAUSE == 16
     write(recovery, now)
     assert recovery.is_due(now + 10)
 
@@ -69,7 +69,7 @@ def test_each_roll_back_halves_the_learning_rate_and_the_third_ends_the_run():
         rollbacks.add(rows)
         seen.append((rollbacks.rate_factor, rollbacks.too_many))
     assert seen == [(0.5, False), (0.25, False), (0.125, True)]
-    assert MOST_ROLLBACKS == 3
+    assert MAX_ROLLBACKS == 3
 
 
 def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
@@ -125,6 +125,6 @@ def test_the_first_suspects_since_all_was_well_are_remembered(recovery):
 
 
 def test_a_flood_of_skipped_rows_is_not_told_of_for_ever(recovery):
-    told = [recovery.suspect({"lease": lease}) for lease in range(MOST_NAMED + 5)]
-    assert sum(map(len, told)) == MOST_NAMED
+    told = [recovery.suspect({"lease": lease}) for lease in range(MAX_NAMED + 5)]
+    assert sum(map(len, told)) == MAX_NAMED
     assert told[-1] == []

@@ -28,7 +28,7 @@ def end_evaluation(play, loss=0.5, accuracy=0.5):
     while play.state.phase == "evaluate":
         key = next(key for key, held in play.work.items() if held)
         rows = play.work[key][0].stop - play.work[key][0].start
-        commands += play.done(key, loss=loss * rows, hits=(accuracy * rows,))
+        commands += play.done(key, loss=loss * rows, metric_sums=(accuracy * rows,))
     return commands
 
 

@@ -111,7 +111,7 @@ def test_an_evaluation_that_does_not_fit_goes_on_with_smaller_batches(stage):
     ((_, again),) = works(commands)
     assert (again.task, again.start, again.batch_size) == ("evaluate", first.start, 45)
     play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
-    play.work_on(hits=(1.0,))
+    play.work_on(metric_sums=(1.0,))
     (report,) = of_kind(play.said, Report)
     assert report.evaluation.test_loss == 0.5  # per row, and every row once
 

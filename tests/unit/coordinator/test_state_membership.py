@@ -66,7 +66,7 @@ def test_a_worker_of_another_package_version_is_refused(stage):
 
 
 def test_one_worker_too_many_is_refused(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MOST_WORKERS", 2)
+    monkeypatch.setattr(roster, "MAX_WORKERS", 2)
     play = stage()
     play.attach("a", "b")
     (command,) = play.hello("c")
@@ -107,7 +107,7 @@ def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(st
 
 
 def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MOST_WORKERS", 1)
+    monkeypatch.setattr(roster, "MAX_WORKERS", 1)
     play = stage()
     fences = []
     for key in "abc":

@@ -8,7 +8,7 @@ from hogbatch.coordinator import roster
 from hogbatch.coordinator.plan import Shuffle
 from hogbatch.policy.base import Settings
 from hogbatch.policy.hogbatch import Hogbatch
-from hogbatch.schedules import LearningRate
+from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.store import fence
 from tests.unit.coordinator.stage import of_kind, records, works
 
@@ -27,7 +27,7 @@ class Sizes:
 
 
 def test_the_coordinator_has_as_many_lines_as_there_are_fences():
-    assert roster.MOST_WORKERS == fence.WORKERS
+    assert roster.MAX_WORKERS == fence.WORKERS
 
 
 def test_nobody_trains_before_it_is_ready(stage):

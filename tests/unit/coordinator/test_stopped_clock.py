@@ -17,9 +17,9 @@ from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Beat, Done, Hello, Ready, Welcome, Work
 from tests.unit.coordinator.stage import FINGERPRINT, PACKAGE, make_plan
-from tests.unit.coordinator.test_loop import Door, surroundings
+from tests.unit.coordinator.test_loop import FakeHandover, adapters
 
-TURN_S, MOST_TURNS, BEAT_TURNS = 0.01, 100_000, 100
+TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
 REALLY_S = 0.001  # that a turn takes, while threads beside the loop are waited for
 
 
@@ -39,7 +39,7 @@ class StoppedOnce(Loopback):
 
     def wait(self, timeout_s):
         self.turns += 1
-        assert self.turns < MOST_TURNS, "the run does not end"
+        assert self.turns < MAX_TURNS, "the run does not end"
         self.now += TURN_S
         self._listen()
         if self._held and self._silent_until is None:
@@ -82,8 +82,8 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: end.now})
     monkeypatch.setattr(loop, "time", clock)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
-    with closing(Door()) as door:
-        around = surroundings(door, ignore, LocalLauncher(), ignore)
+    with closing(FakeHandover()) as handover:
+        around = adapters(handover, ignore, LocalLauncher(), ignore)
         around = replace(around, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
         finish, standing = Loop(Coordinator(plan, Fixed(Settings())), around).run()
     assert finish == Finish("finished", "")

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from hogbatch.coordinator.trace import MOST_POINTS, Trace
+from hogbatch.coordinator.trace import MAX_POINTS, Trace
 
 
 def test_every_change_is_kept_while_there_are_few():
@@ -14,7 +14,7 @@ def test_a_long_trace_stays_small_and_covers_all_of_the_run():
     trace = Trace()
     for n in range(200_000):
         trace.add(n * 0.01, n % 7)
-    assert MOST_POINTS // 4 < len(trace.points) <= MOST_POINTS
+    assert MAX_POINTS // 4 < len(trace.points) <= MAX_POINTS
     seconds = [second for second, _ in trace.points]
     gaps = [b - a for a, b in pairwise(seconds)]
     assert seconds[0] == 0.0 and seconds[-1] > 1990

@@ -32,7 +32,7 @@ def gpu():
 
 def done(**changes):
     fields = {"lease": 1, "rows": 100, "updates": 10, "seconds": 0.2, "loss": 1.0}
-    return Done(**{**fields, "skipped": 0, "hits": (), **changes})
+    return Done(**{**fields, "skipped": 0, "metric_sums": (), **changes})
 
 
 def test_a_lease_taken_is_a_lease_held(worker):

@@ -176,7 +176,7 @@ def test_where_no_bad_line_is_allowed_reading_ends_soon_after_the_first(tmp_path
     file = TextFile(Source(path), Options(threads=1))
     with pytest.raises(DataError, match=r"a\.svm\.gz:1:1: this is bad$"):
         file.parse(file.first, Watched())
-    assert len(read) <= 2 * text.MOST_WAITING
+    assert len(read) <= 2 * text.MAX_WAITING
 
 
 def test_a_file_of_one_block_goes_line_by_line(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hogbatch.kernels.network import Network
+from hogbatch.kernels.executor import Executor
 
 
 class Backend:
@@ -45,4 +45,4 @@ class Backend:
 
     def network(self, plan, params, first, second):
         """The interpreted network on this backend, over arrays that `move` made."""
-        return Network(self.module, self.device.xp, plan, params, first, second)
+        return Executor(self.module, self.device.xp, plan, params, first, second)

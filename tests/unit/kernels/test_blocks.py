@@ -12,9 +12,9 @@ from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_l
 from hogbatch.kernels import blocks, reference
 from hogbatch.kernels.blocks import Layer, Seen
 from hogbatch.kernels.contract import (
-    HITS,
     LINEAR,
     LOSS,
+    METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
@@ -109,7 +109,7 @@ class TestLoss:
         for row in rows:
             totals = np.zeros(TOTALS)
             with np.errstate(invalid="ignore"):
-                reference.loss_and_hits(
+                reference.loss_and_metrics(
                     kind, labels, rows[row : row + 1], outputs, scores[row : row + 1], totals
                 )
             assert np.isfinite(losses[row]) == (totals[SKIPPED] == 0), row
@@ -126,47 +126,47 @@ class TestLoss:
     def test_ties_are_ranked_as_the_reference_counts_hits(self):
         scores, labels = some_scores(50, 40, levels=3), some_labels(50, 40)
         totals = np.zeros(TOTALS)
-        reference.loss_and_hits(MULTILABEL, labels, np.arange(50), 40, scores, totals)
+        reference.loss_and_metrics(MULTILABEL, labels, np.arange(50), 40, scores, totals)
         columns = see(scores, 5).columns
-        hits = sum(
+        metric_sums = sum(
             len(
                 set(columns[row, :5])
                 & set(labels.indices[labels.indptr[row] : labels.indptr[row + 1]])
             )
             for row in range(50)
         )
-        assert hits / 5 == pytest.approx(totals[HITS + 2])
+        assert metric_sums / 5 == pytest.approx(totals[METRIC_SUMS + 2])
 
 
-def layers_of(widths, by_neuron, seed=3):
+def layers_of(widths, output_major, seed=3):
     random, found = np.random.default_rng(seed), []
     for fan_in, width in pairwise(widths):
         last = len(found) == len(widths) - 2
         weights = random.standard_normal((fan_in, width), np.float32)
-        if last and by_neuron:
+        if last and output_major:
             weights = np.ascontiguousarray(weights.T)
         bias = random.standard_normal(width, np.float32)
-        found.append(Layer(weights, bias, LINEAR if last else TANH, last and by_neuron))
+        found.append(Layer(weights, bias, LINEAR if last else TANH, last and output_major))
     return tuple(found)
 
 
 class TestLayers:
     @pytest.mark.parametrize("sparse", [False, True])
     @pytest.mark.parametrize(
-        ("widths", "by_neuron"),
+        ("widths", "output_major"),
         [((5, 20), False), ((5, 3, 20), False), ((5, 3, 20), True), ((5, 9, 4, 6), True)],
     )
-    def test_blocks_are_the_formula(self, widths, by_neuron, sparse):
+    def test_blocks_are_the_formula(self, widths, output_major, sparse):
         random = np.random.default_rng(4)
         rows = random.standard_normal((6, 5)).astype(np.float32) * (random.random((6, 5)) < 0.5)
-        layers = layers_of(widths, by_neuron)
+        layers = layers_of(widths, output_major)
         matrix = scipy.sparse.csr_array(rows)
         inputs = dense_inputs(rows)
         if sparse:
             inputs = csr_inputs(matrix.indptr.astype(np.int64), matrix.indices, matrix.data)
         expected = rows.astype(np.float64)
         for layer in layers:
-            weights = layer.weights.T if layer.by_neuron else layer.weights
+            weights = layer.weights.T if layer.output_major else layer.weights
             expected = expected @ weights + layer.bias
             expected = np.tanh(expected) if layer.activation == TANH else expected
         found = [

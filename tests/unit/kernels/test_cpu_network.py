@@ -15,9 +15,9 @@ from hogbatch import kernels
 from hogbatch.data.batch import dense_inputs
 from hogbatch.kernels.contract import (
     CULPRIT,
-    HITS,
     LOSS,
     LOSSES,
+    METRIC_SUMS,
     ROWS,
     SKIPPED,
     TOTALS,
@@ -25,9 +25,9 @@ from hogbatch.kernels.contract import (
     Hyper,
 )
 from hogbatch.kernels.cpu import network as compiled
-from hogbatch.kernels.network import Network as Interpreted, corrected
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.kernels.executor import Executor as Interpreted, corrected
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests import plain_sgd
 from tests.unit.kernels.cases import csr_set, dense_set, labels_for, score_width, toarray
 
@@ -117,10 +117,10 @@ class Case:
 
     def _model(self):
         plan = np.array(self.network.plan(), np.int64)
-        return compiled.Model(plan, self.params, *self.slots, self.steps, *self.slots)
+        return compiled.ModelView(plan, self.params, *self.slots, self.steps, *self.slots)
 
     def _lease(self, batch):
-        return compiled.Lease(batch, self.loss, self.spec.kind, FENCE, 1)
+        return compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
 
 
 @optimizers
@@ -145,7 +145,7 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
     fast, slow = (Case(loss, sparse=sparse) for _ in range(2))
     start = fast.params.copy()
     assert_allclose(fast.evaluate_compiled(), slow.evaluate_interpreted(), rtol=1e-5)
-    assert fast.totals[ROWS] == len(fast.order) and fast.totals[HITS] > 0
+    assert fast.totals[ROWS] == len(fast.order) and fast.totals[METRIC_SUMS] > 0
     assert_array_equal(fast.params, start)
 
 
@@ -177,7 +177,7 @@ def test_a_thread_among_four_keeps_its_own_sums_and_steps_as_if_they_were_four_t
     alone, among = (Case(optimizer="adagrad") for _ in range(2))
     alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)
     alone.compile()
-    lease = compiled.Lease(BATCH, among.loss, among.spec.kind, FENCE, 4)
+    lease = compiled.BatchSettings(BATCH, among.loss, among.spec.kind, FENCE, 4)
     own = np.zeros_like(among.slots[0])
     model = among._model()._replace(own_first=own)
     rows, totals = among.order, among.totals

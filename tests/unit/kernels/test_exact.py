@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import HITS, LOSS, ROWS, SKIPPED, TOTALS
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
 from hogbatch.kernels.cpu.exact import NEURONS, TOGETHER
 from tests.unit.kernels.lsh.wide import WIDE_LOSSES, Case
 
@@ -23,7 +23,7 @@ SIZES = {  # classes, rows
 def expected(case):
     """The totals, by the reference."""
     totals, scores = np.zeros(TOTALS), case.reference().scores(case.inputs, case.order)
-    reference.loss_and_hits(case.loss, case.labels, case.order, case.classes, scores, totals)
+    reference.loss_and_metrics(case.loss, case.labels, case.order, case.classes, scores, totals)
     totals[ROWS] = len(case.order)
     return totals
 
@@ -59,7 +59,7 @@ def test_of_equal_scores_the_lower_label_counts_as_the_better(loss, classes):
     scores = np.sort(case.scores(), axis=1)
     assert (scores[:, -1] == scores[:, -2]).any()
     totals, theirs = case.evaluate(), expected(case)
-    assert_allclose(totals[HITS:], theirs[HITS:], rtol=1e-6)
+    assert_allclose(totals[METRIC_SUMS:], theirs[METRIC_SUMS:], rtol=1e-6)
     assert_allclose(totals[LOSS], theirs[LOSS], rtol=1e-5)
 
 
@@ -69,8 +69,8 @@ def test_where_all_scores_are_equal_the_first_labels_are_best(loss, classes):
     case = Case(loss, classes=classes)
     case.params[:] = 0
     totals, theirs = case.evaluate(), expected(case)
-    assert_allclose(totals[HITS:], theirs[HITS:], rtol=1e-6)
-    assert theirs[HITS] > 0 or loss == "softmax"
+    assert_allclose(totals[METRIC_SUMS:], theirs[METRIC_SUMS:], rtol=1e-6)
+    assert theirs[METRIC_SUMS] > 0 or loss == "softmax"
 
 
 @losses

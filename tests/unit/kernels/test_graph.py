@@ -1,4 +1,4 @@
-"""Recorded steps do what `Network.train_batch` does, one call after the other."""
+"""Recorded steps do what `Executor.train_batch` does, one call after the other."""
 
 import gc
 import weakref
@@ -8,14 +8,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SGD, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import MOST_RECORDED, Steps
-from hogbatch.kernels.network import Network, corrected
-from hogbatch.models import Network as Model
+from hogbatch.kernels.gpu.graph import MAX_RECORDED, Steps
+from hogbatch.model.network import Network
 from tests.unit.kernels.cases import csr_set, dense_set, labels_for, some_rows
 
 FEATURES, CLASSES, ROWS = 9, 5, 40
-MODEL = Model.build(FEATURES, (12,), CLASSES, "sigmoid", "softmax")
+NETWORK = Network.build(FEATURES, (12,), CLASSES, "sigmoid", "softmax")
 LOSS = LOSSES["softmax"]
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)
 SMALL, LARGE = 6, 11  # rows of batches
@@ -72,11 +72,11 @@ class Training:
     def __init__(self, device, optimizer=SGD, sparse=False, slots=1, seed=7):
         random, self.random = np.random.default_rng(seed), np.random.default_rng(seed + 1)
         self.device, self.optimizer = device, optimizer
-        start = np.zeros(MODEL.parameters, np.float32)
-        MODEL.initialise(start, seed)
+        start = np.zeros(NETWORK.parameters, np.float32)
+        NETWORK.initialise(start, seed)
         flat = [start, np.zeros_like(start), np.zeros_like(start)]
         self.flat = [device.to_device(each) for each in flat]
-        self.network = Network(device.kernels, device.xp, MODEL.plan(), *self.flat)
+        self.network = Executor(device.kernels, device.xp, NETWORK.plan(), *self.flat)
         self.steps = Steps(device, self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
         self.totals = device.zeros(TOTALS, np.float64)
         self.data = [self._data(random, sparse) for _ in range(slots)]
@@ -224,16 +224,16 @@ def test_a_slot_is_read_anew_by_each_step(device, recorder):
 
 def test_the_steps_that_were_used_last_are_kept(device, recorder):
     training = Training(device)
-    training.steps.reserve(MOST_RECORDED + 1, sparse=False)
-    for batch in range(1, MOST_RECORDED + 1):
+    training.steps.reserve(MAX_RECORDED + 1, sparse=False)
+    for batch in range(1, MAX_RECORDED + 1):
         training.step(batch)
         training.step(batch)
     gc.collect()
-    assert len(recorder.kept) == MOST_RECORDED
+    assert len(recorder.kept) == MAX_RECORDED
     assert recorder.by(training.step, 1) == REPEATED
-    assert recorder.by(training.step, MOST_RECORDED + 1) == DONE
+    assert recorder.by(training.step, MAX_RECORDED + 1) == DONE
     gc.collect()
-    assert len(recorder.kept) == MOST_RECORDED - 1  # a step that was only done takes a place too
+    assert len(recorder.kept) == MAX_RECORDED - 1  # a step that was only done takes a place too
     assert recorder.by(training.step, 1) == REPEATED
     assert recorder.by(training.step, 2) == DONE  # it had waited longest
 

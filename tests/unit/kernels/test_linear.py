@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch import kernels
 from hogbatch.kernels.contract import CULPRIT, LOSS, LOSSES, ROWS, SKIPPED, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu import linear, model as compiled
-from hogbatch.kernels.network import Network as Interpreted, corrected
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.kernels.executor import Executor as Interpreted, corrected
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.cases import csr_set, labels_for, overflowing
 
 FEATURES, SET, FENCE = 50, 60, 5
@@ -44,8 +44,8 @@ class Case:
     def train(self, batch):
         """All rows in one call."""
         plan = np.array(self.network.plan(), np.int64)
-        model = compiled.Model(plan, self.params, *self.slots, self.steps, *self.slots)
-        lease = compiled.Lease(batch, self.loss, self.spec.kind, FENCE, 1)
+        model = compiled.ModelView(plan, self.params, *self.slots, self.steps, *self.slots)
+        lease = compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
         linear.train(
             model,
             self.inputs,

@@ -10,10 +10,10 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
     CULPRIT,
     HINGE,
-    HITS,
     LOGISTIC,
     LOSS,
     LOSSES,
+    METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
@@ -119,8 +119,8 @@ def test_loss_gradient_is_the_reference_in_double_precision(kernels, shape, loss
 def test_loss_and_hits_are_the_reference_in_double_precision(kernels, shape, loss):
     labels, rows, width, scores = draw_scores(shape, loss)
     sums, exact_sums = totals(), totals()
-    kernels.loss_and_hits(loss, labels, rows, width, scores, sums)
-    reference.loss_and_hits(loss, labels, rows, width, scores.astype(float), exact_sums)
+    kernels.loss_and_metrics(loss, labels, rows, width, scores, sums)
+    reference.loss_and_metrics(loss, labels, rows, width, scores.astype(float), exact_sums)
     assert_allclose(
         sums, exact_sums, rtol=1e-5, atol=1e-6
     )  # a small loss is what two large cancel to
@@ -132,7 +132,7 @@ def test_both_operations_report_the_same_loss(kernels, shape, loss):
     labels, rows, width, scores = draw_scores(shape, loss)
     training, evaluation = totals(), totals()
     kernels.loss_gradient(loss, labels, rows, rows, width, scores, junk(*scores.shape), training)
-    kernels.loss_and_hits(loss, labels, rows, width, scores, evaluation)
+    kernels.loss_and_metrics(loss, labels, rows, width, scores, evaluation)
     assert training[LOSS] == pytest.approx(evaluation[LOSS], rel=1e-5, abs=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     random, width = np.random.default_rng(7), score_width(loss, 6)
     labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
     scores = padded(random, 3, width)
-    clean, clean_sums, sums, hits = junk(*scores.shape), totals(), totals(), totals()
+    clean, clean_sums, sums, metric_sums = junk(*scores.shape), totals(), totals(), totals()
     kernels.loss_gradient(
         *(loss, labels, rows[[0, 2]], rows[[0, 2]], width),
         *(scores[[0, 2]], clean[:2], clean_sums),
@@ -151,10 +151,10 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     scores[1, 0] = bad
     grad = junk(*scores.shape)
     kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
-    kernels.loss_and_hits(loss, labels, rows, width, scores, hits)
-    assert sums[SKIPPED] == hits[SKIPPED] == 1
+    kernels.loss_and_metrics(loss, labels, rows, width, scores, metric_sums)
+    assert sums[SKIPPED] == metric_sums[SKIPPED] == 1
     assert sums[CULPRIT] == 1 + 1
-    assert_allclose([sums[LOSS], hits[LOSS]], clean_sums[LOSS], rtol=1e-5)
+    assert_allclose([sums[LOSS], metric_sums[LOSS]], clean_sums[LOSS], rtol=1e-5)
     assert not grad[1].any()
     assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is still over B = 3
 
@@ -164,13 +164,13 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 @pytest.mark.parametrize("place", [0, 7, 100, WIDE - 1])
 def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
-    random, rows, sums, hits = np.random.default_rng(7), np.array([0, 6]), totals(), totals()
+    random, rows, sums, metric_sums = np.random.default_rng(7), np.array([0, 6]), totals(), totals()
     labels, scores = labels_for(random, loss, WIDE), padded(random, 2, WIDE)
     scores[0, place] = bad  # where several labels are possible, row 0 has none
     grad = junk(*scores.shape)
     kernels.loss_gradient(loss, labels, rows, rows, WIDE, scores, grad, sums)
-    kernels.loss_and_hits(loss, labels, rows, WIDE, scores, hits)
-    assert sums[SKIPPED] == hits[SKIPPED] == 1 and sums[LOSS] > 0
+    kernels.loss_and_metrics(loss, labels, rows, WIDE, scores, metric_sums)
+    assert sums[SKIPPED] == metric_sums[SKIPPED] == 1 and sums[LOSS] > 0
     assert not grad[0].any() and grad[1].any()
 
 
@@ -183,19 +183,19 @@ def test_metrics_of_wide_rows_are_the_reference(kernels, loss, order):
         scores[:, :WIDE] = np.sort(scores[:, :WIDE])[:, ::order]
     sums, exact_sums = totals(), totals()
     for row in (rows[:1], rows[1:]):
-        kernels.loss_and_hits(loss, labels, row, WIDE, scores[row], sums)
-        reference.loss_and_hits(loss, labels, row, WIDE, scores[row].astype(float), exact_sums)
+        kernels.loss_and_metrics(loss, labels, row, WIDE, scores[row], sums)
+        reference.loss_and_metrics(loss, labels, row, WIDE, scores[row].astype(float), exact_sums)
         assert_allclose(sums, exact_sums, rtol=1e-5)
 
 
 @overflowing
 @pytest.mark.parametrize(("loss", "label"), [(SOFTMAX, YES), (SOFTMAX_MANY, SECOND)])
 def test_an_infinite_score_is_refused_even_where_its_loss_is_finite(kernels, loss, label):
-    scores, sums, hits = np.array([[-np.inf, 0]], np.float32), totals(), totals()
+    scores, sums, metric_sums = np.array([[-np.inf, 0]], np.float32), totals(), totals()
     kernels.loss_gradient(loss, label, ONE, ONE, 2, scores, junk(*scores.shape), sums)
-    kernels.loss_and_hits(loss, label, ONE, 2, scores, hits)
-    assert sums[SKIPPED] == hits[SKIPPED] == 1
-    assert sums[LOSS] == hits[LOSS] == hits[HITS] == 0
+    kernels.loss_and_metrics(loss, label, ONE, 2, scores, metric_sums)
+    assert sums[SKIPPED] == metric_sums[SKIPPED] == 1
+    assert sums[LOSS] == metric_sums[LOSS] == metric_sums[METRIC_SUMS] == 0
 
 
 @overflowing
@@ -237,8 +237,8 @@ def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
 )
 def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
     sums = totals()
-    kernels.loss_and_hits(loss, label, ONE, len(scores), np.array([scores], np.float32), sums)
-    assert_array_equal(sums[HITS:], [hit, 0, 0])
+    kernels.loss_and_metrics(loss, label, ONE, len(scores), np.array([scores], np.float32), sums)
+    assert_array_equal(sums[METRIC_SUMS:], [hit, 0, 0])
 
 
 @pytest.mark.parametrize("loss", [MULTILABEL, SOFTMAX_MANY])
@@ -256,5 +256,5 @@ def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
 def test_precision_at_1_3_and_5(kernels, loss, present, scores, precisions):
     labels = multi_labels(np.array([0, len(present)], np.int64), np.array(present, np.int32))
     sums = totals()
-    kernels.loss_and_hits(loss, labels, ONE, len(scores), np.array([scores], np.float32), sums)
-    assert_allclose(sums[HITS:], precisions, rtol=1e-6)
+    kernels.loss_and_metrics(loss, labels, ONE, len(scores), np.array([scores], np.float32), sums)
+    assert_allclose(sums[METRIC_SUMS:], precisions, rtol=1e-6)

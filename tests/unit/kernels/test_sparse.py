@@ -7,7 +7,7 @@ from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, SGD, Links, Slots
 from hogbatch.kernels.cpu import sparse
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
 from tests.unit.kernels.cases import (
     HYPER,

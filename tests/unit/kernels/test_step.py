@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import FURTHEST
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.cases import (
     HYPER,
     csr_set,

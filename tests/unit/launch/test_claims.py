@@ -2,10 +2,10 @@ import secrets
 
 import pytest
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.launch import claims
 from hogbatch.launch.claims import pinning
 from hogbatch.machine.topology import Topology
-from hogbatch.values import WorkerRequest
 
 TWO = WorkerRequest("cpu", threads=2)
 GPU = WorkerRequest("gpu", ordinal=0)

@@ -1,11 +1,11 @@
 import pytest
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import Gpu, Probe
 from hogbatch.launch import find
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.topology import Topology
-from hogbatch.values import WorkerRequest
 
 CPU = WorkerRequest("cpu", threads=2)
 HOST = WorkerRequest("gpu", ordinal="host")

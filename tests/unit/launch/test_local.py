@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import GivenUp, Restart
 from hogbatch.launch import local
 from hogbatch.launch.local import LocalLauncher, command
-from hogbatch.values import WorkerRequest
 
 CPU = WorkerRequest("cpu", threads=2)
 NEVER = "import time; time.sleep(600)"

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from hogbatch.launch.restarts import LONGEST_PAUSE_S, MOST_RESTARTS, Restarts
+from hogbatch.launch.restarts import LONGEST_PAUSE_S, MAX_RESTARTS, Restarts
 
 
 def pauses(restarts, deaths):
@@ -60,12 +60,12 @@ def test_whatever_happens_the_rule_is_kept(lives):
         restarts.died(now, worked)
         idle = 0 if worked else idle + 1
         if restarts.due_at is None:
-            assert not worked and restarts.times == MOST_RESTARTS
-            assert MOST_RESTARTS <= idle <= MOST_RESTARTS + 1
+            assert not worked and restarts.times == MAX_RESTARTS
+            assert MAX_RESTARTS <= idle <= MAX_RESTARTS + 1
             return
         pause = restarts.due_at - now
         assert (pause <= 0) == worked and pause <= LONGEST_PAUSE_S
         now = restarts.due_at
         assert restarts.is_due(now)
         restarts.start()
-        assert 1 <= restarts.times <= MOST_RESTARTS
+        assert 1 <= restarts.times <= MAX_RESTARTS

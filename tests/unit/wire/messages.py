@@ -1,6 +1,6 @@
 """One message of every kind, for the tests of the wire."""
 
-from hogbatch.lsh import defaults
+from hogbatch.config.lsh import defaults
 from hogbatch.wire.messages import (
     Beat,
     Done,
@@ -24,7 +24,7 @@ DONE = Done(
     seconds=0.0123,
     loss=1234.5,
     skipped=3,
-    hits=(12.0, 0.5),
+    metric_sums=(12.0, 0.5),
     staleness=2.5,
     refused=1,
     active=1500.5,
@@ -47,7 +47,7 @@ WELCOME = Welcome(
     run="20260101-a9a",
     worker=3,
     name="gpu-0",
-    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear", by_neuron=True)),
+    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear", output_major=True)),
     loss="softmax",
     optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
     merge="delta",

@@ -7,16 +7,16 @@ import pytest
 from msgspec import json, structs
 
 from hogbatch.errors import RunDirectoryHeld, UsageError
-from hogbatch.wire.address import NAME, Address, Keys, Tenancy, find
+from hogbatch.wire.address import NAME, Address, Keys, RunLock, find
 
 ADDRESS = Address("a-run", 4242, "ipc:///proc/4242/fd/7", "/proc/4242/fd/8", "2026-01-01T12:00:00")
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hogbatch.wire.address import Address, Tenancy
-tenancy = Tenancy.take(Path(sys.argv[1]))
-tenancy.publish(Address("other", 4242, "ipc://x", "y", "yesterday"))
+from hogbatch.wire.address import Address, RunLock
+run_lock = RunLock.take(Path(sys.argv[1]))
+run_lock.publish(Address("other", 4242, "ipc://x", "y", "yesterday"))
 print("held", flush=True)
 time.sleep(600)
 """
@@ -41,62 +41,62 @@ def holder(run_dir):
 
 
 def test_workers_find_the_address_that_the_coordinator_published(run_dir):
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(ADDRESS)
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(ADDRESS)
     assert find(run_dir) == ADDRESS
-    tenancy.close()
+    run_lock.close()
 
 
 def test_a_shorter_address_replaces_a_longer_one_whole(run_dir):
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(Address("run" * 100, 1, "", "", ""))
-    tenancy.publish(ADDRESS)
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(Address("run" * 100, 1, "", "", ""))
+    run_lock.publish(ADDRESS)
     assert find(run_dir) == ADDRESS
-    tenancy.close()
+    run_lock.close()
 
 
 def test_a_run_directory_has_one_coordinator(run_dir):
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(ADDRESS)
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(ADDRESS)
     with pytest.raises(RunDirectoryHeld, match="process 4242 since 2026-01-01T12:00:00"):
-        Tenancy.take(run_dir)
+        RunLock.take(run_dir)
     assert find(run_dir) == ADDRESS  # the attempt did no harm
-    tenancy.close()
+    run_lock.close()
 
 
 def test_a_directory_whose_holder_has_published_nothing_yet_is_held_too(run_dir):
-    tenancy = Tenancy.take(run_dir)
+    run_lock = RunLock.take(run_dir)
     with pytest.raises(RunDirectoryHeld, match="is held; choose another"):
-        Tenancy.take(run_dir)
-    tenancy.close()
+        RunLock.take(run_dir)
+    run_lock.close()
 
 
 def test_a_directory_held_by_another_process_is_refused(run_dir, holder):
     with pytest.raises(RunDirectoryHeld, match="since yesterday"):
-        Tenancy.take(run_dir)
+        RunLock.take(run_dir)
 
 
 def test_what_a_killed_coordinator_left_bars_nobody(run_dir, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert find(run_dir).run == "other"  # stale, and still there
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(ADDRESS)
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(ADDRESS)
     assert find(run_dir) == ADDRESS
-    tenancy.close()
+    run_lock.close()
 
 
 def test_a_directory_is_free_after_its_coordinator_has_closed(run_dir):
-    Tenancy.take(run_dir).close()
+    RunLock.take(run_dir).close()
     with pytest.raises(UsageError, match="no coordinator lives in"):
         find(run_dir)
-    Tenancy.take(run_dir).close()
+    RunLock.take(run_dir).close()
 
 
 def test_only_the_user_may_enter_the_directory(run_dir):
     before = os.umask(0)
     try:
-        Tenancy.take(run_dir).close()
+        RunLock.take(run_dir).close()
     finally:
         os.umask(before)
     assert run_dir.stat().st_mode & 0o777 == 0o700
@@ -108,7 +108,7 @@ def test_a_directory_that_others_may_enter_is_refused(run_dir, mode):
     run_dir.mkdir(parents=True)
     run_dir.chmod(mode)
     with pytest.raises(UsageError, match=f"got {mode:04o} for .*chmod 700"):
-        Tenancy.take(run_dir)
+        RunLock.take(run_dir)
     assert list(run_dir.iterdir()) == []
 
 
@@ -116,7 +116,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
     run_dir.parent.mkdir()
     run_dir.touch()
     with pytest.raises(UsageError, match="as run directory: File exists"):
-        Tenancy.take(run_dir)
+        RunLock.take(run_dir)
 
 
 def test_a_directory_without_coordinator_json_is_no_run_directory(run_dir):
@@ -136,24 +136,24 @@ def test_keys_stand_in_a_file_of_the_user_alone(run_dir):
     run_dir.mkdir(mode=0o700, parents=True)
     (run_dir / NAME).touch(mode=0o666)
     (run_dir / NAME).chmod(0o666)  # whatever the umask; an earlier run may have left it so
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(structs.replace(ADDRESS, keys=KEYS))
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(structs.replace(ADDRESS, keys=KEYS))
     assert (run_dir / NAME).stat().st_mode & 0o777 == 0o600
     assert find(run_dir).keys == KEYS
-    tenancy.close()
+    run_lock.close()
     assert "x" * 40 not in (run_dir / NAME).read_text(), "nor are they there after the run"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o601])
 def test_keys_that_others_may_have_read_are_not_used(run_dir, mode):
-    tenancy = Tenancy.take(run_dir)
-    tenancy.publish(structs.replace(ADDRESS, keys=KEYS))
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(structs.replace(ADDRESS, keys=KEYS))
     (run_dir / NAME).chmod(mode)
     with pytest.raises(UsageError, match=f"expected mode 0600 for .*holds keys; got {mode:04o}"):
         find(run_dir)
-    tenancy.publish(ADDRESS)
+    run_lock.publish(ADDRESS)
     assert find(run_dir) == ADDRESS  # without keys it is no secret
-    tenancy.close()
+    run_lock.close()
 
 
 @pytest.mark.parametrize("key", ["", "s" * 39, "s" * 41, 7])

@@ -93,7 +93,7 @@ def test_an_amount_outside_its_bounds_is_refused(name, value):
 
 @pytest.mark.parametrize("value", BAD_AMOUNTS)
 def test_amounts_inside_lists_have_bounds_too(value):
-    for frame in (raw_done(hits=[0.5, value]), raw("ready", [[64, value]])):
+    for frame in (raw_done(metric_sums=[0.5, value]), raw("ready", [[64, value]])):
         with pytest.raises(BadFrame):
             decode_to_coordinator(frame)
 

@@ -4,7 +4,7 @@ from hogbatch.wire.throttle import (
     BURST,
     GARBAGE,
     HONEST,
-    MOST_PEERS,
+    MAX_PEERS,
     RATE,
     REST_S,
     STRIKES,
@@ -65,8 +65,8 @@ def test_a_peer_is_out_after_its_strikes_and_no_other_is():
 
 def test_only_so_many_peers_are_remembered():
     throttle = Throttle(0.0)
-    for peer in range(MOST_PEERS + 10):
+    for peer in range(MAX_PEERS + 10):
         for _ in range(STRIKES):
             throttle.strike(str(peer).encode())
-    assert not throttle.out(b"0") and throttle.out(str(MOST_PEERS + 9).encode())
-    assert len(throttle._strikes) == MOST_PEERS
+    assert not throttle.out(b"0") and throttle.out(str(MAX_PEERS + 9).encode())
+    assert len(throttle._strikes) == MAX_PEERS

@@ -5,11 +5,11 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from hogbatch.config.lsh import defaults
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
-from hogbatch.lsh import defaults
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Layer, Optimizer, Welcome
@@ -76,14 +76,15 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
     train = examples(WIDE_ROWS, sparse=sparse, several=True)
     given = assignment(train, train, hidden=hidden, optimizer=optimizer)
     network = Network.build(
-        train.features, hidden, NEURONS, "relu", "multilabel-softmax", by_neuron=True
+        train.features, hidden, NEURONS, "relu", "multilabel-softmax", output_major=True
     )
     lsh = msgspec.structs.replace(
         defaults("dwta", NEURONS, 0),
         **{"rehash": 4, "growth": 1.0, "rebuild": 1000, "background": False, **settings},
     )
     layers = tuple(
-        Layer(each.fan_in, each.width, each.activation, each.by_neuron) for each in network.layers
+        Layer(each.fan_in, each.width, each.activation, each.output_major)
+        for each in network.layers
     )
     model = shared_model(network.parameters, OPTIMIZERS[optimizer].slots)
     network.initialise(model.params, seed=0)

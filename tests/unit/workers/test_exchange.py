@@ -16,7 +16,7 @@ from hogbatch.wire.messages import Failed, Work
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.devices import Kernels
-from workers.exchange import MOST_REFUSED, Exchange, Interval, Tally
+from workers.exchange import MAX_REFUSED, Exchange, Interval, Tally
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
@@ -185,17 +185,17 @@ def test_too_many_refusals_in_a_row_are_an_error(rig):
         rig.train(np.inf)
         return not rig.hand_over(interval)
 
-    intervals = rig.lease(2 * MOST_REFUSED)
-    for interval in intervals[: MOST_REFUSED - 1]:
+    intervals = rig.lease(2 * MAX_REFUSED)
+    for interval in intervals[: MAX_REFUSED - 1]:
         assert refused(interval)
     rig.replica.forget()
     rig.begin()
     assert rig.hand_over(intervals[2])  # they have to be in a row
-    for interval in intervals[3 : 2 + MOST_REFUSED]:
+    for interval in intervals[3 : 2 + MAX_REFUSED]:
         assert refused(interval)
         rig.exchange.give_up(interval)  # which does not interrupt it
         assert rig.exchange.wait()
-    with pytest.raises(HogbatchError, match=f"{MOST_REFUSED} merges in a row were not finite"):
+    with pytest.raises(HogbatchError, match=f"{MAX_REFUSED} merges in a row were not finite"):
         refused(intervals[-1])
 
 

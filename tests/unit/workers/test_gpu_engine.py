@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import HITS, LOSS, LOSSES, TOTALS
+from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
+from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.network import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.workers.assignments import assignment, examples
 from tests.unit.workers.devices import Kernels, Unmapped
 from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
@@ -35,7 +35,7 @@ def test_losses_fall_and_every_row_is_reported(data, merge):
         assert (report.lease, report.rows) == (one.lease, rows)
         assert report.updates == -(-rows // (3 * one.batch_size))
         assert report.skipped == report.refused == report.too_large == report.staleness == 0
-        assert report.seconds > 0 and report.hits == ()
+        assert report.seconds > 0 and report.metric_sums == ()
         losses[one.epoch] += report.loss
     assert losses[-1] < 0.6 * losses[0]
     assert given.model.merges[0] == sum(report.updates for report in reports)
@@ -117,7 +117,7 @@ def test_evaluation_sees_all_that_was_done_before(data, merge):
         totals = evaluated(given)
         assert (report.lease, report.rows, report.updates) == (2, TEST_ROWS, 0)
         assert report.loss == pytest.approx(totals[LOSS], rel=1e-5)
-        assert report.hits == pytest.approx(tuple(totals[HITS:]))
+        assert report.metric_sums == pytest.approx(tuple(totals[METRIC_SUMS:]))
         losses.append(report.loss)
     assert losses[-1] != losses[0]
 
@@ -126,7 +126,7 @@ def evaluated(given):
     """The sums over the test set, straight from the shared parameters."""
     device, none, totals = HostDevice(), np.zeros(0, np.float32), np.zeros(TOTALS)
     plan, test = given.network.plan(), given.test
-    network = Network(device.kernels, np, plan, given.model.params, none, none)
+    network = Executor(device.kernels, np, plan, given.model.params, none, none)
     kind = LOSSES[given.network.loss]
     network.evaluate_batch(test.inputs, test.labels, np.arange(TEST_ROWS), kind, totals)
     return totals

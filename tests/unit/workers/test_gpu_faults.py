@@ -11,7 +11,7 @@ from hogbatch.wire.messages import Done, Failed
 from tests.unit.workers.assignments import assignment, examples
 from tests.unit.workers.devices import Kernels
 from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
-from workers.exchange import MOST_REFUSED
+from workers.exchange import MAX_REFUSED
 
 TEST_ROWS = 90
 NAN = float("nan")
@@ -200,9 +200,9 @@ def test_a_change_may_be_refused_in_the_middle_of_a_lease():
 def test_too_many_refusals_in_a_row_end_the_worker():
     given = assigned()
     before = given.model.params.copy()
-    leases = [lease(32 * n, 32 * n + 32, rate=NAN, number=n) for n in range(2 * MOST_REFUSED - 1)]
+    leases = [lease(32 * n, 32 * n + 32, rate=NAN, number=n) for n in range(2 * MAX_REFUSED - 1)]
     *reports, error = Rehearsal(given, leases).hear(len(leases))
-    assert [done.refused for done in reports] == [1, 0] * (MOST_REFUSED - 1)
+    assert [done.refused for done in reports] == [1, 0] * (MAX_REFUSED - 1)
     assert isinstance(error, HogbatchError) and "were not finite" in str(error)
     assert_array_equal(given.model.params, before)
 
@@ -210,7 +210,7 @@ def test_too_many_refusals_in_a_row_end_the_worker():
 @every_data
 def test_a_worker_that_refuses_now_and_then_goes_on(data):
     rig = Rehearsal(assigned(data, optimizer="adagrad"))
-    for _ in range(2 * MOST_REFUSED):
+    for _ in range(2 * MAX_REFUSED):
         (refused,) = rig.do(lease(0, 32, rate=NAN))
         (done,) = rig.do(lease(32, 64))
         assert (refused.refused, done.refused, done.skipped) == (1, 0, 0)

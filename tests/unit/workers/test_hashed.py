@@ -11,14 +11,14 @@ from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.model import Lease
+from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Work
 from tests.unit.workers.assignments import NEURONS, WIDE_ROWS, wide
 from tests.unit.workers.conftest import WITHIN_S
 from workers import hashed
 from workers.cpu import CpuEngine
 from workers.hashed import HashedLayer
-from workers.seat import seat_for
+from workers.thread_state import thread_state
 
 HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
 
@@ -34,7 +34,7 @@ class Rig:
         self._lock = threading.Lock()
         self.layer.start()
         self.builds.clear()
-        self.seat = seat_for(given, 0)
+        self.seat = thread_state(given, 0)
 
     def _hash(self, functions, sketches, weights, ids, changed, codes):
         with self._lock:
@@ -47,7 +47,7 @@ class Rig:
         rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, updates * batch)
         totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
         loss = LOSSES[self.given.network.loss]
-        lease = Lease(batch, loss, kind, int(self.given.fence[0]), 1)
+        lease = BatchSettings(batch, loss, kind, int(self.given.fence[0]), 1)
         self.layer.train(self.seat, rows, lease, HYPER, totals)
         return totals
 
@@ -187,7 +187,7 @@ def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_
         rows = np.random.default_rng(1).integers(0, WIDE_ROWS, 36)
         for part in np.split(rows, np.cumsum(parts)[:-1] * 3):
             totals = np.zeros(TOTALS)
-            lease = Lease(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
+            lease = BatchSettings(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
             rig.layer.train(rig.seat, part, lease, HYPER, totals)
             assert totals[ROWS] == len(part) and totals[UPDATES] == len(part) / 3
         assert len(rig.builds) == 3
@@ -198,7 +198,7 @@ def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_
 
 def test_a_raised_fence_ends_a_lease_and_builds_nothing(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=1))
-    lease = Lease(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
+    lease = BatchSettings(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
     rig.given.fence[0] = 1
     totals = np.zeros(TOTALS)
     rig.layer.train(rig.seat, np.arange(30), lease, HYPER, totals)
@@ -330,9 +330,9 @@ def test_an_engine_trains_and_evaluates_exactly(background):
     for _ in range(24):
         assert heard.acquire(timeout=WITHIN_S)
     assert all(isinstance(one, Done) and one.rows == WIDE_ROWS for one in posts)
-    losses = [one.loss for one in posts if one.hits]
+    losses = [one.loss for one in posts if one.metric_sums]
     assert losses[-1] < 0.8 * losses[0]
-    active = [one.active for one in posts if not one.hits]
+    active = [one.active for one in posts if not one.metric_sums]
     assert all(0 < each <= NEURONS for each in active)
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.workers.assignments import assignment, examples
 from workers.profile import LONGEST_MEASURED_S, Measured, profile
 from workers.trainer import Trainer

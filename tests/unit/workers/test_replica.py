@@ -7,15 +7,15 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.contract import LINEAR
+from hogbatch.kernels.executor import LayerView
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.network import LayerPlan
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica
 from workers.replica import Flat, Replica
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
-FIRST = LayerPlan(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
+FIRST = LayerView(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
 PARAMETERS = FIRST.bias + BIASES
 # Rows of a sparse set: the features 0 and 1; 1, 2 and 3; none; 3 and 5.
 INDICES = np.array([0, 1, 1, 2, 3, 3, 5], np.int32)

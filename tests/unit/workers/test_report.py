@@ -3,17 +3,32 @@ import math
 import numpy as np
 import pytest
 
-from hogbatch.kernels.contract import ACTIVE, CULPRIT, HITS, LOSS, ROWS, SKIPPED, TOTALS, UPDATES
+from hogbatch.kernels.contract import (
+    ACTIVE,
+    CULPRIT,
+    LOSS,
+    METRIC_SUMS,
+    ROWS,
+    SKIPPED,
+    TOTALS,
+    UPDATES,
+)
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Work
-from workers.report import Account, report
+from workers.report import MergeReport, report
 
 TRAIN = Work(7, "train", 2, 100, 160, 16, 0.1, 3)
 EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
 
 
 def totals(**cells):
-    places = {"loss": LOSS, "skipped": SKIPPED, "rows": ROWS, "updates": UPDATES, "hits": HITS}
+    places = {
+        "loss": LOSS,
+        "skipped": SKIPPED,
+        "rows": ROWS,
+        "updates": UPDATES,
+        "metric_sums": METRIC_SUMS,
+    }
     places |= {"active": ACTIVE, "culprit": CULPRIT}
     made = np.zeros(TOTALS)
     for name, value in cells.items():
@@ -24,13 +39,13 @@ def totals(**cells):
 def test_a_finished_lease_is_reported_with_its_sums():
     sums = totals(rows=60, updates=4, loss=31.5, skipped=2, culprit=18)
     done, counts = report(TRAIN, sums, 0.25), {"updates": 4, "skipped": 2, "culprit": 18}
-    assert done == Done(7, rows=60, seconds=0.25, loss=31.5, hits=(), **counts)
+    assert done == Done(7, rows=60, seconds=0.25, loss=31.5, metric_sums=(), **counts)
 
 
 def test_an_evaluation_reports_hits_and_training_does_not():
-    sums = totals(rows=60, hits=41)
-    assert report(EVALUATE, sums, 0.1).hits == (41.0, 0.0, 0.0)
-    assert report(TRAIN, sums, 0.1).hits == ()
+    sums = totals(rows=60, metric_sums=41)
+    assert report(EVALUATE, sums, 0.1).metric_sums == (41.0, 0.0, 0.0)
+    assert report(TRAIN, sums, 0.1).metric_sums == ()
 
 
 def test_active_neurons_are_reported_as_a_mean_over_updates():
@@ -40,11 +55,11 @@ def test_active_neurons_are_reported_as_a_mean_over_updates():
 
 
 def test_a_worker_with_a_replica_has_more_to_say():
-    account = Account(rows=32, staleness=1.5, refused=1, too_large=16)
-    done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, account)
+    merge = MergeReport(rows=32, staleness=1.5, refused=1, too_large=16)
+    done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, merge)
     assert (done.rows, done.staleness, done.refused, done.too_large) == (32, 1.5, 1, 16)
     assert decode_to_coordinator(encode(done)) == done
-    message = report(TRAIN, totals(rows=16), 0.25, account)
+    message = report(TRAIN, totals(rows=16), 0.25, merge)
     assert message == Failed("fence of lease 7 was revoked after 16 rows")
 
 

@@ -13,8 +13,8 @@ from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, lease
 from tests.unit.workers.test_hashed import Rig, in_tables, true_codes, wait_for
 from workers.cpu import CpuEngine
-from workers.exchange import MOST_REFUSED
-from workers.seat import copy_slots, seat_for
+from workers.exchange import MAX_REFUSED
+from workers.thread_state import copy_slots, thread_state
 
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
 
@@ -55,7 +55,7 @@ class CpuRig:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_slots_that_a_thread_keeps_are_copied_anew(sparse):
     given = wide(sparse=sparse, hidden=(8, 6))
-    seats = [seat_for(given, number) for number in range(2)]
+    seats = [thread_state(given, number) for number in range(2)]
     for array in arrays(given.model):
         array[:] = np.arange(array.size)
     seats[1].model.own_first[:] = seats[1].model.own_second[:] = np.nan
@@ -160,7 +160,7 @@ def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
     good = [array.copy() for array in arrays(given.model)]
     rig = Rehearsal(given)
     given.model.params[:] = np.nan
-    for number in range(MOST_REFUSED + 2):
+    for number in range(MAX_REFUSED + 2):
         (done,) = rig.do(lease(0, 320, number=number))
         assert isinstance(done, Done) and done.skipped == 320 and done.refused > 0
     for array, copy in zip(arrays(given.model), good, strict=True):

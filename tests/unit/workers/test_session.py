@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
-from hogbatch.models import Network
+from hogbatch.model.network import Network
 from hogbatch.wire.messages import (
     Beat,
     Done,
@@ -55,11 +55,11 @@ def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
 
 
 def test_the_network_is_the_welcomes_down_to_how_weights_lie(started):
-    layers = Layer(FEATURES, 4, "relu"), Layer(4, 2, "linear", by_neuron=True)
+    layers = Layer(FEATURES, 4, "relu"), Layer(4, 2, "linear", output_major=True)
     started.tell(msgspec.structs.replace(welcome(), layers=layers))
     started.hear()
     (assignment,) = started.engine.prepared
-    expected = Network.build(FEATURES, (4,), 2, "relu", "squared", by_neuron=True)
+    expected = Network.build(FEATURES, (4,), 2, "relu", "squared", output_major=True)
     assert assignment.network == expected
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import HITS, LOSS, LOSSES, TOTALS
+from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
+from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.network import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.wire.messages import Work
 from tests.unit.workers.assignments import FEATURES, assignment, examples
 from workers import feed
@@ -42,7 +42,7 @@ def evaluated(given):
     device, totals = HostDevice(), np.zeros(TOTALS)
     none = np.zeros(0, np.float32)
     plan = given.network.plan()
-    network = Network(device.kernels, np, plan, given.model.params, none, none)
+    network = Executor(device.kernels, np, plan, given.model.params, none, none)
     rows, loss = np.arange(given.test.rows), LOSSES[given.network.loss]
     network.evaluate_batch(given.test.inputs, given.test.labels, rows, loss, totals)
     return totals
@@ -137,7 +137,7 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
     for start, stop in ((0, 9), (9, TEST_ROWS)):
         totals += trainer.evaluate(Work(0, "evaluate", 0, start, stop, 4, 0.0, 0))
     assert_allclose(totals, evaluated(given), rtol=1e-6)
-    assert totals[LOSS] > 0 and totals[HITS] > 0
+    assert totals[LOSS] > 0 and totals[METRIC_SUMS] > 0
 
 
 def test_evaluation_goes_on_in_smaller_batches_where_memory_is_short():

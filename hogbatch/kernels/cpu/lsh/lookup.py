@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.lsh import Lsh
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.brgemm import address
@@ -14,7 +15,6 @@ from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Hashed, Rule, find, scratch
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
-from hogbatch.lsh import Lsh
 
 AHEAD = 8  # neurons whose weights are on their way
 CACHE_LINE = 64  # bytes

@@ -34,7 +34,7 @@ from hogbatch.kernels.cpu.model import ACTIVATION, corrected, most_values
 from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
 
 
-class Seat(NamedTuple):
+class HashedThread(NamedTuple):
     """What one thread keeps from lease to lease."""
 
     head: NDArray[np.int32]  # [F], see `contract.Links`
@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
 @kernel
 def room(model, finder, inputs, labels, rows, size, head):
-    """Allocate for batches of `size` out of `rows`; `head` is `Seat.head`."""
+    """Allocate for batches of `size` out of `rows`; `head` is `HashedThread.head`."""
     hidden = model.table.shape[0] - 1
     stored, most = most_values(inputs, rows, size), most_labels(labels, rows, size)
     active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
@@ -115,30 +115,30 @@ def by_column(labels, rows, place, room):
 
 
 @kernel
-def find(finder, x, labels, rows, seat, room):
+def find(finder, x, labels, rows, thread, room):
     """Make the neurons active that `rows`[B] need, x[B, K] their inputs; return how many."""
     hashed = Hashed(room.hashed.codes[: rows.shape[0]], room.hashed.marks[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
     if finder.rule.kind == NEAREST:
         hash_rows(finder.sketches.functions, x, hashed.marks)
-    return select(finder, hashed, labels, rows, seat.space, seat.place, room.active)
+    return select(finder, hashed, labels, rows, thread.space, thread.place, room.active)
 
 
 @kernel
-def train(model, finder, inputs, labels, rows, lease, hyper, seat, fence, totals):
+def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, totals):
     """Train on `rows`[B...] in batches of lease.batch_size, as `kernels.cpu.network.train` does.
 
     totals[ACTIVE] counts the neurons computed, summed over the batches.
     """
     size = min(lease.batch_size, rows.shape[0])
-    space = room(model, finder, inputs, labels, rows, size, seat.head)
+    space = room(model, finder, inputs, labels, rows, size, thread.head)
     hidden, optimizer = model.table.shape[0] - 1, lease.optimizer
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
         x = forward(model, hidden, inputs, part, space.hidden)
-        active = space.active[: find(finder, x, labels, part, seat, space)]
+        active = space.active[: find(finder, x, labels, part, thread, space)]
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         totals[ROWS] += part.shape[0]
         totals[UPDATES] += 1.0
@@ -148,16 +148,16 @@ def train(model, finder, inputs, labels, rows, lease, hyper, seat, fence, totals
         gather_neurons(model, active, space.neurons)
         scores = score(x, active.shape[0], space.neurons)
         grad = matrix(space.neurons.grad, 0, part.shape[0], scores.shape[1])
-        own, order = by_column(labels, part, seat.place, space), space.order[: part.shape[0]]
+        own, order = by_column(labels, part, thread.place, space), space.order[: part.shape[0]]
         loss_gradient(lease.loss, own, order, part, active.shape[0], scores, grad, totals)
         forget_not_finite(totals, space.hidden.activations)
         exact = corrected(optimizer, hyper, model.steps[0])
         below = matrix(space.hidden.grad, 0, part.shape[0], x.shape[1])
         pass_down(grad, space.neurons, below)
         activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        step_neurons(model, optimizer, exact, x, grad, active, seat.place, space.neurons)
+        step_neurons(model, optimizer, exact, x, grad, active, thread.place, space.neurons)
         if finder.rule.kind == NEAREST:
             phase = model.steps[0] % REFRESHED
             refresh_sketches(model, finder.sketches, active, phase, space.neurons)
-        mark(active, seat.changed)
+        mark(active, thread.changed)
         backward(model, hidden, inputs, part, lease, exact, space.links, space.hidden)

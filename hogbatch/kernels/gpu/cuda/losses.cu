@@ -134,7 +134,7 @@ extern "C" __global__ void loss_gradient(
     if (bad) raise_to(&totals[CULPRIT], numbers[blockIdx.x] + 1.0);
 }
 
-// Precision at 1, 3 and 5, added to totals[HITS...] by thread 0.
+// Precision at 1, 3 and 5, added to totals[METRIC_SUMS...] by thread 0.
 __device__ void add_precisions(const int* present, long long count, int width, const float* z,
                                double* totals)
 {
@@ -147,11 +147,11 @@ __device__ void add_precisions(const int* present, long long count, int width, c
             for (long long n = 0; n < count; n++) found += present[n] == column;
         }
         if (threadIdx.x == 0 && rank % 2 == 1)
-            atomicAdd(&totals[HITS + rank / 2], (double)found / rank);
+            atomicAdd(&totals[METRIC_SUMS + rank / 2], (double)found / rank);
     }
 }
 
-extern "C" __global__ void loss_and_hits(
+extern "C" __global__ void loss_and_metrics(
     long long kind, const float* targets, const long long* indptr, const int* indices,
     const long long* rows, long long width, long long H, const float* scores, double* totals)
 {
@@ -161,7 +161,7 @@ extern "C" __global__ void loss_and_hits(
     const int own = (int)y;
     const int* present = many(kind) ? indices + indptr[row] : &own;
     long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
-    float loss, slope, hits = 0;
+    float loss, slope, metric_sums = 0;
     if (kind == SOFTMAX || kind == SOFTMAX_MANY) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
@@ -172,11 +172,11 @@ extern "C" __global__ void loss_and_hits(
         return;
     }
     if (many(kind)) add_precisions(present, count, width, z, totals);
-    else if (kind == SOFTMAX) hits = block_next_best(z, width, INF, -1) == (int)y;
-    else if (kind == SQUARED) hits = (z[0] - y) * (z[0] - y);
-    else hits = (z[0] > 0) == (y > 0);
+    else if (kind == SOFTMAX) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
+    else if (kind == SQUARED) metric_sums = (z[0] - y) * (z[0] - y);
+    else metric_sums = (z[0] > 0) == (y > 0);
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], (double)loss);
-        if (!many(kind)) atomicAdd(&totals[HITS], (double)hits);
+        if (!many(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
     }
 }

@@ -12,7 +12,7 @@
 namespace running {
 
 enum Place { UNBORN, READY, AT_BLOCK, AT_WARP, FINISHED };
-const int STACK = 1 << 16, MOST_THREADS = 1024, WARP = 32;
+const int STACK = 1 << 16, MAX_THREADS = 1024, WARP = 32;
 
 struct Fiber {
     void* where[5];
@@ -31,9 +31,9 @@ struct Thread {
     Fiber* fiber;
 };
 
-static Fiber fibers[MOST_THREADS];
+static Fiber fibers[MAX_THREADS];
 static Fiber* idle;
-static Thread threads[MOST_THREADS];
+static Thread threads[MAX_THREADS];
 static Thread* current;
 static int total, block_sum_of_given;
 static bool backwards;

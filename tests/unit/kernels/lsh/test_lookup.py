@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.config.lsh import parse
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.lookup import Lookup
-from hogbatch.lsh import parse
 
 
 def numbers(*shape, seed):

@@ -14,7 +14,7 @@ from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, Rule
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.lsh.wide import (
     BATCH,
     CLASSES,
@@ -97,11 +97,11 @@ def test_the_others_stay_to_the_bit_as_if_the_active_were_all(optimizer, loss, s
     small, before = case.cut(active), case.tensors()
     case.train(finder_of(hidden[-1], CLASSES, found=FOUND)), small.interpret()
     after, expected = case.tensors(), small.tensors()
-    by_neuron, below = outputs(after)
+    output_major, below = outputs(after)
     check_same({name: after[name] for name in below}, {name: expected[name] for name in below})
     others = np.setdiff1d(np.arange(CLASSES), active)
     assert len(others) > 10 and case.totals[ACTIVE] == len(active)
-    for name in by_neuron:
+    for name in output_major:
         check_close(name, after[name][active], expected[name])
         assert_array_equal(after[name][others], before[name][others], err_msg=name)
     assert_allclose(case.totals[LOSS], small.totals[LOSS], rtol=1e-5)

@@ -11,10 +11,10 @@ from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
 from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Rule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
-from hogbatch.kernels.cpu.model import Lease, Model
-from hogbatch.kernels.network import Network as Interpreted, corrected
-from hogbatch.models import Network
-from hogbatch.optim import OPTIMIZERS
+from hogbatch.kernels.cpu.model import BatchSettings, ModelView
+from hogbatch.kernels.executor import Executor as Interpreted, corrected
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.cases import csr_set, dense_set, labels_for
 
 FEATURES, CLASSES, SET = 9, 43, 30  # 43 is stored as 48
@@ -73,16 +73,16 @@ class Case:
     def model(self, own=None):
         """`own` slots of dense layers are those of one thread."""
         plan = np.array(self.network.plan(), np.int64)
-        return Model(plan, self.params, *self.slots, self.steps, *(own or self.slots))
+        return ModelView(plan, self.params, *self.slots, self.steps, *(own or self.slots))
 
     def lease(self, batch=BATCH, threads=1):
-        return Lease(batch, self.loss, self.spec.kind, FENCE, threads)
+        return BatchSettings(batch, self.loss, self.spec.kind, FENCE, threads)
 
     def train(self, finder=None, *, batch=BATCH, threads=1, own=None, fence=None):
         """Train by the compiled loop, all rows in one call."""
         finder = finder or finder_of(self.dimension, self.classes)
         space = scratch(batch, finder.tables, self.classes, finder.rule.capacity, 1)
-        seat = hashed.Seat(self.head, space, self.place, self.changed)
+        seat = hashed.HashedThread(self.head, space, self.place, self.changed)
         hashed.train(
             *(self.model(own), finder, self.inputs, self.labels, self.order),
             *(self.lease(batch, threads), self.hyper, seat),

@@ -1,0 +1,427 @@
+"""The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
+
+A safetensors file that holds the real tensors under their names (and `scaler.mean`,
+`scaler.scale`, `labels.rows`, and `features.names`: the bytes of a JSON list in UTF-8). Its
+metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32, then the JSON they are of,
+with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
+
+safetensors itself notices a truncated file but no flipped byte, hence the checksums. It writes
+several entries of metadata in random order; with one, equal models make equal files.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from hogbatch.checkpoint.files import replace_file
+from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_file_order, pieces
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
+from hogbatch.data.columns import in_order
+from hogbatch.data.encode import Encoding
+from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_range
+from hogbatch.data.raw import Columns
+from hogbatch.data.scale import Scaler, scaled
+from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
+from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
+from hogbatch.machine.budget import require
+from hogbatch.model.losses import LOSSES, probabilities
+from hogbatch.model.network import DenseLayer, Network
+
+Floats = NDArray[np.float32]
+Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
+
+FORMAT: Final = "hogbatch-model-1"
+CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
+FINITE_ROWS: Final = 4096  # of scores that are checked together
+LARGE: Final = 1 << 26  # bytes; no more is allocated before it is known to be available
+
+
+class Frequencies(NamedTuple):
+    """How often the labels occurred in training."""
+
+    rows: int  # N
+    of_label: NDArray[np.int64]  # [C]: rows that have the label
+
+
+@dataclass(frozen=True, eq=False)  # no slots: they leave no room for the cached property
+class Model:
+    """A trained network with all it takes to use it on raw rows.
+
+    The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
+    scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
+    their own precision. UsageError when their features are not those of the network, or not finite,
+    or so large that they or the scores are beyond the range of float32.
+
+    `feature_names` has the names of the features where the training file had a header, else None.
+    Then the columns of a data frame (anything with `columns`) are found by them, in any order. In
+    `about`, "label" is the name of the label column and "label_column" its number, from 0.
+    """
+
+    network: Network
+    tensors: dict[str, Floats] = field(repr=False)  # real shapes, by Tensor.name
+    encoding: Encoding
+    scaler: Scaler | None = field(repr=False)
+    index_base: int | None  # what libsvm files count their features from
+    about: dict[str, str]  # "hogbatch" version, "data", "label" and "label_column", "lsh" settings
+    frequencies: Frequencies | None = field(default=None, repr=False)  # of multilabel, if known
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
+
+    @property
+    def columns(self) -> Columns:
+        """What is known of the training file's columns."""
+        label, position = self.about.get("label"), self.about.get("label_column")
+        where = None if position is None else int(position)
+        return Columns(self.feature_names or (), label or None, where)
+
+    def scores(self, inputs: Any) -> Floats:
+        """Decision values [N, C]; of real labels, standardised as the targets were."""
+        rows = self._rows(inputs)
+        out = self._results(count(rows), np.float32)
+        for where, scores in self._blocks(rows):
+            out[where] = scores
+        return out
+
+    def predict_proba(self, inputs: Any) -> Floats:
+        """Probabilities as :func:`hogbatch.model.losses.probabilities` shapes them."""
+        scores = self.scores(inputs)
+        for start in range(0, len(scores), FINITE_ROWS):
+            finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
+            _expect_finite_scores(finite, start)
+        return probabilities(LOSSES[self.network.loss], scores)
+
+    def predict(self, inputs: Any) -> NDArray[Any]:
+        """The likeliest labels as the training file had them.
+
+        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not;
+        UsageError under multilabel-softmax, which only ranks labels. real: float64[N].
+        """
+        if self.network.loss == "multilabel-softmax":
+            raise UsageError(
+                "loss multilabel-softmax ranks labels and does not say how many are right: ask for "
+                "the best K (top, --top K) or for all probabilities (predict_proba, --proba)"
+            )
+        if self.encoding.kind == "multilabel":
+            rows = self._rows(inputs)
+            likely = self._results(count(rows), np.uint8)
+            for where, scores in self._blocks(rows):
+                _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
+                likely[where] = scores > 0
+            return likely
+        if self.network.outputs > 1:
+            return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
+        single = self.scores(inputs)[:, 0]
+        _expect_finite_scores(np.isfinite(single), 0)
+        if self.encoding.kind == "real":
+            return single.astype(np.float64) * self.encoding.scale + self.encoding.offset
+        return np.array(self.encoding.classes)[(single > 0).astype(np.intp)]
+
+    def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
+        """The columns with the `k` highest scores of each row, best first: int64[N, k].
+
+        Of equal scores the one of the lower column counts as the higher.
+        """
+        found = [seen.columns for seen in self._look_at_finite(inputs, k)]
+        return np.concatenate([*found, np.empty((0, k), np.int64)])
+
+    def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
+        """The same with their probabilities, float32[N, k], as in `predict_proba`."""
+        loss = LOSSES[self.network.loss]
+        if loss.name in ("hinge", "squared"):
+            raise UsageError(
+                f"loss {loss.name} gives no probabilities; use decision values instead"
+            )
+        kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
+        found = [(seen.columns, seen.chances()) for seen in self._look_at_finite(inputs, k, kind)]
+        columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
+        return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
+
+    def _look_at_finite(self, inputs: Any, k: int, kind: int | None = None) -> Iterator[Seen]:
+        """As `look`; UsageError for a row whose scores are not finite."""
+        for start, seen in self.look(inputs, k, kind):
+            _expect_finite_scores(seen.finite, start)
+            yield seen
+
+    def look(
+        self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
+    ) -> Iterator[tuple[int, Seen]]:
+        """See the scores of part after part of the rows, each with its first row.
+
+        For `k`, `kind` and the `true` columns of all rows see :class:`Seen`.
+        """
+        if not 1 <= k <= self.network.outputs:
+            raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
+        for start, part in self.parts(inputs):
+            rows = count(part)
+            seen = Seen(rows, k, kind, _cut(true, start, start + rows) if true else None)
+            for first, scores in blocks(self.layers[-1], part):
+                seen.see(first, scores)
+            yield start, seen
+
+    def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
+        """What the last layer is given for part after part of the rows, each with its first row."""
+        rows, widths = self._rows(inputs), self._widths()
+        size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
+        for start in range(0, count(rows), size):
+            given = between(rows, start, start + size)
+            part = _rounded(scaled(given, self.scaler))
+            expect_in_range(given, part, start)
+            yield start, hidden(self.layers, part)
+
+    def _rows(self, given: Any) -> RawInputs:
+        """What the caller gave, with its columns in the order of the features."""
+        if self.feature_names is not None and hasattr(given, "columns"):
+            given = in_order(given, self.feature_names)
+        return _as_inputs(given, self.network.features)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The network as it is computed; the tensors where they lie."""
+        found = []
+        for index, layer in enumerate(self.network.layers):
+            weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
+            found.append(Layer(weight, bias, ACTIVATIONS[layer.activation], layer.output_major))
+        return tuple(found)
+
+    def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
+        """Room for a value of each output for each of so many rows."""
+        size = rows * self.network.outputs * np.dtype(dtype).itemsize
+        if size > LARGE:  # to ask takes longer than to score a few rows
+            purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
+            require(size, purpose, "use fewer rows at a time, or only the best K (top)")
+        return np.empty((rows, self.network.outputs), dtype)
+
+    def _widths(self) -> list[int]:
+        """Those of the intermediate results."""
+        *below, last = (layer.width for layer in self.network.layers)
+        return [*below, min(last, OUTPUTS)]
+
+    def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+        """All scores, block by block, each with its place in [N, C]; scratch."""
+        for start, part in self.parts(inputs):
+            for first, scores in blocks(self.layers[-1], part):
+                rows, columns = scores.shape
+                yield (slice(start, start + rows), slice(first, first + columns)), scores
+
+
+def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
+    """UsageError for the first row whose scores are not finite; finite[0] is of row `start`."""
+    if not finite.all():
+        row = start + int(np.argmin(finite))
+        raise UsageError(
+            f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
+            "features are too large for this model"
+        )
+
+
+def _cut(lists: Lists, start: int, stop: int) -> Lists:
+    """Those of rows [start, stop)."""
+    indptr, indices = lists
+    own = indptr[start : stop + 1]
+    return own - own[0], indices[own[0] : own[-1]]
+
+
+def _as_inputs(given: Any, features: int) -> RawInputs:
+    """`given` in the form of kernels, with its features checked; it need not be float32 yet."""
+    inputs: RawInputs
+    if isinstance(given, Inputs | DoubleInputs):
+        inputs = given
+    elif hasattr(given, "indptr"):
+        inputs = _from_csr(given, features)
+    else:
+        inputs = raw_inputs(_matrix(given))
+    if not len(inputs.indptr) and inputs.dense.shape[1] != features:
+        raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
+    if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
+        raise UsageError(
+            f"expected features 0 to {features - 1}; "
+            f"got {inputs.indices.min()} to {inputs.indices.max()}"
+        )
+    return inputs
+
+
+def _from_csr(given: Any, features: int) -> Inputs:
+    if getattr(given, "format", "csr") != "csr":
+        raise UsageError(f"expected a matrix in CSR form; got {given.format}; call its tocsr()")
+    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
+    columns = getattr(given, "shape", (0, features))[-1]
+    if columns != features:
+        raise UsageError(f"expected {features} features; got {columns}")
+    if not getattr(given, "has_canonical_format", True):  # kernels want ascending indices
+        given = given.copy()
+        given.sum_duplicates()
+    return csr_inputs(
+        np.ascontiguousarray(given.indptr, np.int64),
+        np.ascontiguousarray(given.indices, np.int32),
+        _floats(given.data),
+    )
+
+
+def _rounded(inputs: Inputs) -> Inputs:
+    """`inputs` with stored values in float32; those beyond its range become infinite."""
+    with np.errstate(over="ignore"):
+        return inputs._replace(values=np.asarray(inputs.values, np.float32))
+
+
+def _matrix(given: Any) -> NDArray[Any]:
+    try:
+        matrix = np.asarray(given)
+        if matrix.dtype.kind not in "biuf":
+            matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"expected a matrix of numbers; {error}") from None
+    if matrix.ndim != 2:
+        raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
+    expect_finite(matrix)
+    return _floats(matrix)
+
+
+def _floats(numbers: Any) -> NDArray[Any]:
+    """`numbers` in float32 or float64: what is scaled is rounded afterwards."""
+    found = np.asarray(numbers)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
+    with np.errstate(over="ignore"):  # of wider floats; `expect_in_range` names them
+        return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
+
+
+def save_model(model: Model, path: str | Path) -> None:
+    """Write `model` to `path` at once: a crash leaves the earlier file or the new one, whole.
+
+    SaveError when that fails; an earlier file is then untouched.
+    """
+    target = Path(path)
+    try:
+        replace_file(target, _content(model))
+    except OSError as error:
+        intact = "; the earlier file is intact" if target.is_file() else ""
+        reason = error.strerror or error
+        raise SaveError(f"{target}: cannot save the model: {reason}{intact}") from error
+
+
+def _content(model: Model) -> Iterator[bytes]:
+    """The file, piece after piece; the tensors may be views of any layout."""
+    arrays: Arrays = dict(model.tensors)
+    if model.scaler is not None:
+        arrays["scaler.mean"] = model.scaler.mean
+        arrays["scaler.scale"] = model.scaler.scale
+    if model.frequencies is not None:
+        arrays["labels.rows"] = model.frequencies.of_label
+    if model.feature_names is not None:
+        names = json.dumps(model.feature_names, ensure_ascii=False).encode()
+        arrays["features.names"] = np.frombuffer(names, np.uint8)
+    arrays = in_file_order(arrays)
+    description = {
+        "network": asdict(model.network),
+        "encoding": asdict(model.encoding),
+        "index_base": model.index_base,
+        "train_rows": model.frequencies.rows if model.frequencies is not None else None,
+        "about": model.about,
+        "crc32": {name: crc32_of(array) for name, array in arrays.items()},
+    }
+    text = json.dumps(description)
+    yield header(arrays, {FORMAT: _checksum(text) + text})
+    for array in arrays.values():
+        yield from pieces(array)
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file; DataError names the file, and the tensor where it is one that is bad."""
+    arrays, metadata = _read(Path(path))
+    if FORMAT not in metadata:
+        got = ", ".join(metadata) or "no metadata"
+        raise DataError(f"{path}: expected a model of format {FORMAT}; got {got}")
+    checksum, text = metadata[FORMAT][:8], metadata[FORMAT][8:]
+    if checksum != _checksum(text):
+        raise DataError(f"{path}: the description of the model is damaged (its CRC-32 is wrong)")
+    try:
+        return _model(json.loads(text), arrays)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: the description of the model is incomplete: {error!r}") from None
+
+
+def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """All tensors and the metadata of a safetensors file."""
+    try:
+        with path.open("rb") as opened:  # for an OSError that says what is wrong
+            size = os.fstat(opened.fileno()).st_size
+        require(size, f"the model of {path}", "end other programs")
+        with safe_open(path, framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
+            return arrays, file.metadata() or {}
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the model: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise DataError(f"{path}: truncated or no model file: {error}") from None
+
+
+def _model(description: dict[str, Any], arrays: Arrays) -> Model:
+    """Put the model together, and check each tensor against its description."""
+    features, layers, loss = (description["network"][key] for key in ("features", "layers", "loss"))
+    network = Network(features, tuple(DenseLayer(**layer) for layer in layers), loss)
+    for name, checksum in description["crc32"].items():
+        if name not in arrays or zlib.crc32(arrays[name].data) != checksum:
+            raise DataError(f"tensor {name} is damaged (its CRC-32 is wrong)")
+    shapes = {tensor.name: tensor.shape for tensor in network.tensors()}
+    tensors = {name: _expect(arrays, name, np.float32, shape) for name, shape in shapes.items()}
+    encoding = description["encoding"]
+    return Model(
+        network,
+        tensors,
+        Encoding(**{**encoding, "classes": tuple(encoding["classes"])}),
+        _scaler(arrays, network.features),
+        description["index_base"],
+        description["about"],
+        _frequencies(arrays, description.get("train_rows"), network.outputs),
+        _feature_names(arrays, network.features),
+    )
+
+
+def _scaler(arrays: Arrays, features: int) -> Scaler | None:
+    if "scaler.mean" not in arrays:
+        return None
+    mean, scale = (
+        _expect(arrays, f"scaler.{name}", np.float64, (features,)) for name in ("mean", "scale")
+    )
+    return Scaler(mean, scale)
+
+
+def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:
+    if rows is None:  # not multilabel, or from before they were kept
+        return None
+    return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
+
+
+def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:
+    if "features.names" not in arrays:
+        return None
+    names: list[str] = json.loads(arrays["features.names"].tobytes())
+    if len(names) != features or not all(isinstance(name, str) for name in names):
+        raise DataError(f"tensor features.names: expected {features} names; got {len(names)} items")
+    return tuple(names)
+
+
+def _expect(arrays: Arrays, name: str, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if name not in arrays:
+        raise DataError(f"tensor {name} is missing")
+    array = arrays[name]
+    if array.dtype != dtype or array.shape != shape:
+        raise DataError(
+            f"tensor {name}: expected {np.dtype(dtype)}{list(shape)}; "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    return array

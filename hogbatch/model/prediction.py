@@ -1,0 +1,288 @@
+"""A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with NumPy alone."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data import csr
+from hogbatch.data.batch import Labels, RawInputs, multi_labels
+from hogbatch.data.cache import DataCache
+from hogbatch.data.encode import encode
+from hogbatch.data.load import expect_labels, inputs_for
+from hogbatch.data.raw import RawSet
+from hogbatch.errors import SaveError, UsageError
+from hogbatch.kernels import load
+from hogbatch.kernels.blocks import between, count
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
+from hogbatch.machine.printable import digits
+from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.model.losses import LOSSES, metric_values, probabilities
+from hogbatch.model.metrics import propensities, psp_at
+
+Doubles = NDArray[np.float64]
+
+AT = (1, 3, 5)  # best labels that are measured
+CELLS = 1 << 22  # of a matrix [rows, outputs] that is there at once, if one row has no more
+
+
+def _say_nothing(line: str) -> None:
+    """Take a message and drop it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file and how it is read; `say` is told what the user should know of it."""
+
+    path: str
+    label: str | None = None  # None: as in the training file
+    header: str = "auto"  # whether a CSV file has one: auto, yes or no
+    cache: DataCache | None = None
+    say: Callable[[str], object] = _say_nothing
+
+
+def evaluate_file(
+    model_path: str,
+    data: DataFile,
+    *,
+    approximate: bool = False,
+    lsh: str | None = None,
+) -> dict[str, float]:
+    """Rows, loss per row and metrics of a model on a file with labels.
+
+    The labels are read as the training file's were; DataError for one that did not occur there.
+    With `approximate` the metrics are those of what hash tables find (:class:`Tables`). The loss is
+    exact all the same, and it is said what share of the exact best columns was found ("recall") and
+    of the outputs was scored for that ("scored").
+    """
+    model = load_model(model_path)
+    tables = Tables.of(model, lsh) if approximate else None
+    raw = _rows(model, data)
+    expect_labels(raw, model.columns)
+    labels = encode(raw, model.encoding)
+    if model.encoding.kind == "real":
+        assert raw.labels is not None  # or there would be none to encode
+        return {"rows": raw.rows, **_measure_real(model.predict(raw.inputs), raw.labels)}
+    if model.network.outputs == 1:
+        return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
+    return {"rows": raw.rows, **_measure(model, raw.inputs, labels, tables)}
+
+
+def _measure_real(predicted: Doubles, labels: Doubles) -> dict[str, float]:
+    """Loss and metric of what `predict` prints; rows that are not finite do not count."""
+    squares = (predicted - labels) ** 2
+    counted = squares[np.isfinite(squares)]
+    mean = float(counted.mean()) if len(counted) else float("nan")
+    return {
+        "loss": mean / 2,
+        **metric_values(LOSSES["squared"], [mean * len(counted)], len(counted)),
+    }
+
+
+def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
+    """Loss and metric of a model that tells two labels apart."""
+    loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
+    scores = model.scores(inputs)
+    load("reference").loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
+    counted = rows - int(totals[SKIPPED])
+    mean = totals[LOSS] / counted if counted else float("nan")
+    metrics = metric_values(loss, totals[METRIC_SUMS:].tolist(), counted)
+    return {"loss": mean, **metrics}
+
+
+def _measure(
+    model: Model, inputs: RawInputs, labels: Labels, tables: "Tables | None"
+) -> dict[str, float]:
+    """Loss and metrics of a model with several outputs; rows whose scores are not finite go."""
+    if not len(labels.indptr):
+        places = np.arange(len(labels.values) + 1)
+        labels = multi_labels(places, labels.values.astype(np.int32))
+    kind, k = LOSSES[model.network.loss].kind, min(max(AT), model.network.outputs)
+    seen = model.look(inputs, k, kind, (labels.indptr, labels.indices))
+    parts = [(part.columns, part.losses()) for _, part in seen]
+    exact, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
+    found = None if tables is None else tables.top(inputs, k)
+    good = np.flatnonzero(np.isfinite(losses))
+    indptr, positions = csr.positions(labels.indptr, good)
+    labels = multi_labels(indptr, labels.indices[positions])
+    results = {"loss": float(losses[good].mean()) if len(good) else float("nan")}
+    if found is None:
+        return results | _metrics(model, exact[good], labels)
+    recall = _recall(found.columns[good], exact[good])
+    return results | _metrics(model, found.columns[good], labels) | recall | {"scored": found.share}
+
+
+def _metrics(model: Model, top: NDArray[np.int64], labels: Labels) -> dict[str, float]:
+    """Accuracy, or precision and propensity-scored precision, of the best columns top[N, k]."""
+    loss, rows, width = LOSSES[model.network.loss], len(top), model.network.outputs + 1
+    true = csr.rows_of(labels.indptr) * width + labels.indices
+    correct = np.isin(np.arange(rows)[:, np.newaxis] * width + top, true)
+    if loss.name == "softmax":
+        return metric_values(loss, [float(correct[:, 0].sum())], rows)
+    results = metric_values(loss, [float(correct[:, :k].sum()) / k for k in AT], rows)
+    if model.frequencies is None:
+        return results
+    trained, of_label = model.frequencies
+    occurred = np.repeat(np.arange(len(of_label), dtype=np.int32), of_label)
+    anywhere = multi_labels(np.zeros(trained + 1, np.int64), occurred)  # which rows does not matter
+    propensity = propensities(anywhere, width)
+    return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in AT}
+
+
+def _recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, float]:
+    """What share of the exact best columns [N, k] were found among as many; nan without rows."""
+    results = {}
+    for k in (1, max(AT)):
+        both = (found[:, :k, np.newaxis] == exact[:, np.newaxis, :k]).any(axis=1)
+        results[f"recall@{k}"] = float(both.mean()) if both.size else float("nan")
+    return results
+
+
+class Found(NamedTuple):
+    """The best columns of each of N rows, best first."""
+
+    columns: NDArray[np.int64]  # [N, k]; C where there are fewer
+    chances: Floats  # [N, k]: their probabilities, of a softmax as shares among what was scored
+    share: float  # of all outputs, that were scored for a row
+
+
+class Tables:
+    """Hash tables over the outputs of a model, which find the likeliest without scoring all."""
+
+    def __init__(self, model: Model, settings: str) -> None:
+        """UsageError if `settings` (see `hogbatch.config.lsh.parse`) do not fit the model."""
+        outputs = model.layers[-1]
+        if not outputs.output_major:
+            raise UsageError(
+                "--approximate needs a model trained with --output lsh; this one's output layer is "
+                "dense, leave the flag out"
+            )
+        from hogbatch.config.lsh import parse
+        from hogbatch.kernels.cpu.lsh.lookup import Lookup  # here: it takes Numba
+
+        self._model = model
+        lsh = parse(settings, model.network.outputs, seed=0)
+        self._lookup = Lookup(outputs.weights, outputs.bias, lsh)
+
+    @classmethod
+    def of(cls, model: Model, settings: str | None) -> "Tables":
+        """With the settings of the model's training, if none are given."""
+        return cls(model, settings or model.about.get("lsh") or "auto")
+
+    def top(self, inputs: RawInputs, k: int) -> Found:
+        """The `k` highest scores among what the tables hold for each row."""
+        model, rows, scored = self._model, count(inputs), 0
+        outputs, loss = model.network.outputs, LOSSES[model.network.loss]
+        if not 1 <= k <= outputs:
+            raise UsageError(f"expected k from 1 to {outputs}; got {k}")
+        columns, chances = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
+        for start, part in model.parts(inputs):
+            for row, (found, scores) in enumerate(self._lookup.scores(part.dense), start):
+                least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+                better = np.flatnonzero(scores >= least)
+                best = better[np.lexsort((found[better], -scores[better]))][:k]
+                columns[row, : len(best)] = found[best]
+                if len(best):
+                    chances[row, : len(best)] = probabilities(loss, scores[np.newaxis])[0, best]
+                scored += len(found)
+        return Found(columns, chances, scored / max(rows * outputs, 1))
+
+
+def predict_file(
+    model_path: str,
+    data: DataFile,
+    *,
+    proba: bool = False,
+    top: int | None = None,
+    approximate: bool = False,
+    lsh: str | None = None,
+) -> Iterator[str]:
+    """One line per row: the label, its probabilities, or the `top` labels, best first.
+
+    The `top` of a multilabel model are XMC text: a header "rows labels", then "label:probability"
+    by label, as the Extreme Classification Repository has matrices of scores.
+    """
+    model = load_model(model_path)
+    if top is None and approximate:
+        raise UsageError("--approximate finds the best labels; say how many with --top K")
+    if top is not None and model.network.outputs == 1:
+        raise UsageError("--top needs a model with several classes or labels; this has one output")
+    tables = Tables.of(model, lsh) if approximate else None
+    inputs = _rows(model, data).inputs
+    if top is not None:
+        return _top_lines(model, inputs, top, tables)
+    compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
+    if model.encoding.kind == "multilabel" and not proba:
+        line = _chosen
+    compute(between(inputs, 0, 0))  # complains before the first line is written
+    size = max(1, CELLS // model.network.outputs)
+    starts = range(0, count(inputs), size)
+    parts = (compute(between(inputs, start, start + size)) for start in starts)
+    return (line(row) for part in parts for row in part)
+
+
+def _rows(model: Model, data: DataFile) -> RawSet:
+    """The rows of a file, its columns found as in the training file."""
+    raw = inputs_for(
+        data.path,
+        model.network.features,
+        index_base=model.index_base,
+        label=data.label,
+        header=data.header,
+        columns=model.columns,
+        cache=data.cache,
+    )
+    for message in raw.messages:
+        data.say(message)
+    return raw
+
+
+def _numbers(row: Any) -> str:
+    return " ".join(f"{value:.6g}" for value in row)
+
+
+def _label(value: Any) -> str:
+    return digits(value)
+
+
+def _chosen(row: Any) -> str:
+    return ",".join(map(str, np.flatnonzero(row)))
+
+
+def _top_lines(model: Model, inputs: RawInputs, k: int, tables: Tables | None) -> Iterator[str]:
+    """Classes as the training file had them, best first; of multilabel, XMC text."""
+    if model.encoding.kind == "multilabel":
+        found = model.top_proba(inputs, k) if tables is None else tables.top(inputs, k)
+        return _xmc_lines(model.network.outputs, found[0], found[1])
+    columns = model.top(inputs, k) if tables is None else tables.top(inputs, k).columns
+    names = np.array(model.encoding.classes)
+    return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
+
+
+def _xmc_lines(outputs: int, columns: NDArray[np.int64], chances: Floats) -> Iterator[str]:
+    """A sparse matrix [N, C] as text. Its readers want columns to ascend, counted from 0."""
+    yield f"{len(columns)} {outputs}"
+    for row, values in zip(columns, chances, strict=True):
+        order = np.argsort(row)[: np.count_nonzero(row < outputs)]
+        yield " ".join(f"{row[n]}:{values[n]:.6g}" for n in order)
+
+
+def write_lines(lines: Iterable[str], output: str | None) -> None:
+    """Print `lines`, or write them to the file `output`; SaveError if that fails."""
+    ended = (f"{line}\n" for line in lines)
+    try:
+        if output is None:
+            sys.stdout.writelines(ended)
+            sys.stdout.flush()
+        else:
+            with Path(output).open("w", encoding="utf-8") as file:
+                file.writelines(ended)
+    except BrokenPipeError:  # whoever read it has had enough
+        raise
+    except OSError as error:
+        where = output or "standard output"
+        raise SaveError(f"{where}: cannot write the results: {error.strerror}") from None

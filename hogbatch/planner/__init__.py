@@ -1,1 +1,0 @@
-"""Settings that follow from the data and the network: arithmetic, no I/O."""

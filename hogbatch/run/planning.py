@@ -1,0 +1,168 @@
+"""From what is asked for, and the data that were read, to the network and the plan of a run."""
+
+import math
+from dataclasses import astuple
+from importlib.metadata import version
+
+from msgspec import structs
+
+from hogbatch.config.lsh import MANY, Lsh, parse
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import BatchLimits, WorkerRequest
+from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.data.load import Loaded
+from hogbatch.errors import UsageError
+from hogbatch.model.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
+from hogbatch.model.losses import choose_loss
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.policy.learning_rate import LearningRate
+from hogbatch.run import defaults as recommend
+from hogbatch.store import dataset
+from hogbatch.store.layout import arrange
+from hogbatch.wire.messages import Layer, Optimizer
+
+
+def network_for(config: TrainConfig, loaded: Loaded) -> Network:
+    """The network; its outputs lie by neuron if they are hashed, or many."""
+    features, outputs = loaded.train.features, loaded.encoding.outputs
+    hashed = _hashes(config, outputs)
+    name = "softmax" if config.loss == "auto" and hashed and outputs > 1 else config.loss
+    if hashed and outputs == 1:
+        raise UsageError("output lsh needs several classes or labels; these data have one output")
+    if hashed and not config.hidden:
+        raise UsageError("output lsh needs a hidden layer, whose outputs are hashed; got none")
+    loss = choose_loss(name, loaded.encoding.kind)
+    output_major = hashed or (outputs >= MANY and len(config.hidden) > 0)
+    return Network.build(
+        features, config.hidden, outputs, config.activation, loss.name, output_major=output_major
+    )
+
+
+def _hashes(config: TrainConfig, outputs: int) -> bool:
+    """Whether the output layer is hashed."""
+    if config.output == "auto":
+        return outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
+    return config.output == "lsh"
+
+
+def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
+    """Everything the coordinator decides by; `run` is the name of the run."""
+    spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
+    layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
+    l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
+    optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
+    return Plan(
+        identity=Identity(run, version("hogbatch"), loaded.fingerprint),
+        training=Training(
+            layers,
+            network.loss,
+            optimizer,
+            merge=config.merge,
+            merge_every=config.merge_every or 0,
+            staleness_damping=config.staleness_damping,
+            precision=config.precision,
+            lsh=_lsh(config, network),
+        ),
+        limits=limits_for(config, rows),
+        ending=_ending(config, loaded, hashed=_hashes(config, network.outputs)),
+        learning_rate=LearningRate(
+            config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
+            recommend.scaling(config.optimizer)
+            if config.lr_scaling == "auto"
+            else config.lr_scaling,
+            config.lr_batch,
+            config.lr_cap,
+        ),
+        lease_seconds=config.lease_ms / 1000,
+        beta=config.beta,
+        start_with=config.start_with,
+        checkpoint_seconds=config.checkpoint_seconds or math.inf,
+        unit=loaded.encoding.scale,
+        train_rows=rows,
+        test_rows=_test_rows(loaded),
+    )
+
+
+def epochs_for(config: TrainConfig, rows: int) -> int | None:
+    """Epochs to stop after, with `rows` rows to train on; None where the clock ends the run."""
+    if config.epochs is not None or config.max_seconds is not None:
+        return config.epochs
+    target = config.target_loss is not None
+    return recommend.most_epochs(rows) if target else recommend.epochs(rows)
+
+
+def limits_for(config: TrainConfig, rows: int) -> Limits:
+    """Limits of the batches, with `rows` rows to train on."""
+    cpu = config.cpu_batch or BatchLimits(1, recommend.largest_cpu_batch(rows))
+    gpu = config.gpu_batch
+    return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
+
+
+def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> Ending:
+    """When to stop. Training stops by itself only where the user has set no length for it."""
+    rows, patience = loaded.train.rows, config.patience
+    if patience is None:
+        limited = config.epochs is not None or config.max_seconds is not None
+        patience = 0 if limited else recommend.patience(rows)
+    return Ending(
+        epochs=epochs_for(config, rows),
+        max_seconds=config.max_seconds,
+        target_loss=config.target_loss,
+        eval_seconds=config.eval_seconds,
+        keep="best" if config.keep == "best" else "last",
+        wait_for_workers=config.wait_for_workers,
+        patience=patience if _test_rows(loaded) else 0,
+        by_epoch=config.deterministic,
+        average=config.average == "on" or (config.average == "auto" and hashed),
+    )
+
+
+def _test_rows(loaded: Loaded) -> int:
+    return loaded.test.rows if loaded.test is not None else 0
+
+
+def memory_for(
+    config: TrainConfig,
+    loaded: Loaded,
+    network: Network,
+    plan: Plan,
+    workers: tuple[WorkerRequest, ...],
+) -> Parts:
+    """The memory that a run takes beyond `loaded`, with the `workers` that it starts."""
+    train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
+    problem = Problem(
+        network,
+        OPTIMIZERS[config.optimizer].slots,
+        arrange(dataset.fields(train, loaded.test)).size,
+        train.rows,
+        train.sparse,
+        batch,
+        most_listed(train.inputs.indptr, batch),
+        most_listed(train.labels.indptr, batch),
+        plan.training.lsh,
+    )
+    checkpoints = not math.isinf(plan.checkpoint_seconds)
+    return whole_run(problem, workers, checkpoints=checkpoints, average=plan.ending.average)
+
+
+def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
+    """How the output layer is hashed; None if it is not."""
+    if not _hashes(config, network.outputs):
+        return None
+    settings = parse(config.lsh, network.outputs, config.seed)
+    return structs.replace(settings, background=not config.deterministic)
+
+
+def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
+    train = loaded.train
+    stored = (train.inputs.values if train.sparse else train.inputs.dense).size
+    squares = train.mean_square * train.rows
+    return recommend.learning_rate(
+        config.optimizer,
+        network.loss,
+        linear=len(network.layers) == 1,
+        mean_square=train.mean_square,
+        value_square=squares / max(stored, 1),
+        hashed=network.layers[-1].output_major,
+    )

@@ -1,0 +1,121 @@
+"""The settings of hashing: text form, defaults, and what is said of text that is no such thing."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, Sampling, defaults, parse, readable
+from hogbatch.errors import UsageError
+from hogbatch.kernels.cpu.lsh.functions import FAMILIES
+from hogbatch.kernels.cpu.lsh.selection import RULES
+
+LABELS = 50_000
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+@pytest.mark.parametrize("labels", [2, 100, MANY, 670_091, 10**9])
+def test_defaults_are_within_the_bounds_of_the_protocol(family, labels):
+    made = defaults(family, labels, 3)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Lsh) == made
+    assert made.family == family and made.seed == 3 and made.background
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+def test_buckets_hold_about_as_many_neurons_whatever_the_number_of_labels(family):
+    for labels in (MANY, 100_000, 670_091):
+        load = labels / 2 ** defaults(family, labels, 0).bits
+        assert 11 < load < 23 and 4 * load < defaults(family, labels, 0).bucket
+
+
+@pytest.mark.parametrize("labels", [MANY, LABELS, 670_091])
+def test_at_the_defaults_few_neurons_are_active(labels):
+    made = defaults(AUTO, labels, 0)
+    assert made.most + made.random < 0.03 * labels
+
+
+def test_every_choice_is_one_that_kernels_know():
+    assert set(get_args(Family)) == set(FAMILIES) and set(get_args(Sampling)) == set(RULES)
+
+
+def test_no_text_is_the_defaults():
+    for family in get_args(Family):
+        assert parse(family, LABELS, 7) == parse(f"{family}:", LABELS, 7)
+        assert parse(family, LABELS, 7) == defaults(family, LABELS, 7)
+    assert parse("auto", LABELS, 7) == defaults(AUTO, LABELS, 7)
+
+
+def test_every_key_sets_its_own_field():
+    numbers = {key: str(n) for n, key in enumerate(KEYS, 2)}
+    given = numbers | {"insertion": "reservoir", "sampling": "threshold", "growth": "1.75"}
+    made = parse("wta:" + ",".join(map("=".join, given.items())), LABELS, 7)
+    for key, field in KEYS.items():
+        assert str(getattr(made, field)) == given[key]
+    assert (made.family, made.seed) == ("wta", 7)
+    assert type(made.hashes) is int and type(made.growth) is float
+
+
+def test_what_is_not_given_stays_as_it_is():
+    usual, made = defaults("dwta", LABELS, 0), parse("dwta:K=6,L=20", LABELS, 0)
+    assert made == msgspec.structs.replace(usual, hashes=6, tables=20)
+
+
+def test_each_hash_of_simhash_is_a_bit_of_the_bucket_number():
+    assert parse("simhash:K=9", LABELS, 0).bits == 9
+    made = parse("simhash:K=9,bits=6", LABELS, 0)
+    assert (made.hashes, made.bits) == (9, 6)
+    made = defaults("simhash", LABELS, 0)
+    assert made.hashes == made.bits
+    assert parse("dwta:K=9", LABELS, 0).bits == defaults("dwta", LABELS, 0).bits
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected auto or one of simhash, wta, dwta, minhash; got ''"),
+        ("nonsense:K=1", "expected auto or one of simhash, wta, dwta, minhash; got 'nonsense'"),
+        ("DWTA", "got 'DWTA'"),
+        ("dwta:k=1", "expected keys out of K, L, bits, bucket"),
+        ("dwta:k=1", "got 'k=1'"),
+        ("dwta:K=3,", "got ''"),
+        ("dwta:seed=3", "got 'seed=3'"),
+        ("dwta:K=x", "K must be a whole number; got 'x'"),
+        ("dwta:K", "K must be a whole number"),
+        ("dwta:K=0", "K must be a whole number >= 1"),
+        ("dwta:K=31", "K must be a whole number <= 30"),
+        ("dwta:K=2.5", "K must be a whole number"),
+        ("dwta:L=0", "L must be a whole number >= 1"),
+        ("dwta:L=2000", "L must be a whole number <= 1024"),
+        ("simhash:bits=25", "bits must be a whole number <= 24"),
+        ("dwta:bucket=0", "bucket must be a whole number >= 1"),
+        ("dwta:insertion=lifo", "insertion must be one of fifo, reservoir; got 'lifo'"),
+        (
+            "dwta:sampling=all",
+            "sampling must be one of vanilla, union, topk, threshold, nearest; got 'all'",
+        ),
+        ("dwta:top=0", "top must be a whole number >= 1"),
+        ("dwta:seen=0", "seen must be a whole number >= 1"),
+        ("dwta:most=-1", "most must be a whole number >= 0"),
+        ("dwta:random=-1", "random must be a whole number >= 0"),
+        ("dwta:rehash=0", "rehash must be a whole number >= 1"),
+        ("dwta:growth=0.5", "growth must be a number >= 1.0"),
+        ("dwta:growth=nan", "growth must be a number >= 1.0"),
+        ("dwta:growth=inf", "growth must be a number <= 100.0"),
+        ("dwta:rebuild=0", "rebuild must be a whole number >= 1"),
+        *(
+            (f"dwta:{key}={2**64}", f"{key} must be a whole number <= ")
+            for key in ("top", "seen", "most", "random", "rehash", "rebuild")
+        ),
+    ],
+)
+def test_what_is_no_setting_is_refused_with_one_sentence_that_names_it(text, said):
+    for read in (lambda text: parse(text, LABELS, 0), readable):
+        with pytest.raises(UsageError) as caught:
+            read(text)
+        message = str(caught.value)
+        assert message.startswith("lsh: ") and said in message and "\n" not in message
+        assert "$[" not in message  # a position in the struct is nothing to a user
+
+
+def test_what_is_a_setting_is_readable():
+    assert readable("simhash:K=6,L=50,bucket=128") and readable("auto")

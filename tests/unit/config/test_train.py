@@ -1,0 +1,254 @@
+import argparse
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.config.train import FLAGS, TrainConfig, add_flags, merge_sources, to_toml
+from hogbatch.config.values import BatchLimits, WorkerRequest, parse_workers
+from hogbatch.errors import UsageError
+from hogbatch.kernels import contract
+from hogbatch.model import losses, optimizers as optim
+from hogbatch.policy import learning_rate as schedules
+
+ONE_THREAD = (WorkerRequest("cpu", threads=1),)
+
+
+def from_command_line(*arguments):
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return merge_sources(vars(parser.parse_args(arguments)))
+
+
+@pytest.fixture
+def toml(tmp_path):
+    """Writes a configuration file and gives its path."""
+
+    def write(text):
+        path = tmp_path / "run.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_names_alone_give_the_defaults():
+    assert from_command_line("a9a") == TrainConfig("a9a")
+
+
+def test_every_field_has_a_flag():
+    assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
+    assert all(
+        described.help and (described.metavar or described.kind.expected == "true or false")
+        for described in FLAGS.values()
+    )
+
+
+def test_flags_are_read_as_their_types():
+    config = from_command_line(
+        *("x.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "--scale", "max", "-q"),
+        *("--workers", "cpu:2,gpu:0,gpu:host", "--gpu-batch", "64:8192", "--policy", "mine:Own"),
+    )
+    assert config == TrainConfig(
+        "x.svm",
+        hidden=(512, 512),
+        lr=0.001,
+        seed=7,
+        scale="max",
+        quiet=True,
+        workers=(
+            WorkerRequest("cpu", threads=2),
+            WorkerRequest("gpu", ordinal=0),
+            WorkerRequest("gpu", ordinal="host"),
+        ),
+        gpu_batch=BatchLimits(64, 8192),
+        policy="mine:Own",
+    )
+
+
+def test_an_empty_list_of_hidden_layers_is_a_linear_model():
+    assert from_command_line("x", "--hidden", "").hidden == ()
+
+
+def test_one_number_of_rows_is_both_limits():
+    assert from_command_line("x", "--cpu-batch", "16").cpu_batch == BatchLimits(16, 16)
+
+
+@pytest.mark.parametrize(
+    ("given", "damping"),
+    [("root", "root"), ("off", "off"), ("auto", "auto"), ("1e-2", 0.01), (0.01, 0.01), (2, 2.0)],
+)
+def test_damping_is_a_word_or_a_number(given, damping):
+    assert merge_sources({"data": "x", "staleness_damping": given}).staleness_damping == damping
+
+
+def test_python_values_are_taken_as_they_are():
+    config = merge_sources(
+        {"data": Path("x"), "hidden": [8], "max_seconds": 60, "workers": ONE_THREAD, "lr": None}
+    )
+    assert config == TrainConfig("x", hidden=(8,), max_seconds=60.0, workers=ONE_THREAD)
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(toml):
+    file = toml('data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n')
+    config = merge_sources({"lr": "0.5", "quiet": False}, file)
+    assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
+
+
+def test_a_switch_can_be_turned_off_against_the_file(toml):
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ["data", "quiet"])
+    flags = vars(parser.parse_args(["x", "--no-quiet"]))
+    assert not merge_sources(flags, toml("quiet = true")).quiet
+
+
+def test_the_command_takes_only_the_flags_named():
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ["data", "label"])
+    assert vars(parser.parse_args(["x", "--label", "y"])) == {"data": "x", "label": "y"}
+    assert "--hidden" not in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("hiden", 1, "unknown key 'hiden'; the nearest is 'hidden'"),
+        ("lr_scalling", "x", "unknown key 'lr_scalling'; the nearest is 'lr-scaling'"),
+        ("epochs", "many", "epochs: expected a whole number; got 'many'"),
+        ("epochs", 1.5, "epochs: expected a whole number; got 1.5"),
+        ("epochs", True, "epochs: expected a whole number; got True"),
+        ("epochs", "0", "epochs must be above 0; got 0"),
+        ("lr", "fast", "lr: expected a number; got 'fast'"),
+        ("lr", 10**400, "lr: expected a number; got 1000"),
+        ("lr", "-0.1", "lr must be above 0; got -0.1"),
+        ("lr", "nan", "lr must be above 0; got nan"),
+        ("max-seconds", "inf", "max-seconds must be above 0; got inf"),
+        ("l2", "-1", "l2 must be 0 or more; got -1.0"),
+        ("alpha", "1", "alpha must be above 1; got 1.0"),
+        ("test-fraction", "1", "test-fraction must be at least 0 and below 1; got 1.0"),
+        ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
+        ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
+        ("standardize", True, "unknown key 'standardize'; the nearest is 'scale'"),
+        ("scale", "yes", "scale must be one of auto, none, standard, max; got 'yes'"),
+        ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
+        ("hidden", "512,0", "hidden must be above 0; got 0"),
+        ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),
+        ("activation", "swish", "activation must be one of relu, sigmoid, tanh; got 'swish'"),
+        ("policy", "adaptve", "policy must be one of adaptive, hogbatch, fixed, module:Class; got"),
+        ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),
+        ("cpu-batch", ":9", "cpu-batch: expected rows as in \"1:64\"; got ':9'"),
+        ("cpu-batch", "64:1", "cpu-batch: batch limits are reversed: expected MIN:MAX; got 64:1"),
+        ("gpu-batch", "0:9", "gpu-batch: batch limits must be at least 1 row; got 0:9"),
+        ("workers", "cpu:0", "workers: expected auto or a list of cpu:THREADS, gpu:N, gpu:host"),
+        ("workers", "gpu:1,tpu:0", "gpu:host; got 'tpu:0'"),
+        ("workers", (), 'workers: expected workers as in "cpu:2,gpu:0"; got ()'),
+        ("merge-every", "0", "merge-every must be above 0; got 0"),
+        ("precision", "fp8", "precision must be one of float32, tf32, bfloat16; got 'fp8'"),
+        ("staleness-damping", "on", "expected root, auto, off or a number above 0; got 'on'"),
+        ("staleness-damping", "0", "expected root, auto, off or a number above 0; got '0'"),
+        ("staleness-damping", "inf", "expected root, auto, off or a number above 0; got 'inf'"),
+        ("staleness-damping", True, "expected root, auto, off or a number above 0; got True"),
+        ("data", "", "DATA is missing"),
+        ("data", "\udcff", "data: expected text in UTF-8; got '\\udcff'"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_sentence(key, value, message):
+    with pytest.raises(UsageError) as refusal:
+        merge_sources({"data": "x", key: value})
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hiden = 1", "unknown key 'hiden'; the nearest is 'hidden'"),
+        ('lr = "0.1"', "lr: expected a number; got '0.1'"),
+        ("data = 3", "data: expected text in UTF-8; got 3"),
+        ("[lr]\nx = 1", "lr: expected a number; got {'x': 1}"),
+        ('cpu-batch = "9:1"', "cpu-batch: batch limits are reversed"),
+        ('lr-scaling = "sqrt"\nlr_scaling = "none"', "lr-scaling is given twice"),
+        ("lr = = 1", "expected a TOML file; Invalid value (at line 1"),
+    ],
+)
+def test_a_complaint_about_a_file_names_the_file(toml, text, message):
+    file = toml(text)
+    with pytest.raises(UsageError) as refusal:
+        merge_sources({"data": "x"}, file)
+    assert f"{file}: {message}" in str(refusal.value)
+
+
+def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
+    (tmp_path / "binary.toml").write_bytes(b"\xff")
+    for name in ("missing.toml", "binary.toml", "."):
+        with pytest.raises(UsageError, match=str(tmp_path / name)):
+            merge_sources({"data": "x"}, tmp_path / name)
+
+
+@pytest.mark.parametrize("workers", ["auto", "cpu:1"])
+def test_deterministic_takes_one_cpu_thread(workers):
+    config = merge_sources({"data": "x", "deterministic": True, "workers": workers})
+    assert config.workers == ONE_THREAD
+
+
+@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host", "cpu:1,cpu:1"])
+def test_deterministic_refuses_other_workers(workers):
+    with pytest.raises(UsageError, match=f"deterministic needs workers cpu:1; got {workers}"):
+        merge_sources({"data": "x", "deterministic": True, "workers": workers})
+
+
+def test_the_choices_are_the_tables_of_the_library():
+    assert FLAGS["loss"].choices == ("auto", *losses.LOSSES)
+    assert FLAGS["optimizer"].choices == tuple(optim.OPTIMIZERS)
+    assert FLAGS["lr_scaling"].choices == ("auto", *schedules.SCALINGS)
+    assert {"linear", *FLAGS["activation"].choices} == set(contract.ACTIVATIONS)
+
+
+def test_workers_are_written_as_they_are_read():
+    text = "cpu:2,gpu:1,gpu:host"
+    assert ",".join(map(str, parse_workers(text))) == text
+    assert parse_workers("auto") == "auto"
+
+
+positive = st.floats(1e-300, 1e300)
+names = st.text(min_size=1)
+workers = st.one_of(
+    st.builds(WorkerRequest, st.just("cpu"), threads=st.integers(1, 99)),
+    st.builds(WorkerRequest, st.just("gpu"), ordinal=st.integers(0, 9) | st.just("host")),
+)
+limits = st.lists(st.integers(1, 10**6), min_size=2, max_size=2).map(
+    lambda ends: BatchLimits(*sorted(ends))
+)
+configs = st.builds(
+    TrainConfig,
+    data=names,
+    run_dir=st.none() | names,
+    hidden=st.lists(st.integers(1, 9999), max_size=3).map(tuple),
+    lr=st.none() | positive,
+    max_seconds=st.none() | positive,
+    seed=st.integers(0, 2**63 - 1),
+    quiet=st.booleans(),
+    workers=st.just("auto") | st.lists(workers, min_size=1).map(tuple),
+    gpu_batch=st.none() | limits,
+    merge_every=st.none() | st.integers(1, 99),
+    staleness_damping=st.sampled_from(["root", "off", "auto"]) | positive,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(configs)
+def test_a_configuration_survives_its_file(tmp_path_factory, config):
+    file = tmp_path_factory.getbasetemp() / "round_trip.toml"
+    file.write_text(to_toml(config), encoding="utf-8")
+    assert merge_sources({}, file) == config
+
+
+def test_the_file_holds_flag_names_and_plain_values():
+    written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), quiet=True)))
+    assert written["lr-scaling"] == "auto"
+    assert written["hidden"] == [4, 2]
+    assert written["quiet"] is True
+    assert written["lease-ms"] == 50.0
+    assert "gpu-batch" not in written

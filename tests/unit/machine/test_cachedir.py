@@ -1,0 +1,84 @@
+"""Where compiled kernels are kept, and what happens where that directory cannot be written."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hogbatch.errors import UsageError
+from hogbatch.machine import cachedir
+from hogbatch.machine.cachedir import cache_root, find_cache_root
+
+VARIABLES = ("HOGBATCH_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+
+
+@pytest.fixture
+def homeless(tmp_path, monkeypatch):
+    """An environment whose home directory is a file; where temporary directories are made."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "home").touch()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+def test_the_first_variable_that_is_set_says_where_it_is(tmp_path, monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_root() == tmp_path / "home/.cache/hogbatch"
+    for name, place in zip(reversed(VARIABLES), ("xdg", "numba", "own"), strict=True):
+        monkeypatch.setenv(name, str(tmp_path / place))
+        assert cache_root() == tmp_path / (place if place == "own" else f"{place}/hogbatch")
+    assert find_cache_root().note == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_it_cannot_be_written_a_private_temporary_one_takes_its_place(homeless):
+    path, note = find_cache_root()
+    assert path.parent == homeless and path.name.endswith(f"-{os.geteuid()}")
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert str(homeless.parent / "home") in note and str(path) in note
+    assert find_cache_root() == (path, note)  # the same for other processes and later runs
+
+
+def test_without_any_home_directory_it_is_the_temporary_one(homeless, monkeypatch):
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert find_cache_root().note.startswith("there is no home directory: ")
+    assert cache_root().parent == homeless
+
+
+def test_a_temporary_one_that_others_can_write_is_refused(homeless):
+    cache_root().chmod(0o770)
+    with pytest.raises(UsageError, match=r"with mode 0700 at .*; got drwxrwx--- of user"):
+        cache_root()
+
+
+def test_a_link_in_its_place_is_refused(homeless, tmp_path):
+    path = cache_root()
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=r"got lrwxrwxrwx of user"):
+        cache_root()
+
+
+def test_one_of_another_user_is_refused(homeless, monkeypatch):
+    path = cache_root()
+    monkeypatch.setattr(cachedir.os, "geteuid", lambda: os.getuid() + 1)
+    path.rename(path.with_name(path.name.replace(f"-{os.getuid()}", f"-{os.getuid() + 1}")))
+    with pytest.raises(
+        UsageError, match=f"of user {os.getuid()}: remove it, or set HOGBATCH_CACHE"
+    ):
+        cache_root()
+
+
+def test_without_a_temporary_directory_it_is_one_sentence(homeless, monkeypatch):
+    homeless.rmdir()
+    with pytest.raises(UsageError, match=r"got none, not even a temporary one .*HOGBATCH_CACHE"):
+        cache_root()

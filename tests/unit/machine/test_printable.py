@@ -1,0 +1,72 @@
+import io
+
+import numpy as np
+import pytest
+
+from hogbatch.machine.printable import (
+    ESCAPED,
+    MESSAGE,
+    digits,
+    encodable,
+    printable,
+    quoted,
+    rounded,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x.csv:3:5: größe", "x.csv:3:5: größe"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x1b[31mred\x07", r"\x1b[31mred\x07"),
+        ("right \u202e to left", r"right \u202e to left"),
+        ("name \udcff", r"name \udcff"),
+    ],
+)
+def test_what_does_not_print_is_escaped(text, shown):
+    assert printable(text) == shown
+
+
+def test_a_long_text_keeps_both_ends():
+    text = printable("begin " + "x" * 10**6 + " end")
+    assert text.startswith("begin x") and text.endswith("x end")
+    assert len(text) <= MESSAGE + 5
+
+
+@pytest.mark.parametrize("token", ["x" * 10**6, "\0" * 10**6, "\U0010ffff" * 40, "'\"" * 99])
+def test_a_quoted_piece_fits_on_a_line(token):
+    assert len(quoted(token)) <= ESCAPED
+    assert quoted(token).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (3.0, "3"),
+        (-0.5, "-0.5"),
+        (1700000000.0, "1700000000"),
+        (1700000000.5, "1700000000.5"),
+        (np.float32(0.1), "0.1"),
+        (np.float64(0.1), "0.1"),
+        (np.int64(10**12), "1000000000000"),
+        (1e300, "1e+300"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_numbers_have_the_digits_they_need(value, shown):
+    assert digits(value) == shown
+
+
+def test_a_rounded_number_has_no_exponent_where_it_counts_something():
+    assert [rounded(v) for v in (0.123456789, 1234567, 99999.5, 1e20, 1e-9)] == [
+        *("0.123457", "1234567", "99999.5", "1e+20", "1e-09")
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_what_a_stream_cannot_encode_is_escaped(encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    assert encodable("größe", stream) == ("größe" if encoding == "utf-8" else r"gr\xf6\xdfe")
+    assert encodable("größe", io.StringIO()) == "größe"

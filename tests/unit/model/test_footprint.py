@@ -1,0 +1,123 @@
+"""How much memory a run takes, by arithmetic; tests/integration/test_footprint.py measures it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hogbatch.config import lsh
+from hogbatch.config.values import WorkerRequest
+from hogbatch.errors import UsageError
+from hogbatch.machine import budget
+from hogbatch.model.footprint import (
+    LARGE,
+    PROCESS,
+    Problem,
+    add,
+    coordinator,
+    cpu_worker,
+    describe,
+    expect_room,
+    gpu_worker,
+    most_listed,
+    segments,
+    total,
+    whole_run,
+)
+from hogbatch.model.network import Network
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+
+DENSE = Problem(Network.build(64, (128, 32), 16, "relu", "softmax"), 1, 10**6, 1000, sparse=False)
+SPARSE = replace(DENSE, sparse=True)
+HUGE = Problem(Network.build(10**8, (16,), 1, "relu", "logistic"), 1, 4096, 4, sparse=True)
+CPU2 = (WorkerRequest("cpu", threads=2),)
+
+
+def test_the_segments_are_what_is_laid_out():
+    shared = segments(DENSE)
+    fields = SharedModel.fields(DENSE.network.parameters, 1)
+    laid_out = arrange({name: fields[name] for name in ("model/params", "model/first")}).size
+    assert shared["model"] == shared["optimizer state"] == 4 * DENSE.network.parameters
+    assert abs(shared["model"] + shared["optimizer state"] - laid_out) <= 4096
+    assert shared["data"] == 10**6
+
+
+def test_a_thread_has_its_own_slots_of_dense_layers_alone():
+    parameters = DENSE.network.parameters
+    assert DENSE.state_of_a_thread == 4 * parameters
+    assert SPARSE.state_of_a_thread == 4 * (parameters - 64 * 128)
+    assert replace(DENSE, slots=2).state_of_a_thread == 8 * parameters
+    assert replace(DENSE, slots=0).state_of_a_thread == 0
+    hashed = replace(SPARSE, lsh=lsh.defaults("dwta", 16, 0))
+    assert hashed.state_of_a_thread == 4 * (parameters - 64 * 128 - 32 * 16 - 16)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 9])
+def test_threads_add_up(threads):
+    name = "optimizer state of single threads"
+    assert cpu_worker(DENSE, threads)[name] == (threads - 1) * DENSE.state_of_a_thread
+
+
+def test_a_large_model_is_copied_once_and_a_small_one_several_times():
+    large = replace(DENSE, network=Network.build(64, (LARGE // 256,), 1, "relu", "logistic"))
+    copies = coordinator(large, checkpoints=True, average=False)["copies of the model"]
+    assert copies == large.model
+    mean = coordinator(large, checkpoints=True, average=True)["copies of the model"]
+    assert mean == 2 * large.model
+    small = coordinator(DENSE, checkpoints=False, average=False)["copies of the model"]
+    assert small == DENSE.model + 2 * (DENSE.model + DENSE.state)
+    assert coordinator(DENSE, checkpoints=True, average=False)["copies of the model"] > small
+
+
+def test_hash_tables_are_counted_for_a_hashed_output_layer_alone():
+    network = Network.build(64, (32,), 100_000, "relu", "softmax", output_major=True)
+    settings = lsh.defaults("dwta", 100_000, 0)
+    hashed = replace(SPARSE, network=network, lsh=settings)
+    tables = cpu_worker(hashed, 1)["hash tables"]
+    assert tables > 2 * 4 * settings.tables * 2**settings.bits * settings.bucket
+    assert "hash tables" not in cpu_worker(DENSE, 1)
+
+
+def test_a_gpu_leaves_little_in_the_memory_of_the_host():
+    real, rehearsed = (gpu_worker(HUGE, on_host=on_host) for on_host in (False, True))
+    assert total(real) < total(rehearsed) / 2
+    assert rehearsed["copies of the data"] > 0
+
+
+def test_the_data_as_they_were_read_are_given_up_before_the_rest_is_allocated():
+    """Neither moment is added to the other."""
+    much = replace(DENSE, data=10**12)
+    assert total(whole_run(much, CPU2, checkpoints=True, average=False)) == total(segments(much))
+    little = whole_run(DENSE, CPU2, checkpoints=True, average=False)
+    parts = coordinator(DENSE, checkpoints=True, average=False), cpu_worker(DENSE, 2)
+    assert total(little) == total(add([segments(DENSE), *parts])) - DENSE.data
+    assert total(little) > PROCESS
+
+
+def test_a_hundred_million_features_by_16_are_what_they_are():
+    parts = whole_run(HUGE, CPU2, checkpoints=True, average=False)
+    assert total(parts) == pytest.approx(20.5e9, rel=0.01)
+    assert describe(parts) == (
+        "model 6.4 GB, optimizer state 6.4 GB, copies of the model 6.4 GB, "
+        "working memory of threads 1.2 GB"
+    )
+
+
+def test_what_is_needed_and_what_for_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(budget, "memory_quota", lambda: 10**9)
+    with pytest.raises(UsageError) as raised:
+        expect_room({"model": 3 * 10**9, "copies": 10**9, "trifles": 10**6, "none": 0}, "this run")
+    said = str(raised.value)
+    assert said.startswith(
+        "expected 4 GB of free memory for this run (model 3 GB, copies 1 GB); got 1 GB (the limit "
+        "of its cgroup): use fewer features"
+    )
+    expect_room({"model": 10**6}, "this run")
+
+
+def test_the_values_of_a_batch_are_bounded_by_the_longest_row_and_by_all():
+    indptr = np.array([0, 3, 3, 10, 11])
+    assert most_listed(indptr, 1) == 7
+    assert most_listed(indptr, 100) == 11
+    assert most_listed(np.empty(0, np.int64), 5) == most_listed(np.array([0]), 5) == 0

@@ -1,0 +1,294 @@
+"""`evaluate_file` and `predict_file`, against the definitions on all scores at once."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hogbatch.data.encode import Encoding
+from hogbatch.errors import SaveError, UsageError
+from hogbatch.kernels import blocks
+from hogbatch.model import file as checkpoint
+from hogbatch.model.file import Frequencies, Model, save_model
+from hogbatch.model.network import Network
+from hogbatch.model.prediction import (
+    DataFile,
+    Tables,
+    _label,
+    evaluate_file,
+    predict_file,
+    write_lines,
+)
+
+FEATURES, LABELS, ROWS, TRAINED = 6, 30, 40, 100
+EVERYTHING = f"simhash:K=1,L=40,bits=1,bucket={LABELS}"  # any two share one of so many buckets
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "OUTPUTS", 7)
+
+
+def model_for(loss, outputs=LABELS, output_major=True, activation="tanh"):
+    network = Network.build(FEATURES, (16,), outputs, activation, loss, output_major)
+    random = np.random.default_rng(1)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    if loss == "softmax":
+        return Model(network, tensors, Encoding("classes", (*range(2, 32),), 30), None, 0, {})
+    counts = Frequencies(TRAINED, random.integers(0, TRAINED, outputs))
+    encoding = Encoding("multilabel", (), outputs)
+    return Model(network, tensors, encoding, None, 0, {"lsh": EVERYTHING}, counts)
+
+
+class Case:
+    """A model file and a data file, and what is in them."""
+
+    def __init__(self, folder, model):
+        random = np.random.default_rng(2)
+        self.model, self.outputs = model, model.network.outputs
+        self.rows = random.standard_normal((ROWS, FEATURES)).round(3).astype(np.float32)
+        self.labels = [
+            np.sort(random.permutation(self.outputs)[: row % 4]).tolist() for row in range(ROWS)
+        ]
+        lines = [f"{ROWS} {FEATURES} {self.outputs}"]
+        for row, labels in zip(self.rows, self.labels, strict=True):
+            cells = " ".join(f"{n}:{value:.3f}" for n, value in enumerate(row))
+            lines.append(f"{','.join(map(str, labels))} {cells}")
+        self.data, self.path = str(folder / "data.xmc"), str(folder / "model.safetensors")
+        (folder / "data.xmc").write_text("\n".join(lines) + "\n")
+        save_model(model, self.path)
+
+    def evaluate(self, **flags):
+        return evaluate_file(self.path, DataFile(self.data), **flags)
+
+    def predict(self, **flags):
+        return list(predict_file(self.path, DataFile(self.data), **flags))
+
+    def by_definition(self):
+        """Loss, P@k and PSP@k, row by row."""
+        scores = self.model.scores(self.rows).astype(np.float64)
+        weights = (
+            1
+            + (math.log(TRAINED) - 1) * 2.5**0.55 * (self.model.frequencies.of_label + 1.5) ** -0.55
+        )
+        best, losses = np.argsort(-scores, axis=1, kind="stable"), []
+        for z, labels in zip(scores, self.labels, strict=True):
+            if self.model.network.loss == "multilabel":
+                losses.append(np.logaddexp(0, z).sum() - z[labels].sum())
+            else:
+                losses.append(np.log(np.exp(z).sum()) - z[labels].mean() if labels else 0)
+        found = {"rows": ROWS, "loss": np.mean(losses)}
+        for k in (1, 3, 5):
+            correct = [set(row[:k]) & set(own) for row, own in zip(best, self.labels, strict=True)]
+            found[f"P@{k}"] = sum(map(len, correct)) / k / len(correct)
+            reached = sum(weights[list(each)].sum() for each in correct)
+            found[f"PSP@{k}"] = reached / sum(
+                np.sort(weights[own])[::-1][:k].sum() for own in self.labels
+            )
+        return found
+
+
+@pytest.fixture(params=["multilabel", "multilabel-softmax"])
+def case(request, tmp_path):
+    return Case(tmp_path, model_for(request.param))
+
+
+def test_what_evaluate_measures_is_what_predict_prints(tmp_path):
+    random, seconds = np.random.default_rng(3), 1_700_000_000
+    network = Network.build(FEATURES, (), 1, "relu", "squared", False)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    encoding = Encoding("real", (), 1, offset=seconds + 0.25, scale=0.75)
+    save_model(Model(network, tensors, encoding, None, None, {}), tmp_path / "model")
+    rows = random.standard_normal((ROWS, FEATURES + 1))
+    rows[:, -1] += seconds
+    np.savetxt(tmp_path / "a.csv", rows, fmt="%.17g", delimiter=",")
+    data = DataFile(str(tmp_path / "a.csv"))
+    results = evaluate_file(tmp_path / "model", data)
+    printed = np.array(list(predict_file(tmp_path / "model", data)), float)
+    errors = printed - rows[:, -1]
+    assert results["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-12)
+    assert results["loss"] == pytest.approx((errors**2).mean() / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"), [(2.0, "2"), (-1.0, "-1"), (0.1, "0.1"), (1.7e9 + 0.1, "1700000000.1")]
+)
+def test_a_prediction_is_printed_in_as_few_digits_as_tell_it(value, printed):
+    assert _label(np.float64(value)) == printed
+
+
+class TestEvaluate:
+    @pytest.mark.parametrize("output_major", [False, True])
+    def test_results_are_the_definitions(self, case, tmp_path, output_major):
+        case = Case(tmp_path, model_for(case.model.network.loss, output_major=output_major))
+        expected = case.by_definition()
+        assert 0 < expected["P@5"] < 1
+        assert case.evaluate() == pytest.approx(expected, rel=1e-5)
+
+    def test_parts_change_nothing(self, case, monkeypatch):
+        whole = case.evaluate()
+        monkeypatch.setattr(checkpoint, "CHUNK", 16 * 3)  # three rows of the hidden layer
+        assert case.evaluate() == pytest.approx(whole, rel=1e-5)
+        approximate = case.evaluate(approximate=True)
+        assert {name: approximate[name] for name in whole} == pytest.approx(whole, rel=1e-5)
+
+    def test_a_model_without_frequencies_has_no_propensities(self, case, tmp_path):
+        without = Case(tmp_path, replace(case.model, frequencies=None))
+        results = without.evaluate()
+        assert list(results) == ["rows", "loss", "P@1", "P@3", "P@5"]
+        assert results == {name: case.evaluate()[name] for name in results}
+
+    def test_precision_counts_places_that_fewer_labels_leave_empty(self, tmp_path):
+        case = Case(tmp_path, model_for("multilabel", outputs=2))
+        labels = sum(map(len, case.labels))
+        assert case.evaluate()["P@5"] == pytest.approx(labels / 5 / ROWS)
+
+    def test_rows_whose_scores_are_not_finite_do_not_count(self, case, tmp_path):
+        case = Case(tmp_path, model_for(case.model.network.loss, activation="relu"))
+        lines = Path(case.data).read_text().splitlines()
+        lines[6] = "0,3 " + " ".join(f"{n}:3e38" for n in range(FEATURES))
+        Path(case.data).write_text("\n".join(lines) + "\n")
+        results = case.evaluate()
+        case.rows = np.delete(case.rows, 5, axis=0)
+        del case.labels[5]
+        assert results == pytest.approx(case.by_definition() | {"rows": ROWS}, rel=1e-5)
+
+    def test_classes_are_counted_right_where_the_best_is_theirs(self, tmp_path):
+        model = model_for("softmax")
+        case = Case(tmp_path, model)
+        scores = model.scores(case.rows).astype(np.float64)
+        classes = np.where(np.arange(ROWS) % 3 == 0, scores.argmax(axis=1), 4)
+        lines = [
+            f"{int(model.encoding.classes[label])} "
+            + " ".join(f"{n}:{value:.3f}" for n, value in enumerate(row))
+            for label, row in zip(classes, case.rows, strict=True)
+        ]
+        (tmp_path / "data.svm").write_text("\n".join(lines) + "\n")
+        results = evaluate_file(case.path, DataFile(str(tmp_path / "data.svm")))
+        own = scores[np.arange(ROWS), classes]
+        assert results["loss"] == pytest.approx((np.log(np.exp(scores).sum(1)) - own).mean(), 1e-5)
+        assert results["accuracy"] == (scores.argmax(axis=1) == classes).mean()
+
+
+def cells(line):
+    """The labels and numbers of a line of XMC text."""
+    pairs = [cell.split(":") for cell in line.split()]
+    return [int(label) for label, _ in pairs], [float(value) for _, value in pairs]
+
+
+class TestPredict:
+    def test_the_top_are_a_sparse_matrix_as_xmc_text(self, case):
+        header, *lines = case.predict(top=4)
+        assert header == f"{ROWS} {LABELS}" and len(lines) == ROWS
+        shares = case.model.predict_proba(case.rows)
+        for line, best, share in zip(lines, case.model.top(case.rows, 4), shares, strict=True):
+            labels, values = cells(line)
+            assert labels == sorted(best)
+            assert values == pytest.approx(share[labels], rel=1e-4)
+
+    def test_the_top_of_classes_are_raw_labels_best_first(self, tmp_path):
+        case = Case(tmp_path, model_for("softmax"))
+        expected = case.model.top(case.rows, 3) + 2
+        assert case.predict(top=3) == [",".join(map(str, row)) for row in expected]
+
+    def test_parts_change_nothing(self, tmp_path, monkeypatch):
+        case = Case(tmp_path, model_for("multilabel"))
+        whole, shares = case.predict(), np.loadtxt(case.predict(proba=True))
+        monkeypatch.setattr("hogbatch.model.prediction.CELLS", 3 * LABELS)
+        assert case.predict() == whole
+        np.testing.assert_allclose(np.loadtxt(case.predict(proba=True)), shares, rtol=1e-4)
+        likely = case.model.predict(case.rows)
+        assert whole == [",".join(map(str, np.flatnonzero(row))) for row in likely]
+
+    def test_what_cannot_be_predicted_is_refused_before_the_first_line(self, tmp_path):
+        case = Case(tmp_path, model_for("multilabel-softmax"))
+        with pytest.raises(UsageError, match="ranks labels"):
+            predict_file(case.path, DataFile(case.data))
+
+    @pytest.mark.parametrize("approximate", [False, True])
+    def test_more_labels_than_there_are_are_refused(self, case, approximate):
+        with pytest.raises(UsageError, match="expected k from 1 to 30; got 31"):
+            case.predict(top=31, approximate=approximate)
+
+    def test_lines_are_written_as_they_come(self, tmp_path):
+        output = tmp_path / "lines"
+
+        def lines():
+            yield "one"
+            assert output.exists()
+            yield "two"
+
+        write_lines(lines(), str(output))
+        assert output.read_text() == "one\ntwo\n"
+        with pytest.raises(SaveError, match="Is a directory"):
+            write_lines(["one"], str(tmp_path))
+
+
+class TestApproximate:
+    def test_tables_that_hold_everything_agree_with_the_exact(self, case):
+        exact, results = case.evaluate(), case.evaluate(approximate=True)
+        assert {name: results.pop(name) for name in ("recall@1", "recall@5", "scored")} == {
+            "recall@1": 1.0,
+            "recall@5": 1.0,
+            "scored": pytest.approx(1.0),
+        }
+        assert results == exact
+        for line, same in zip(
+            case.predict(top=4), case.predict(top=4, approximate=True), strict=True
+        ):
+            if ":" in line:
+                assert cells(line)[0] == cells(same)[0]
+                assert cells(line)[1] == pytest.approx(cells(same)[1], rel=1e-4)
+
+    def test_what_is_not_found_is_missing(self, case):
+        few = "simhash:K=8,L=1,bits=8,bucket=2"
+        exact, results = case.evaluate(), case.evaluate(approximate=True, lsh=few)
+        assert results["loss"] == exact["loss"]
+        assert results["scored"] < 0.1 and results["recall@5"] < 0.3
+        header, *lines = case.predict(top=5, approximate=True, lsh=few)
+        sizes = {len(cells(line)[0]) for line in lines}
+        assert header == f"{ROWS} {LABELS}" and 0 in sizes and max(sizes) <= 2
+
+    def test_recall_and_share_are_counted_against_the_exact(self, case):
+        some = "simhash:K=3,L=2,bits=3,bucket=30"
+        found = Tables(case.model, some).top(blocks.dense_inputs(case.rows), 5)
+        exact = case.model.top(case.rows, 5)
+        results = case.evaluate(approximate=True, lsh=some)
+        same = [len({*one[:5]} & {*two}) for one, two in zip(found.columns, exact, strict=True)]
+        assert results["recall@5"] == pytest.approx(sum(same) / 5 / ROWS)
+        assert results["recall@1"] == pytest.approx((found.columns[:, 0] == exact[:, 0]).mean())
+        assert results["scored"] == found.share and 0.05 < found.share < 0.9
+
+    @pytest.mark.parametrize(
+        ("output_major", "flags", "message"),
+        [
+            (False, {"top": 5}, "needs a model trained with --output lsh"),
+            (True, {}, "--approximate finds the best labels; say how many with --top K"),
+            (True, {"top": 5, "lsh": "cube:K=1"}, "expected auto or one of simhash"),
+        ],
+    )
+    def test_what_is_of_no_use_is_refused(self, tmp_path, output_major, flags, message):
+        case = Case(tmp_path, model_for("multilabel-softmax", output_major=output_major))
+        with pytest.raises(UsageError, match=message):
+            case.predict(approximate=True, **flags)
+
+
+def test_labels_are_written_in_full(tmp_path):
+    network = Network.build(1, (), 2, "relu", "softmax")
+    random = np.random.default_rng(1)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    classes = (1700000000.0, 1700000000.5)
+    model = Model(network, tensors, Encoding("classes", classes, 2), None, 0, {})
+    save_model(model, tmp_path / "m.safetensors")
+    (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
+    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), "1"))
+    assert set(predict_file(*what)) == {"1700000000", "1700000000.5"}
+    assert set(predict_file(*what, top=1)) == {"1700000000", "1700000000.5"}

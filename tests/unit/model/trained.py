@@ -1,0 +1,37 @@
+"""Models as training leaves them, for the tests of what is done with them."""
+
+import numpy as np
+
+from hogbatch.data.encode import Encoding
+from hogbatch.data.scale import Scaler
+from hogbatch.model.file import Model
+from hogbatch.model.network import Network
+
+SCALER = Scaler(np.arange(5.0), np.arange(1.0, 6.0) / 3)
+ENCODINGS = {
+    "logistic": Encoding("binary", (-1.0, 1.0), 1),
+    "hinge": Encoding("binary", (-1.0, 1.0), 1),
+    "softmax": Encoding("classes", (2.0, 5.0, 7.5), 3),
+    "multilabel": Encoding("multilabel", (), 6),
+    "multilabel-softmax": Encoding("multilabel", (), 6),
+    "squared": Encoding("real", (), 1, offset=40.0, scale=2.5),
+}
+
+
+def model_for(loss="softmax", features=5, hidden=(3,), scaler=None, output_major=False):
+    encoding = ENCODINGS[loss]
+    network = Network.build(features, hidden, encoding.outputs, "tanh", loss, output_major)
+    random = np.random.default_rng(1)
+    tensors = {
+        each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
+    }
+    return Model(network, tensors, encoding, scaler, 1, {"version": "0.1", "data": "é"})
+
+
+def expected_scores(model, rows):
+    """The formula, on real tensors and in float64."""
+    for index, layer in enumerate(model.network.layers):
+        weight, bias = (model.tensors[f"layers.{index}.{part}"] for part in ("weight", "bias"))
+        rows = rows @ (weight.T if layer.output_major else weight).astype(np.float64) + bias
+        rows = np.tanh(rows) if layer.activation == "tanh" else rows
+    return rows

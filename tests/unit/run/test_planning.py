@@ -1,0 +1,126 @@
+"""What flags and data make of a run: its network, and what workers are told."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hogbatch.config.lsh import MANY
+from hogbatch.config.train import merge_sources
+from hogbatch.errors import UsageError
+from hogbatch.model.network import Network
+from hogbatch.run.planning import network_for, plan_for
+
+FEATURES = 30
+
+
+def loaded(kind="multilabel", outputs=MANY):
+    sets = SimpleNamespace(rows=100, features=FEATURES, sparse=False)
+    encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
+    return SimpleNamespace(fingerprint="abc", train=sets, test=sets, encoding=encoding)
+
+
+def config(**flags):
+    return merge_sources({"data": "x", "lr": 0.1, **flags})
+
+
+def told(flags, network, data):
+    return plan_for(config(**flags), data, network, "run").training.welcome("run", 0, "cpu-0")
+
+
+@pytest.mark.parametrize(
+    ("flags", "every", "damping", "precision"),
+    [
+        ({}, 0, "root", "float32"),
+        ({"merge_every": "4", "staleness_damping": "auto"}, 4, "auto", "float32"),
+        ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
+    ],
+)
+def test_gpu_workers_are_told_how_to_merge(flags, every, damping, precision):
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    said = told(flags, network, loaded("binary", 1))
+    assert (said.merge_every, said.staleness_damping, said.precision) == (every, damping, precision)
+    assert said.lsh is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "outputs", "hashed", "loss"),
+    [
+        ({}, "multilabel", MANY, True, "multilabel-softmax"),
+        ({}, "multilabel", MANY - 1, False, "multilabel"),
+        ({}, "classes", MANY, True, "softmax"),
+        ({}, "classes", 10, False, "softmax"),
+        ({}, "binary", 1, False, "logistic"),
+        ({"hidden": ""}, "multilabel", MANY, False, "multilabel"),
+        ({"output": "dense"}, "multilabel", MANY, False, "multilabel"),
+        ({"output": "lsh"}, "multilabel", 20, True, "multilabel-softmax"),
+        ({"loss": "multilabel"}, "multilabel", MANY, False, "multilabel"),
+        ({"loss": "multilabel", "output": "lsh"}, "multilabel", MANY, True, "multilabel"),
+        ({"loss": "softmax", "output": "dense"}, "multilabel", 20, False, "multilabel-softmax"),
+    ],
+)
+def test_many_outputs_are_hashed_and_learnt_by_softmax(flags, kind, outputs, hashed, loss):
+    network = network_for(config(**flags), loaded(kind, outputs))
+    assert network.loss == loss
+    assert (told(flags, network, loaded(kind, outputs)).lsh is not None) is hashed
+    many = outputs >= MANY and flags.get("hidden") != ""
+    assert network.layers[-1].output_major is (hashed or many)
+
+
+@pytest.mark.parametrize(
+    ("flags", "average"),
+    [
+        ({}, True),
+        ({"output": "dense"}, False),
+        ({"average": "off"}, False),
+        ({"output": "dense", "average": "on"}, True),
+    ],
+)
+def test_the_mean_of_a_hashed_model_is_kept(flags, average):
+    network = network_for(config(**flags), loaded())
+    assert plan_for(config(**flags), loaded(), network, "run").ending.average is average
+
+
+def test_one_output_is_not_hashed():
+    with pytest.raises(UsageError, match="these data have one output"):
+        network_for(config(output="lsh"), loaded("binary", 1))
+
+
+def test_workers_are_told_how_to_hash():
+    flags = {"output": "lsh", "lsh": "wta:K=2,L=9", "seed": 7}
+    lsh = told(flags, network_for(config(**flags), loaded()), loaded()).lsh
+    assert (lsh.family, lsh.hashes, lsh.tables, lsh.seed) == ("wta", 2, 9, 7)
+    assert lsh.background
+
+
+def test_a_run_that_can_be_repeated_builds_its_tables_in_step():
+    flags = {"output": "lsh", "deterministic": True, "epochs": 1}
+    assert not told(flags, network_for(config(**flags), loaded()), loaded()).lsh.background
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs", "patience"),
+    [
+        ({}, 240, 60),
+        ({"epochs": 3}, 3, 0),
+        ({"max_seconds": 9.0}, None, 0),
+        ({"target_loss": 0.1}, 2400, 60),
+        ({"target_loss": 0.1, "max_seconds": 9.0}, None, 0),
+        ({"epochs": 3, "target_loss": 0.1}, 3, 0),
+        ({"epochs": 300, "patience": 5}, 300, 5),
+        ({"patience": 0}, 240, 0),
+    ],
+)
+def test_a_run_ends_by_itself_unless_its_length_is_given(flags, epochs, patience):
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").ending
+    assert (ending.epochs, ending.patience) == (epochs, patience)
+
+
+def test_batches_and_weight_decay_follow_the_rows_unless_they_are_given():
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    plan = plan_for(config(), loaded("binary", 1), network, "run")
+    assert plan.limits.cpu == (1, 8)
+    assert plan.training.optimizer.l2 == pytest.approx(0.0198)
+    plan = plan_for(config(l2=0.0, cpu_batch="2:32"), loaded("binary", 1), network, "run")
+    assert plan.limits.cpu == (2, 32)
+    assert plan.training.optimizer.l2 == 0.0

@@ -1,0 +1,131 @@
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hogbatch.checkpoint import folder
+from hogbatch.checkpoint.rundir import RunDirectory
+from hogbatch.errors import SaveError
+from hogbatch.model.file import load_model
+from hogbatch.run.results import save_results, write_summary
+from tests.unit.model.test_file import model_for, same
+
+SUMMARY = {"status": "finished", "test": None}
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """Where temporary directories are made."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture
+def directory(tmp_path):
+    with RunDirectory.hold(tmp_path / "run", []) as held:
+        held.begin("", goes_on=False)
+        yield held
+
+
+def test_model_and_summary_are_in_the_run_directory(directory, temporary):
+    model = model_for()
+    save_results(directory, model, SUMMARY)
+    assert same(load_model(directory.path / "model.safetensors"), model)
+    assert json.loads((directory.path / "summary.json").read_text()) == SUMMARY
+    assert os.listdir(temporary) == []
+
+
+def test_without_a_model_there_is_a_summary(directory):
+    save_results(directory, None, SUMMARY)
+    assert sorted(os.listdir(directory.path)) == [
+        *("config.toml", "coordinator.json", "run.json", "summary.json"),
+    ]
+
+
+def test_a_directory_that_is_gone_costs_no_model(directory, temporary):
+    model = model_for()
+    directory.path.rename(directory.path.with_name("elsewhere"))
+    with pytest.raises(SaveError) as raised:
+        save_results(directory, model, SUMMARY)
+    (place,) = temporary.iterdir()
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert same(load_model(place / "model.safetensors"), model)
+    assert json.loads((place / "summary.json").read_text()) == SUMMARY
+    assert str(raised.value) == (
+        f"{directory.path}: cannot save anything there: the run directory was removed, moved or "
+        f"replaced; the model is in {place}/model.safetensors instead; the summary is in "
+        f"{place}/summary.json instead; there is no checkpoint in {directory.path}/checkpoints"
+    )
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_what_could_not_be_saved_is_told_exactly(directory, temporary, monkeypatch, earlier):
+    path = directory.path / "model.safetensors"
+    if earlier:
+        path.write_text("earlier")
+        folder.write(directory.checkpoints, {"x": np.zeros(3)}, {})
+    real = os.replace
+
+    def full(source, target):
+        if target == path:
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SaveError) as raised:
+        save_results(directory, model_for(), SUMMARY)
+    (place,) = temporary.iterdir()
+    assert os.listdir(place) == ["model.safetensors"]
+    intact = "; the earlier file is intact" * earlier
+    checkpoint = "the newest checkpoint is {}/000001" if earlier else "there is no checkpoint in {}"
+    assert str(raised.value) == (
+        f"{path}: cannot save the model: No space left on device{intact}; "
+        f"the summary is in {directory.path}/summary.json; "
+        f"the model is in {place}/model.safetensors instead; "
+        + checkpoint.format(directory.checkpoints)
+    )
+    assert not earlier or path.read_text() == "earlier"
+
+
+@pytest.mark.parametrize("place", ["full", "missing"])
+def test_what_can_be_saved_nowhere_is_said_to_be_lost(directory, temporary, monkeypatch, place):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    if place == "missing":
+        monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(SaveError) as raised:
+        save_results(directory, model_for(), SUMMARY)
+    lost = "the model is lost: .*; the summary is lost: "
+    expected = lost if place == "full" else "no temporary directory could be made either: No space"
+    assert re.search(expected, str(raised.value))
+    assert os.listdir(temporary) == []
+
+
+def test_a_summary_is_read_back_as_it_was_written(tmp_path):
+    path = Path(tmp_path, "summary.json")
+    write_summary({"status": "failed"}, path)
+    write_summary({"status": "finished", "test": None}, path)
+    assert json.loads(path.read_text()) == {"status": "finished", "test": None}
+    assert "summary.json" in os.listdir(tmp_path)
+
+
+def test_a_summary_that_could_not_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_summary({"status": "old"}, path)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(SaveError, match="cannot save the summary: No space left"):
+        write_summary({"status": "new"}, path)
+    assert json.loads(path.read_text()) == {"status": "old"}
+    assert sorted(os.listdir(tmp_path)) == ["summary.json", "tmp"]
