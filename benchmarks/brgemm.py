@@ -19,7 +19,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is loaded
 
 import about
 import numpy as np
-from ceiling import aligned, share_of_peak
+from ceiling import aligned, fraction_of_peak
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
@@ -159,8 +159,8 @@ def measure(shape: str, m: int, which: str, repetitions: int) -> dict[str, Any]:
     line: dict[str, Any] = {"shape": shape, "rows": m, "pass": which}
     for name, work in works.items():
         if work is not None:
-            share, gflops = share_of_peak([work], case.flops * case.times, repetitions)
-            line[name], line[f"{name}_gflops"] = round(share, 3), round(gflops, 1)
+            fraction, gflops = fraction_of_peak([work], case.flops * case.times, repetitions)
+            line[name], line[f"{name}_gflops"] = round(fraction, 3), round(gflops, 1)
     line["over_openblas"] = round(line["ours_gflops"] / line["openblas_gflops"], 2)
     return line
 

@@ -95,7 +95,7 @@ def together(works: Sequence[Callable[[], None]]) -> float:
     return max(end for _, end in times) - min(began for began, _ in times)
 
 
-def share_of_peak(
+def fraction_of_peak(
     works: Sequence[Callable[[], None]], flops: float, repetitions: int = 25
 ) -> tuple[float, float]:
     """(median share of the peak, median GFLOP/s) of `works` side by side, `flops` in all.
@@ -105,15 +105,15 @@ def share_of_peak(
     cells = [np.full(WIDTH, 0.5, np.float32) for _ in works]
     peaks: list[Callable[[], None]] = [(lambda mine=mine: _repeat(mine)) for mine in cells]
     together(works), together(peaks)
-    shares, speeds = [], []
+    fractions, speeds = [], []
     for _ in range(repetitions):
         before = together(peaks)
         seconds = together(works)
         after = together(peaks)
         peak = 2 * len(works) * REPEATS * FLOPS / (before + after)
-        shares.append(flops / seconds / peak)
+        fractions.append(flops / seconds / peak)
         speeds.append(flops / seconds / 1e9)
-    return float(np.median(shares)), float(np.median(speeds))
+    return float(np.median(fractions)), float(np.median(speeds))
 
 
 def _repeat(cells: np.ndarray) -> None:

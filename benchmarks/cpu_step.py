@@ -15,7 +15,7 @@ from typing import Any
 
 import about
 import numpy as np
-from ceiling import aligned, share_of_peak
+from ceiling import aligned, fraction_of_peak
 
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.kernels.contract import SGD, SOFTMAX, TOTALS, Hyper
@@ -113,8 +113,8 @@ def measure(name: str, activation: str, batch: int, repetitions: int) -> dict[st
     line: dict[str, Any] = {"network": name, "activation": activation, "batch": batch}
     for threads in (1, 2):
         works, rows = zip(*(step.lease(batch, seed) for seed in range(threads)), strict=True)
-        share, gflops = share_of_peak(works, sum(rows) * step.flops, repetitions)
-        line[f"share_{threads}"] = round(share, 3)
+        fraction, gflops = fraction_of_peak(works, sum(rows) * step.flops, repetitions)
+        line[f"share_{threads}"] = round(fraction, 3)
         line[f"rows_per_second_{threads}"] = round(gflops * 1e9 / step.flops)
     if not np.isfinite(step.params).all():
         raise SystemExit(f"{name}: the parameters are no longer finite; lower RATE")

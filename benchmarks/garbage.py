@@ -33,7 +33,7 @@ from typing import Any
 import about
 
 from hogbatch.wire.address import Address, find
-from hogbatch.wire.messages import Beat
+from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import Dealer
 
 ROOT = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ def private_megabytes(pid: int) -> float:
 class Probe(threading.Thread):
     """Asks the coordinator for an answer again and again, and notes how long it takes.
 
-    A Beat from somebody who has not said Hello is answered with Stop.
+    A Heartbeat from somebody who has not said Hello is answered with Stop.
     """
 
     def __init__(self, address: Address) -> None:
@@ -86,7 +86,7 @@ class Probe(threading.Thread):
         end = Dealer(self._address.control, self._address.keys)
         while True:
             asked = time.time()
-            end.send(Beat())
+            end.send(Heartbeat())
             while end.receive() is None:
                 end.wait(1.0)
             self.waits.append((asked, time.time() - asked))

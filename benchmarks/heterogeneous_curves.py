@@ -60,7 +60,7 @@ def draw(runs: Sequence[Run], which: str, target: float, path: Path) -> None:
             _losses(panel, chosen, best, axis)
             panel.axhline(best / target, color="black", linewidth=0.8, linestyle=":")
     with_devices = {name: run for name, run in chosen.items() if any(run["devices"].values())}
-    _shares(axes[1][0], with_devices)
+    _fractions(axes[1][0], with_devices)
     _busy(axes[1][1], with_devices)
     for panel in axes.flatten():
         panel.tick_params(labelsize=7)
@@ -87,7 +87,7 @@ def _losses(panel: Any, chosen: dict[str, Run], best: float, axis: str) -> None:
     panel.set_ylabel("normalised test loss (best / loss)", fontsize=8)
 
 
-def _shares(panel: Any, chosen: dict[str, Run]) -> None:
+def _fractions(panel: Any, chosen: dict[str, Run]) -> None:
     """How many of the updates were the CPU's."""
     heights = [(run["devices"]["cpu"] or {"share": 0.0})["share"] for run in chosen.values()]
     bars = panel.bar(list(chosen), heights, color=[COLOURS[name] for name in chosen])

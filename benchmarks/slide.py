@@ -241,7 +241,7 @@ def listed(known: Sequence[str]) -> Any:
     return read
 
 
-def shares(text: str) -> list[float]:
+def fractions(text: str) -> list[float]:
     """An argparse type: numbers between 0 and 1, separated by commas, ascending."""
     try:
         found = [float(each) for each in text.split(",")]
@@ -284,7 +284,7 @@ def parse(given: Sequence[str] | None) -> argparse.Namespace:
     add("--flags", type=shlex.split, default=[], metavar="'...'", help="for `hogbatch train`")
     add("--peers", type=listed(list(WIDE)), default=list(WIDE), help=", ".join(WIDE))
     add("--settings", metavar="SET", help="whose tuned settings peers take (default: its own)")
-    add("--targets", type=shares, default=[0.5, 0.55], metavar="X,X", help="of P@1")
+    add("--targets", type=fractions, default=[0.5, 0.55], metavar="X,X", help="of P@1")
     add("--seconds", type=float, default=60.0, help="training seconds of a run")
     add("--seeds", type=int, default=3)
     add("--tune", action="store_true", help="search the peers' grids instead")

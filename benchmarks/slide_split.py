@@ -201,8 +201,10 @@ def table(found: dict[str, Any]) -> str:
     for when, recall in found["recall"].items():
         lines.append(f"{when}: {recall['candidates']:.2%} are candidates of a row")
         for top in TOPS:
-            shares = (f"{share:.3f} {each}" for each, share in recall[f"top {top}"].items())
-            lines.append(f"    of the {top} highest scores: {', '.join(shares)}")
+            fractions = (
+                f"{fraction:.3f} {each}" for each, fraction in recall[f"top {top}"].items()
+            )
+            lines.append(f"    of the {top} highest scores: {', '.join(fractions)}")
     return "\n".join(lines)
 
 

@@ -57,7 +57,7 @@ def table(runs: Sequence[Run], targets: Sequence[float]) -> str:
         ]
         pace = f"{statistics.median(run['rows_per_s'] for run in mine):,.0f}"
         ratios = [ratio(a, b) for a, b in zip(arrivals, rivals, strict=True)]
-        active = share([run["active"] for run in mine if "active" in run])
+        active = fraction([run["active"] for run in mine if "active" in run])
         lines.append([name, pace, active, *map(cell, arrivals), *best, *ratios])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -77,7 +77,7 @@ def best_of(runs: Sequence[Run], key: str) -> float:
     return min((median_arrival(each, key) for each in by_name.values()), default=math.inf)
 
 
-def share(found: Sequence[float]) -> str:
+def fraction(found: Sequence[float]) -> str:
     """The median of shares for the table; "-" of none."""
     return f"{statistics.median(found):.2%}" if found else "-"
 

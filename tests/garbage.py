@@ -11,7 +11,7 @@ import msgspec
 import zmq
 
 from hogbatch.wire.codec import MAGIC, PREFIX, PROTOCOL, encode
-from hogbatch.wire.messages import Beat, Done, Hello, Stop
+from hogbatch.wire.messages import Done, Heartbeat, Hello, Stop
 
 HELLO = Hello("cpu", "cpu", 1, 1, "0.1.0", "abc")
 DONE = Done(1, 64, 1, 0.1, 2.5, 0, (1.0, 0.5))
@@ -73,9 +73,9 @@ MESSAGES = {  # each a list of frames; many of them have crashed coordinators wr
     "lists in lists in lists": [PREFIX + b"\x91" * 60_000],
     "objects in objects in objects": [PREFIX + b"\x95\xa4done" + b"\x81\x01" * 30_000],
     "a frame as large as may be": [b"\xff" * 65_536],
-    "two messages in one": [encode(Beat()), encode(Beat())],
-    "a message behind an empty frame": [b"", encode(Beat())],
-    "many frames": [encode(Beat())] * 100,
+    "two messages in one": [encode(Heartbeat()), encode(Heartbeat())],
+    "a message behind an empty frame": [b"", encode(Heartbeat())],
+    "many frames": [encode(Heartbeat())] * 100,
 }
 
 

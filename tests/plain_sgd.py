@@ -17,9 +17,9 @@ def logistic_gradient(scores, labels):
 
 
 def softmax_gradient(scores, labels):
-    shares = np.exp(scores)
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares - np.eye(scores.shape[1])[labels.astype(int)]
+    fractions = np.exp(scores)
+    fractions /= fractions.sum(axis=1, keepdims=True)
+    return fractions - np.eye(scores.shape[1])[labels.astype(int)]
 
 
 def squared_gradient(scores, labels):

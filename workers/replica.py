@@ -51,7 +51,7 @@ class Part(Protocol):
     def forget(self) -> None:
         """Let go of all: `begin` follows."""
 
-    def merge(self, share: float) -> None:
+    def merge(self, fraction: float) -> None:
         """Add what was taken, times `share`, to the shared parameters. Returns when it is done."""
 
     def fetch(self) -> None:
@@ -101,8 +101,8 @@ class Flat:
         self._params.fill(0)
         self._base.fill(0)
 
-    def merge(self, share: float) -> None:
-        self._add(share)
+    def merge(self, fraction: float) -> None:
+        self._add(fraction)
 
     def fetch(self) -> None:
         self._device.copy_into(self._pulled, self._shared)
@@ -110,15 +110,15 @@ class Flat:
     def _by_host(self, shared: HostFloats, rule: str) -> Callable[[float], None]:
         sent = self._change if rule == "delta" else self._base  # the replica when it was taken
 
-        def add(share: float) -> None:
+        def add(fraction: float) -> None:
             self._device.to_host(sent, self._landing)
-            MERGES[rule](shared, self._landing, share)
+            MERGES[rule](shared, self._landing, fraction)
 
         return add
 
     def _by_device(self, mapped: Any) -> Callable[[float], None]:
-        def add(share: float) -> None:
-            self._device.kernels.add(share, self._change, mapped)
+        def add(fraction: float) -> None:
+            self._device.kernels.add(fraction, self._change, mapped)
             self._device.synchronize()
 
         return add
@@ -196,9 +196,9 @@ class TouchedRows:
             table.params.fill(0)
             table.base.fill(0)
 
-    def merge(self, share: float) -> None:
+    def merge(self, fraction: float) -> None:
         for table in self._tables:
-            self._device.kernels.add_rows(share, *self._lists[1], table.change, table.mapped)
+            self._device.kernels.add_rows(fraction, *self._lists[1], table.change, table.mapped)
         self._device.synchronize()
 
     def fetch(self) -> None:
@@ -309,10 +309,10 @@ class Replica:
 
     # The exchange thread's ------------------------------------------------------------------
 
-    def merge(self, share: float) -> None:
+    def merge(self, fraction: float) -> None:
         """Add what was taken, times `share`, to the shared parameters."""
         for part in self._parts:
-            part.merge(share)
+            part.merge(fraction)
 
     def fetch(self) -> None:
         """Pull for the next `rejoin`."""

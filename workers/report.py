@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import ACTIVE, CULPRIT, LOSS, METRIC_SUMS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ACTIVE, LOSS, METRIC_SUMS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.wire.messages import Done, Failed, Work
 
 
@@ -46,5 +46,5 @@ def report(
         refused=merge.refused,
         active=float(totals[ACTIVE]) / updates if updates else 0.0,
         too_large=merge.too_large,
-        culprit=int(totals[CULPRIT]),
+        skipped_row=int(totals[SKIPPED_ROW]),
     )

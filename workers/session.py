@@ -31,9 +31,9 @@ from hogbatch.store.handover import Received
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.ends import WorkerEnd
 from hogbatch.wire.messages import (
-    Beat,
     Failed,
     Goodbye,
+    Heartbeat,
     Hello,
     Ready,
     Refused,
@@ -117,18 +117,18 @@ class Session:
         )
 
     def _speak(self) -> bool:
-        """Send results, and Goodbye or a Beat when it is time; True after Goodbye."""
+        """Send results, and Goodbye or a Heartbeat when it is time; True after Goodbye."""
         leaving = self._leaving  # read first: what was posted by then goes before Goodbye
         if failure := self._send_results():
             raise failure
         if leaving:
             self._send(Goodbye())
         elif time.monotonic() >= self._beat_at:
-            self._send(Beat(compiling=compiles()))
+            self._send(Heartbeat(compiling=compiles()))
         return leaving
 
     def _send(self, message: ToCoordinator) -> None:
-        """Any message says that this worker is alive: the next Beat can wait."""
+        """Any message says that this worker is alive: the next Heartbeat can wait."""
         self._end.send(message)
         self._beat_at = time.monotonic() + self._beat_s
 

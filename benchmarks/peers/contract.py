@@ -23,7 +23,7 @@ Setting = dict[str, Any]  # e.g. {"batch": 64, "lr": 0.1, "threads": 2}
 Curve = list[tuple[float, float]]  # training seconds, test loss
 Matrix = Any  # float32: NDArray or csr_array
 
-EVALUATION_SHARE = 0.05  # of the training seconds so far, between two evaluations at least
+EVALUATION_FRACTION = 0.05  # of the training seconds so far, between two evaluations at least
 CHEAP_S = 0.1  # an evaluation that takes no longer is made without regard to its cost
 BLOCK_ROWS = 4096  # of an evaluation
 MANY_FEATURES = 4096  # from here on a gradient touches a small part of the first layer
@@ -152,7 +152,7 @@ class Watch:
         """Whether to evaluate: seldom enough that most of the time goes into training."""
         seconds = self.seconds
         cost_s = self._took if self._took > CHEAP_S else 0.0
-        pause = max(cost_s, EVALUATION_SHARE * seconds)
+        pause = max(cost_s, EVALUATION_FRACTION * seconds)
         return seconds >= min(self.limit_s, self.curve[-1][0] + pause)
 
     def over(self, measure: Callable[[], float]) -> bool:

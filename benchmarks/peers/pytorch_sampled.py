@@ -68,7 +68,7 @@ def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple
             part = network.weight.index_select(0, found)
             scores = torch.addmm(network.bias.index_select(0, found), hidden, part.t())
             correct(scores, log_chance[found], (batch.rows, where), setting["correction"])
-            target = (batch.rows, where, batch.shares)
+            target = (batch.rows, where, batch.fractions)
             gradients = wide.differentiate(hidden, scores, part, target)
         hidden.backward(gradients.hidden)
         weight.step(found, gradients.weight)

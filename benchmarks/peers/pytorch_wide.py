@@ -63,7 +63,7 @@ def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple
         hidden, touched = network.hidden(batch)
         with torch.no_grad():
             scores = torch.addmm(bias, hidden, weight.t(), out=room)
-            target = (batch.rows, batch.labels, batch.shares)
+            target = (batch.rows, batch.labels, batch.fractions)
             found = wide.differentiate(hidden, scores, weight, target)
         weight.grad, bias.grad = found.weight, found.bias
         hidden.backward(found.hidden)
@@ -80,7 +80,7 @@ def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple
 
 def loss_of(scores: Any, batch: "Batch") -> Any:
     """Mean of log(sum(exp(s))) - sum over true labels of s/#labels; the cheapest for autograd."""
-    chosen = (scores[batch.rows, batch.labels] * batch.shares).sum()
+    chosen = (scores[batch.rows, batch.labels] * batch.fractions).sum()
     return scores.logsumexp(1).mean() - chosen / len(batch)
 
 

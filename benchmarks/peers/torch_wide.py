@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     values: Tensor  # float32
     rows: Tensor  # int64
     labels: Tensor  # int64
-    shares: Tensor  # float32
+    fractions: Tensor  # float32
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -61,7 +61,7 @@ def batch(x: csr_array, y: csr_array, start: int, stop: int) -> Batch:
     features, places = np.unique(x.indices[stored], return_inverse=True)
     many = np.diff(y.indptr[start : stop + 1])
     rows = np.repeat(np.arange(stop - start), many)
-    shares = (1 / np.maximum(many, 1)).astype(np.float32)[rows]
+    fractions = (1 / np.maximum(many, 1)).astype(np.float32)[rows]
     return Batch(
         torch.from_numpy(features.astype(np.int64)),
         torch.from_numpy(places.astype(np.int64)),
@@ -69,7 +69,7 @@ def batch(x: csr_array, y: csr_array, start: int, stop: int) -> Batch:
         torch.from_numpy(x.data[stored]),
         torch.from_numpy(rows),
         torch.from_numpy(y.indices[chosen].astype(np.int64)),
-        torch.from_numpy(shares),
+        torch.from_numpy(fractions),
     )
 
 
@@ -168,13 +168,13 @@ def differentiate(
     `weight`[n, H] is that of the layer; its gradient goes into `weight.grad` where there is one.
     Written out because autograd passes over the scores several times more.
     """
-    rows, columns, shares = target
+    rows, columns, fractions = target
     torch.softmax(scores, 1, out=scores)
-    scores.index_put_((rows, columns), -shares, accumulate=True)
-    share = 1 / len(hidden)
-    changed = torch.mm(scores.t(), hidden * share, out=weight.grad)
-    bias = torch.mv(scores.t(), torch.full((len(hidden),), share))
-    return Gradients(torch.mm(scores, weight).mul_(share), changed, bias)
+    scores.index_put_((rows, columns), -fractions, accumulate=True)
+    fraction = 1 / len(hidden)
+    changed = torch.mm(scores.t(), hidden * fraction, out=weight.grad)
+    bias = torch.mv(scores.t(), torch.full((len(hidden),), fraction))
+    return Gradients(torch.mm(scores, weight).mul_(fraction), changed, bias)
 
 
 def precisions(problem: Problem, network: Network) -> dict[str, float]:

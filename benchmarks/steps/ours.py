@@ -42,8 +42,8 @@ def device_of(name: str, precision: str) -> Device:
 
 def variants(problem: Problem) -> dict[str, Variant]:
     """Those that make sense for such rows."""
-    share = problem.shape.stored / problem.shape.features
-    return {name: v for name, v in VARIANTS.items() if not v.densify or share >= SPARSEST_DENSE}
+    fraction = problem.shape.stored / problem.shape.features
+    return {name: v for name, v in VARIANTS.items() if not v.densify or fraction >= SPARSEST_DENSE}
 
 
 def resident(device: Device, problem: Problem, largest: int) -> CachedSet:

@@ -7,7 +7,7 @@ from typing import Any
 from steps.ours import VARIANTS
 
 PRODUCTS = "products"
-SHARES = ("of_products", "of_square", "over_best_peer")
+FRACTIONS = ("of_products", "of_square", "over_best_peer")
 
 Result = dict[str, Any]
 
@@ -31,17 +31,17 @@ def summed_up(result: Result, square: Mapping[str, float]) -> Result:
 def head(peers: Sequence[str]) -> str:
     """Of the table."""
     names = ["network", "precision", "optimizer", "rows", "TFLOP/s"]
-    names += [share.replace("_", " ") for share in SHARES]
+    names += [fraction.replace("_", " ") for fraction in FRACTIONS]
     names += [f"{name}, rows/s" for name in (*VARIANTS, PRODUCTS, *peers)]
     return f"| {' | '.join(names)} |\n{'|---' * len(names)}|"
 
 
 def line(result: Result, peers: Sequence[str]) -> str:
     """Of the table."""
-    speeds, shares = result["rows_per_second"], [result[share] for share in SHARES]
+    speeds, fractions = result["rows_per_second"], [result[fraction] for fraction in FRACTIONS]
     cells = [result["network"], result["precision"], result["optimizer"], str(result["batch"])]
     cells += [f"{result['tflops']:.3g}"]
-    cells += ["-" if share is None else f"{share:.2f}" for share in shares]
+    cells += ["-" if fraction is None else f"{fraction:.2f}" for fraction in fractions]
     cells += [
         f"{speeds[name]:.3g}" if name in speeds else "-" for name in (*VARIANTS, PRODUCTS, *peers)
     ]

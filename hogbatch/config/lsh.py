@@ -67,7 +67,7 @@ HASHES: Final = {"wta": 4, "dwta": 4, "minhash": 2}  # K; of simhash it is `bits
 TABLES: Final = 32  # L
 LOAD: Final = 16  # neurons that fall into a bucket on average
 # Of all neurons, the share that may be found for a batch; its labels and random ones come on top.
-SHARE: Final = 0.015
+FRACTION: Final = 0.015
 
 
 def defaults(family: Family, labels: int, seed: int) -> Lsh:
@@ -83,7 +83,7 @@ def defaults(family: Family, labels: int, seed: int) -> Lsh:
         sampling="nearest",
         top=20,
         seen=2,
-        most=math.ceil(SHARE * labels),
+        most=math.ceil(FRACTION * labels),
         random=math.ceil(0.002 * labels),
         rehash=100,
         growth=1.5,

@@ -19,12 +19,12 @@ from hogbatch.config.values import (
     ABOVE_ONE,
     ANYTHING,
     DAMPING,
+    FRACTION,
     INT64,
     LIMITS,
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
-    SHARE,
     SWITCH,
     TEXT,
     UP_TO_ONE,
@@ -104,7 +104,7 @@ class TrainConfig:
     test: str | None = _flag(
         None, TEXT, "test data in a file of its own, or - for standard input", "DATA"
     )
-    test_fraction: float = _flag(0.2, NUMBER, "share of DATA to test on", "SHARE", SHARE)
+    test_fraction: float = _flag(0.2, NUMBER, "fraction of DATA to test on", "FRACTION", FRACTION)
     label: str | None = _flag(None, TEXT, "label column of a CSV file (default: the last)", "NAME")
     index_base: str = _choice("auto", "first feature number of a libsvm file", "auto", "0", "1")
     header: str = _choice(
@@ -225,7 +225,7 @@ class TrainConfig:
         None, TEXT, "go on from a run directory or checkpoint; auto: of --run-dir", "auto|PATH"
     )
     bad_lines: float = _flag(
-        0.0, NUMBER, "share of a text file's lines that may be skipped", "SHARE", UP_TO_ONE
+        0.0, NUMBER, "fraction of a text file's lines that may be skipped", "FRACTION", UP_TO_ONE
     )
     listen: str | None = _flag(
         None,

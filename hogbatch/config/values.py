@@ -66,7 +66,7 @@ ANYTHING: Final = Check("anything", lambda value: True)
 POSITIVE: Final = Check("above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Final = Check("0 or more", lambda value: 0 <= value < math.inf)
 ABOVE_ONE: Final = Check("above 1", lambda value: 1 < value < math.inf)
-SHARE: Final = Check("at least 0 and below 1", lambda value: 0 <= value < 1)
+FRACTION: Final = Check("at least 0 and below 1", lambda value: 0 <= value < 1)
 UP_TO_ONE: Final = Check("from 0 to 1", lambda value: 0 <= value <= 1)
 INT64: Final = Check("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 

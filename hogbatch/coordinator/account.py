@@ -61,8 +61,8 @@ class Account:
         records = [Record("lease", fields)] if done.rows else []
         if done.refused:
             records.append(Record("merge_refused", fields | {"refused": done.refused}))
-        elif done.culprit:
-            named = fields | {"skipped": done.skipped, "row": done.culprit - 1}
+        elif done.skipped_row:
+            named = fields | {"skipped": done.skipped, "row": done.skipped_row - 1}
             records += [Record("rows_skipped", each) for each in self.recovery.suspect(named)]
         return records
 

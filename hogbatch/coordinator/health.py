@@ -16,17 +16,17 @@ def largest_feature(inputs: Inputs, row: int) -> float:
     return float(np.abs(values).max(initial=0))
 
 
-def skipped_warning(skipped: int, rows: int, culprit: int, largest: float, rate: float) -> str:
+def skipped_warning(skipped: int, rows: int, skipped_row: int, largest: float, rate: float) -> str:
     """What to say of `skipped` out of `rows` rows done; empty if they are few.
 
-    `culprit` is 1 + the number of one of them, as `Done` has it, and `largest` its largest
+    `skipped_row` is 1 + the number of one of them, as `Done` has it, and `largest` its largest
     |feature|; `rate` is the learning rate.
     """
     if skipped <= WORTH_SAYING * rows:
         return ""
     named = ""
-    if culprit:
-        named = f" (row {culprit - 1} of the training set, largest |feature| {largest:.3g})"
+    if skipped_row:
+        named = f" (row {skipped_row - 1} of the training set, largest |feature| {largest:.3g})"
     return (
         f"{100 * skipped / rows:.2g} % of the rows gave no finite loss and were left out{named}: "
         f"scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"

@@ -37,7 +37,7 @@ from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Handover
-from hogbatch.telemetry.records import Evaluation, Standing
+from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.ends import CoordinatorEnd
 from hogbatch.wire.messages import ToCoordinator
 
@@ -123,7 +123,7 @@ class Adapters:
     shuffle: Callable[[int, int], None]  # writes an order; called on another thread
     quarantine: Callable[[int, int, int], None]
     record: Callable[[str, Mapping[str, object]], None]
-    report: Callable[[Evaluation, Standing], None]
+    report: Callable[[Evaluation, RunTotals], None]
     show_mean: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
 
@@ -131,9 +131,9 @@ class Adapters:
 class Loop:
     """Runs one coordinator to its end."""
 
-    def __init__(self, state: Coordinator, around: Adapters) -> None:
+    def __init__(self, state: Coordinator, adapters: Adapters) -> None:
         self._state = state
-        self._around = around
+        self._around = adapters
         # (seconds, worker, message): the last ones, for a report when this process crashes
         self.heard: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_HEARD)
         self._ends: dict[int, int] = {}  # pidfd → pid of each child and all who have mapped us
@@ -141,21 +141,21 @@ class Loop:
         self._interrupts = 0
         self._finish: Finish | None = None
 
-    def run(self) -> tuple[Finish, Standing]:
+    def run(self) -> tuple[Finish, RunTotals]:
         """Carry on until the state says Finish; return how and where the run stood then.
 
         A second Ctrl-C raises KeyboardInterrupt.
         """
-        around, state = self._around, self._state
-        around.end.watch(self._background.wakeup.fd)
-        around.end.watch(around.handover.fileno())
-        for pid in around.children.pids():  # before they attach, for they may never do so
+        adapters, state = self._around, self._state
+        adapters.end.watch(self._background.wakeup.fd)
+        adapters.end.watch(adapters.handover.fileno())
+        for pid in adapters.children.pids():  # before they attach, for they may never do so
             self._watch(pid)
         try:
             with self._signals():
                 self._carry_out(state.begin(time.monotonic()))
                 while self._finish is None:
-                    self._turn(around.end.wait(TICK_S))
+                    self._turn(adapters.end.wait(TICK_S))
                 self._background.finish()  # not after a second Ctrl-C: a write may take long
         finally:
             self._background.wakeup.close()
@@ -163,17 +163,17 @@ class Loop:
                 os.close(pidfd)
         return self._finish, self._standing()
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> RunTotals:
         return self._state.standing(time.monotonic())
 
     def _turn(self, ready: list[int]) -> None:
         """One round: everything that has happened, then the clock."""
-        around, state = self._around, self._state
+        adapters, state = self._around, self._state
         # First: time in which this process was stopped counts for nothing that has come meanwhile.
         self._carry_out(state.tick(time.monotonic()))
-        for peer in around.handover.serve() if around.handover.fileno() in ready else ():
+        for peer in adapters.handover.serve() if adapters.handover.fileno() in ready else ():
             self._watch(peer.pid)
-        for key, message in around.end.receive():
+        for key, message in adapters.end.receive():
             self.heard.append((time.monotonic(), key, message))
             self._carry_out(state.receive(key, message, time.monotonic()))
         for pidfd in [fd for fd in ready if fd in self._ends]:
@@ -183,8 +183,8 @@ class Loop:
         if self._interrupts:
             self._carry_out(state.interrupt(time.monotonic()))
         if self._finish is None and not self._interrupts:  # no new processes for the last moments
-            self._note(around.children.start_due(time.monotonic()))
-        if not state.workers and (why := around.children.all_ended()):
+            self._note(adapters.children.start_due(time.monotonic()))
+        if not state.workers and (why := adapters.children.all_ended()):
             self._carry_out(state.abandon(why, time.monotonic()))
 
     def _carry_out(self, commands: list[Command]) -> None:

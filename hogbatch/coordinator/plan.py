@@ -77,7 +77,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class StoppingCriteria:
     """When to stop, and which model to keep."""
 
     epochs: int | None
@@ -98,7 +98,7 @@ class Plan:
     identity: Identity
     training: Training
     limits: Limits
-    ending: Ending
+    ending: StoppingCriteria
     learning_rate: LearningRate
     lease_seconds: float
     train_rows: int

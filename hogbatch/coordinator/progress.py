@@ -9,10 +9,10 @@ from hogbatch.model.losses import LOSSES, Measured, in_units, metric_values
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
-EVALUATION_SHARE = 5.0  # by default, train this many times as long as the last evaluation took
+EVALUATION_FRACTION = 5.0  # by default, train this many times as long as the last evaluation took
 FIRST_EVALUATION_S = 0.2
-TARGET_SHARE = 1.0  # the same where a target loss is to end the run: not to miss it by much
-FORWARD_SHARE = 1 / 3  # of the work on a row in training, what an evaluation does
+TARGET_FRACTION = 1.0  # the same where a target loss is to end the run: not to miss it by much
+FORWARD_FRACTION = 1 / 3  # of the work on a row in training, what an evaluation does
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Sums:
 
     rows: int = 0  # without those the guard skipped
     skipped: int = 0
-    culprit: int = 0  # 1 + the number of one of these; see Done
+    skipped_row: int = 0  # 1 + the number of one of these; see Done
     loss: float = 0.0
     metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
@@ -59,13 +59,13 @@ class Sums:
         """Take in one finished lease."""
         self.rows += max(0, done.rows - done.skipped)
         self.skipped += done.skipped
-        self.culprit = done.culprit or self.culprit
+        self.skipped_row = done.skipped_row or self.skipped_row
         self.loss += done.loss
         for k, value in enumerate(done.metric_sums[:3]):
             self.metric_sums[k] += value
 
     @property
-    def share_skipped(self) -> float:
+    def fraction_skipped(self) -> float:
         """Rows that the guard skipped, over all."""
         return self.skipped / max(1, self.rows + self.skipped)
 
@@ -150,16 +150,18 @@ class Progress:
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.plan.ending.target_loss is not None:
-            return max(TARGET_SHARE * self._cost(seconds), 0.05 * seconds)
+            return max(TARGET_FRACTION * self._cost(seconds), 0.05 * seconds)
         if self.rows // rows > self.evaluated_rows // rows:
             return max(self.evaluation_seconds, 0.02 * seconds)
-        return max(FIRST_EVALUATION_S, EVALUATION_SHARE * self.evaluation_seconds, 0.05 * seconds)
+        return max(
+            FIRST_EVALUATION_S, EVALUATION_FRACTION * self.evaluation_seconds, 0.05 * seconds
+        )
 
     def _cost(self, seconds: float) -> float:
         """What an evaluation takes: as the last one, before the first as training on its rows."""
         if self.evaluation_seconds or not self.rows:
             return self.evaluation_seconds or math.inf
-        return FORWARD_SHARE * self.plan.test_rows * seconds / self.rows
+        return FORWARD_FRACTION * self.plan.test_rows * seconds / self.rows
 
     def end_epoch(self) -> None:
         """Every row of an epoch has been trained on."""

@@ -17,10 +17,10 @@ ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 def too_many_skipped(trained: Sums) -> str:
     """Why a run is to end with these rows; empty if it is not."""
-    if trained.share_skipped <= MAX_SKIPPED:
+    if trained.fraction_skipped <= MAX_SKIPPED:
         return ""
-    share = f"{trained.share_skipped:.0%} of the rows since the last evaluation"
-    return f"{share} gave no finite gradient; {ADVICE}"
+    fraction = f"{trained.fraction_skipped:.0%} of the rows since the last evaluation"
+    return f"{fraction} gave no finite gradient; {ADVICE}"
 
 
 @dataclass(slots=True)
@@ -86,11 +86,11 @@ class Recovery:
 
     def warn(self, trained: Sums, rate: float) -> list[Command]:
         """Tell of rows that are skipped, the first time that they are many."""
-        if self._warned or trained.share_skipped <= WORTH_SAYING:
+        if self._warned or trained.fraction_skipped <= WORTH_SAYING:
             return []
         self._warned = True
         rows = trained.rows + trained.skipped
-        fields = {"skipped": trained.skipped, "rows": rows, "culprit": trained.culprit}
+        fields = {"skipped": trained.skipped, "rows": rows, "skipped_row": trained.skipped_row}
         factor = self.rollbacks.rate_factor
         return [Record("rows_often_skipped", fields | {"rate": rate * factor})]
 

@@ -170,7 +170,7 @@ class Roster:
             seconds_per_row=worker.speed.value,
             target_seconds=seconds,
             remaining=remaining,
-            share=self._speed.share(worker.number) if all_known else 1 / self._ready,
+            fraction=self._speed.fraction(worker.number) if all_known else 1 / self._ready,
             workers=self._ready,
             turn=worker.number * GOLDEN % 1.0,
         )

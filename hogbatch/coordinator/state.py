@@ -46,12 +46,12 @@ from hogbatch.coordinator.saving import restore, save
 from hogbatch.coordinator.worker import Profile, Worker
 from hogbatch.errors import PolicyError
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.telemetry.records import Faults, Standing
+from hogbatch.telemetry.records import Faults, RunTotals
 from hogbatch.wire.messages import (
-    Beat,
     Done,
     Failed,
     Goodbye,
+    Heartbeat,
     Hello,
     Ready,
     Refused,
@@ -155,9 +155,9 @@ class Coordinator:
                 return self._make_ready(worker, profile, now)
             case Done():
                 return self._credit(worker, message, now)
-            case Beat() if worker.begins_to_compile(message):
+            case Heartbeat() if worker.begins_to_compile(message):
                 return [Record("worker_compiles", {"worker": worker.name})]
-            case Beat():
+            case Heartbeat():
                 return []
             case Failed(reason):
                 return self._fail(worker, reason, now)
@@ -431,10 +431,10 @@ class Coordinator:
 
     # Account --------------------------------------------------------------------------------
 
-    def standing(self, now: float) -> Standing:
+    def standing(self, now: float) -> RunTotals:
         """Where the run stands."""
         seconds = self.progress.seconds(now)
-        return Standing(
+        return RunTotals(
             seconds=seconds,
             epochs=self.progress.epochs,
             rows=self.progress.rows,

@@ -9,7 +9,7 @@ from hogbatch.coordinator.trace import Trace
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.throughput import SecondsPerRow, useful_limits
 from hogbatch.telemetry.records import WorkerRecord
-from hogbatch.wire.messages import Beat, Done, Work
+from hogbatch.wire.messages import Done, Heartbeat, Work
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
@@ -90,7 +90,7 @@ class Worker:
             self.speed.value,
         )
 
-    def begins_to_compile(self, beat: Beat) -> bool:
+    def begins_to_compile(self, beat: Heartbeat) -> bool:
         """Whether `beat` is the first to say that its kernels are compiled."""
         begins = beat.compiling and not self.compiling and not self.ready
         self.compiling |= begins

@@ -51,11 +51,11 @@ SLOW_S: Final = 0.5  # what is read faster is not worth its space
 # state of a file that has just been written says nothing.
 TICK_NS: Final = 2_000_000_000
 FREE_BYTES: Final = 1 << 30  # an entry leaves as much of the disk free,
-FREE_SHARE: Final = 0.1  # and this share of it
+FREE_FRACTION: Final = 0.1  # and this share of it
 HEADER_BYTES: Final = 1 << 16  # at most
 FEWER: Final = "use fewer rows, or a machine with more memory"
 
-Origin = dict[str, Any]  # what an entry is made from, in terms of JSON
+ResumePoint = dict[str, Any]  # what an entry is made from, in terms of JSON
 Options = Mapping[str, str | int | None]
 Arrays = dict[str, NDArray[Any]]
 Say = Callable[[str], object]
@@ -105,11 +105,11 @@ class DataCache:
             self._keep(entry, origin, raw)
         return raw
 
-    def _entry(self, origin: Origin) -> Path:
+    def _entry(self, origin: ResumePoint) -> Path:
         key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
         return self.directory / (blake2b(key, digest_size=16).hexdigest() + ENDING)
 
-    def _keep(self, entry: Path, origin: Origin, raw: RawSet) -> None:
+    def _keep(self, entry: Path, origin: ResumePoint, raw: RawSet) -> None:
         arrays = _arrays(raw)
         size = sum(array.nbytes for array in arrays.values())
         try:
@@ -135,7 +135,7 @@ class DataCache:
                     unfinished.unlink()
 
 
-def _origin(path: Path, options: Options) -> Origin | None:
+def _origin(path: Path, options: Options) -> ResumePoint | None:
     """Tell the state of a file as it is read now; None for what is no file, such as a pipe."""
     try:
         state = path.stat()
@@ -164,7 +164,7 @@ def _readers() -> str:
 
 def _check_space(directory: Path, size: int) -> None:
     disk = shutil.disk_usage(directory)
-    if disk.free - size < max(FREE_BYTES, disk.total * FREE_SHARE):
+    if disk.free - size < max(FREE_BYTES, disk.total * FREE_FRACTION):
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 
@@ -203,7 +203,7 @@ def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
     )
 
 
-def _header(origin: Origin, raw: RawSet, arrays: Arrays) -> bytes:
+def _header(origin: ResumePoint, raw: RawSet, arrays: Arrays) -> bytes:
     header = {
         "origin": origin,
         "features": raw.features,
@@ -241,7 +241,7 @@ def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
         raise
 
 
-def _load(entry: Path, origin: Origin) -> RawSet | None:
+def _load(entry: Path, origin: ResumePoint) -> RawSet | None:
     """Read an entry, if it is whole and made from `origin`."""
     try:
         with entry.open("rb") as file:
@@ -284,5 +284,5 @@ def _outdated(entry: Path) -> bool:
         header = _read_header(file)
     if header is None:
         return True
-    origin: Origin = header["origin"]
+    origin: ResumePoint = header["origin"]
     return origin != _origin(Path(origin["path"]), origin["options"])

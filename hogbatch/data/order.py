@@ -30,22 +30,22 @@ def split(
     ends = np.cumsum(sizes)
     from_end = np.empty(rows, np.int64)  # rows of the same class that follow a row, and itself
     from_end[by_class] = np.repeat(ends, sizes) - np.arange(rows)
-    tested = from_end <= _shares(sizes, testing, own)[own]
+    tested = from_end <= _fractions(sizes, testing, own)[own]
     return order[~tested], order[tested]
 
 
-def _shares(sizes: Rows, testing: int, own: Rows) -> Rows:
+def _fractions(sizes: Rows, testing: int, own: Rows) -> Rows:
     """How many of each class's `sizes` rows are among `testing`; of equal remainders, the class
     that comes first in `own`, the classes in random order, is rounded up first.
     """
     rows = max(int(sizes.sum()), 1)
-    shares, remainders = np.divmod(sizes * testing, rows)
+    fractions, remainders = np.divmod(sizes * testing, rows)
     first = np.full(len(sizes), rows)
     np.minimum.at(first, own, np.arange(len(own)))
     up = np.lexsort((first, -remainders))
-    up = up[(remainders[up] > 0) & (shares[up] + 1 < sizes[up])]
-    shares[up[: testing - int(shares.sum())]] += 1
-    return shares
+    up = up[(remainders[up] > 0) & (fractions[up] + 1 < sizes[up])]
+    fractions[up[: testing - int(fractions.sum())]] += 1
+    return fractions
 
 
 def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> Rows:

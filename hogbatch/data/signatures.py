@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 FIRST_BYTES: Final = 1 << 16  # that are examined
 CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1a"})
 FEW: Final = 512  # bytes of which too little can be told,
-SHARE: Final = 0.05  # else no text has as large a share of control characters
+FRACTION: Final = 0.05  # else no text has as large a share of control characters
 
 PACKED: Final = (
     (re.compile(rb"\x1f\x8b\x08"), "gzip"),
@@ -103,7 +103,7 @@ def not_text(start: bytes) -> str | None:
     if start and not start.strip() and len(start) < FIRST_BYTES:
         return "nothing but blanks; expected rows of numbers"
     controls = len(start) - len(start.translate(None, CONTROLS))
-    if len(start) >= FEW and controls > SHARE * len(start):
+    if len(start) >= FEW and controls > FRACTION * len(start):
         return f"binary data of an unknown kind; {OTHER}"
     return None
 

@@ -50,19 +50,19 @@ class Skipped(NamedTuple):
         first = sorted(mistake for part in some for mistake in part.first)[:FIRST]
         return cls(sum(part.total for part in some), tuple(first))
 
-    def check(self, source: object, rows: int, share: float) -> None:
+    def check(self, source: object, rows: int, fraction: float) -> None:
         """Raise DataError if more than `share` of all lines are left out, or all; `rows` remain."""
         lines = rows + self.total
-        if not self.total or (rows and self.total / lines <= share):
+        if not self.total or (rows and self.total / lines <= fraction):
             return
-        if not share:
+        if not fraction:
             raise DataError(self.first[0].where(source))
         first = "; ".join(mistake.where(source) for mistake in self.first[:IN_A_SENTENCE])
         if not rows:
             raise DataError(f"{source}: not one of {lines} lines is as it should be: {first}")
         raise DataError(
             f"{source}: {self.total} of {lines} lines ({self.total / lines:.2%}) are not as they "
-            f"should be, more than --bad-lines {share:g} allows: {first}"
+            f"should be, more than --bad-lines {fraction:g} allows: {first}"
         )
 
     def notes(self, source: object, rows: int) -> tuple[str, ...]:
@@ -70,10 +70,10 @@ class Skipped(NamedTuple):
         if not self.total:
             return ()
         lines = rows + self.total
-        share = f"{self.total} of {lines} lines are left out ({self.total / lines:.2%})"
+        fraction = f"{self.total} of {lines} lines are left out ({self.total / lines:.2%})"
         more = f", of which the first {FIRST} are" if self.total > FIRST else ""
         named = (f"  {mistake.where(source)}" for mistake in self.first)
-        return (f"{source}: {share}{more}:", *named)
+        return (f"{source}: {fraction}{more}:", *named)
 
 
 NOTHING: Final = Skipped()

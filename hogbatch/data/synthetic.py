@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.values import INT64, NOT_NEGATIVE, NUMBER, SHARE, WHOLE, Check, Kind
+from hogbatch.config.values import FRACTION, INT64, NOT_NEGATIVE, NUMBER, WHOLE, Check, Kind
 from hogbatch.data.batch import Examples, Inputs, Labels, csr_inputs, multi_labels
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.errors import UsageError
@@ -58,7 +58,7 @@ class Settings:
         100, COUNT, "groups of labels that share features; a row is of one topic"
     )
     prototype: int = _setting(30, UP_TO_A_MILLION, "features of a label")
-    noise: float = _setting(0.25, SHARE, "share of noise among the features drawn for a row")
+    noise: float = _setting(0.25, FRACTION, "share of noise among the features drawn for a row")
     topic_skew: float = _setting(1.0, NOT_NEGATIVE, "exponent of Zipf's law for topics")
     label_skew: float = _setting(0.5, NOT_NEGATIVE, "exponent of Zipf's law for labels")
     feature_skew: float = _setting(
@@ -87,12 +87,12 @@ class Planted(NamedTuple):
     """What training and test rows have in common. Shares are cumulative, and end at 1."""
 
     labels: NDArray[np.int32]  # [C], by topic
-    label_shares: NDArray[np.float64]  # [C]
-    topic_shares: NDArray[np.float64]  # [topics + 1], of which the first is 0
+    label_fractions: NDArray[np.float64]  # [C]
+    topic_fractions: NDArray[np.float64]  # [topics + 1], of which the first is 0
     prototypes: NDArray[np.int32]  # [C, features of a label], most drawn first
-    prototype_shares: NDArray[np.float64]  # [features of a label]
+    prototype_fractions: NDArray[np.float64]  # [features of a label]
     features: NDArray[np.int32]  # [F], most frequent noise first
-    feature_shares: NDArray[np.float64]  # [F]
+    feature_fractions: NDArray[np.float64]  # [F]
 
 
 class Lists(NamedTuple):
@@ -124,20 +124,22 @@ def generate(settings: Settings) -> tuple[Examples, Examples]:
 def _plant(settings: Settings, random: np.random.Generator) -> Planted:
     topics = _ranks(_zipf(settings.topics, settings.topic_skew), settings.labels, random)
     by_topic = np.argsort(topics, kind="stable")
-    shares = random.permutation(np.diff(_zipf(settings.labels, settings.label_skew), prepend=0.0))
-    label_shares = np.cumsum(shares[by_topic])
-    label_shares /= label_shares[-1]
+    fractions = random.permutation(
+        np.diff(_zipf(settings.labels, settings.label_skew), prepend=0.0)
+    )
+    label_fractions = np.cumsum(fractions[by_topic])
+    label_fractions /= label_fractions[-1]
     first_of_topic = np.searchsorted(topics[by_topic], np.arange(settings.topics + 1))
     features = random.permutation(np.arange(settings.features, dtype=np.int32))
-    feature_shares = _zipf(settings.features, settings.feature_skew)
+    feature_fractions = _zipf(settings.features, settings.feature_skew)
     return Planted(
         labels=by_topic.astype(np.int32),
-        label_shares=label_shares,
-        topic_shares=np.concatenate([[0.0], label_shares])[first_of_topic],
-        prototypes=_prototypes(settings, topics, features, feature_shares, random),
-        prototype_shares=_zipf(settings.prototype, settings.feature_skew),
+        label_fractions=label_fractions,
+        topic_fractions=np.concatenate([[0.0], label_fractions])[first_of_topic],
+        prototypes=_prototypes(settings, topics, features, feature_fractions, random),
+        prototype_fractions=_zipf(settings.prototype, settings.feature_skew),
         features=features,
-        feature_shares=feature_shares,
+        feature_fractions=feature_fractions,
     )
 
 
@@ -145,7 +147,7 @@ def _prototypes(
     settings: Settings,
     topics: NDArray[np.int64],
     features: NDArray[np.int32],
-    feature_shares: NDArray[np.float64],
+    feature_fractions: NDArray[np.float64],
     random: np.random.Generator,
 ) -> NDArray[np.int32]:
     """Draw the features of every label, whose topic is topics[C], by the topic's ranking.
@@ -156,7 +158,7 @@ def _prototypes(
     prototypes = np.empty((settings.labels, settings.prototype), np.int32)
     for first in range(0, settings.labels, BLOCK_ROWS):
         block = prototypes[first : first + BLOCK_ROWS]
-        ranks = _ranks(feature_shares, block.size, random).reshape(block.shape)
+        ranks = _ranks(feature_fractions, block.size, random).reshape(block.shape)
         ranks += starts[topics[first : first + BLOCK_ROWS], None]
         block[:] = features[ranks % settings.features]
     return prototypes
@@ -164,16 +166,16 @@ def _prototypes(
 
 def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
     """Cumulative shares of `count` things, the nth of which has a share of 1 / n^exponent."""
-    shares: NDArray[np.float64] = np.cumsum(np.arange(1.0, count + 1) ** -exponent)
-    shares /= shares[-1]
-    return shares
+    fractions: NDArray[np.float64] = np.cumsum(np.arange(1.0, count + 1) ** -exponent)
+    fractions /= fractions[-1]
+    return fractions
 
 
 def _ranks(
-    shares: NDArray[np.float64], count: int, random: np.random.Generator
+    fractions: NDArray[np.float64], count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw `count` numbers, each as often as the cumulative shares[M] tell."""
-    return np.searchsorted(shares, random.random(count), side="right")
+    return np.searchsorted(fractions, random.random(count), side="right")
 
 
 def _draw(
@@ -199,20 +201,20 @@ def _draw_block(
     settings: Settings, rows: int, planted: Planted, random: np.random.Generator
 ) -> Block:
     row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.labels_per_row - 1, rows))
-    topic = np.searchsorted(planted.topic_shares, random.random(rows), side="right")[row_of]
-    first, last = planted.topic_shares[topic - 1], planted.topic_shares[topic]
+    topic = np.searchsorted(planted.topic_fractions, random.random(rows), side="right")[row_of]
+    first, last = planted.topic_fractions[topic - 1], planted.topic_fractions[topic]
     place = first + random.random(len(row_of)) * (last - first)
     place = np.minimum(place, np.nextafter(last, 0))  # where rounding led into the next topic
-    names = planted.labels[np.searchsorted(planted.label_shares, place, side="right")]
+    names = planted.labels[np.searchsorted(planted.label_fractions, place, side="right")]
     labels = _distinct(rows, row_of, names, settings.labels)
 
     row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.features_per_row - 1, rows))
     count = len(row_of)
     of_row = random.random(count) * np.diff(labels.indptr)[row_of]
     label = labels.indices[labels.indptr[row_of] + of_row.astype(np.int64)]
-    columns = planted.prototypes[label, _ranks(planted.prototype_shares, count, random)]
+    columns = planted.prototypes[label, _ranks(planted.prototype_fractions, count, random)]
     noisy = np.flatnonzero(random.random(count) < settings.noise)
-    columns[noisy] = planted.features[_ranks(planted.feature_shares, len(noisy), random)]
+    columns[noisy] = planted.features[_ranks(planted.feature_fractions, len(noisy), random)]
     return Block(_distinct(rows, row_of, columns, settings.features), labels)
 
 

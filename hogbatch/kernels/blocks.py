@@ -175,11 +175,11 @@ class Seen:
             losses *= self._labels > 0
         return np.where(self.finite, np.maximum(losses, 0), np.nan)
 
-    def chances(self) -> Floats:
+    def probabilities(self) -> Floats:
         """The probabilities [B, k] of the best columns."""
         if self._kind in (SOFTMAX, SOFTMAX_MANY):
-            shares = np.exp(self.best - self.highest[:, np.newaxis])
-            part: Floats = (shares / self.total[:, np.newaxis]).astype(np.float32)
+            fractions = np.exp(self.best - self.highest[:, np.newaxis])
+            part: Floats = (fractions / self.total[:, np.newaxis]).astype(np.float32)
             return part
         result: Floats = np.exp(-np.logaddexp(np.float32(0), -self.best))
         return result

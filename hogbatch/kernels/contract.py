@@ -64,16 +64,18 @@ SKIPPED: Final = 1  # rows with a loss or a score that was not finite
 ROWS: Final = 2
 UPDATES: Final = 3
 ACTIVE: Final = 4  # neurons of a hashed output layer that were computed, summed over updates
-CULPRIT: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, 0 if none was
+SKIPPED_ROW: Final = (
+    5  # not a sum: 1 + the highest number of a row skipped in training, 0 if none was
+)
 METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.model.losses)
 TOTALS: Final = 9
 
 
 def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
     """totals[TOTALS] += part, which counts other rows."""
-    culprit = max(part[CULPRIT], totals[CULPRIT])
+    skipped_row = max(part[SKIPPED_ROW], totals[SKIPPED_ROW])
     totals += part
-    totals[CULPRIT] = culprit
+    totals[SKIPPED_ROW] = skipped_row
 
 
 class Hyper(NamedTuple):
@@ -164,8 +166,9 @@ class Kernels(Protocol):
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
 
         `width` = C real columns. A row whose loss or a score of which is not finite counts in
-        totals[SKIPPED] instead, its gradient is zero, and totals[CULPRIT] rises to 1 + its number:
-        numbers[B] are what `rows` are called, where these are places among gathered labels. (The
+        totals[SKIPPED] instead, its gradient is zero, and totals[SKIPPED_ROW] becomes 1 + its
+        number, if that is higher:
+        `numbers`[B] name the `rows`, where these are places among gathered labels. (The
         loss of an infinite score may be 0, but 0 times what overflowed on its way is nan.) A row
         without labels has loss and gradient 0 under multilabel-softmax.
         """
@@ -195,7 +198,7 @@ class Kernels(Protocol):
     def dense_backward(self, grad: Floats, weights: Floats, out: Floats) -> None:
         """out[B, K] = grad[B, H] @ weights[K, H].T."""
 
-    def scale(self, share: float, grad: Floats) -> None:
+    def scale(self, fraction: float, grad: Floats) -> None:
         """grad[B, H] *= share."""
 
     def bound_rows(self, kind: int, hyper: Hyper, batch: int, x: Floats, grad: Floats) -> None:
@@ -219,10 +222,10 @@ class Kernels(Protocol):
     def bias_gradient(self, grad: Floats, out: Floats) -> None:
         """out[H] = sum over B of grad[B, H]."""
 
-    def add_weight_gradient(self, share: float, x: Floats, grad: Floats, out: Floats) -> None:
+    def add_weight_gradient(self, fraction: float, x: Floats, grad: Floats, out: Floats) -> None:
         """out[K, H] += share * x[B, K].T @ grad[B, H]: what some rows of a batch add."""
 
-    def add_bias_gradient(self, share: float, grad: Floats, out: Floats) -> None:
+    def add_bias_gradient(self, fraction: float, grad: Floats, out: Floats) -> None:
         """out[H] += share * sum over B of grad[B, H]."""
 
     def step(
@@ -274,7 +277,7 @@ class ReplicaKernels(Protocol):
     def rejoin(self, pulled: Floats, params: Floats, base: Floats) -> None:
         """params[P] = pulled + (params - base); base = pulled."""
 
-    def add(self, share: float, change: Floats, shared: Floats) -> None:
+    def add(self, fraction: float, change: Floats, shared: Floats) -> None:
         """shared[P] += share * change."""
 
     def find_rows(
@@ -313,7 +316,7 @@ class ReplicaKernels(Protocol):
 
     def add_rows(
         self,
-        share: float,
+        fraction: float,
         touched: NDArray[np.int32],
         found: NDArray[np.int32],
         change: Floats,

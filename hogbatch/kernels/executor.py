@@ -121,7 +121,7 @@ class Executor:
         totals: NDArray[np.float64],
         numbers: Rows | None = None,
     ) -> None:
-        """One update from `rows`[B]; adds LOSS, SKIPPED and CULPRIT to `totals`.
+        """One update from `rows`[B]; adds LOSS, SKIPPED and SKIPPED_ROW to `totals`.
 
         `hyper` has been through `corrected`; no bias gets l2. `numbers`[B] are what the rows are
         called, if not by their place.
@@ -287,9 +287,9 @@ class Executor:
         kernels.bound_rows(optimizer, hyper, space.batch, x, grad)
         left, right = (grad, x) if layer.plan.output_major else (x, grad)
         if len(grad) < space.batch:  # the gradient is of a mean over these rows alone
-            share = len(grad) / space.batch
-            kernels.add_weight_gradient(share, left, right, layer.weight_gradient)
-            kernels.add_bias_gradient(share, grad, layer.bias_gradient)
+            fraction = len(grad) / space.batch
+            kernels.add_weight_gradient(fraction, left, right, layer.weight_gradient)
+            kernels.add_bias_gradient(fraction, grad, layer.bias_gradient)
         else:
             kernels.weight_gradient(left, right, layer.weight_gradient)
             kernels.bias_gradient(grad, layer.bias_gradient)

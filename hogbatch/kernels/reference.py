@@ -17,7 +17,6 @@ import numpy as np
 from hogbatch.kernels.contract import (
     ADAGRAD,
     ADAM,
-    CULPRIT,
     FURTHEST,
     HINGE,
     LARGEST,
@@ -31,6 +30,7 @@ from hogbatch.kernels.contract import (
     SGD,
     SIGMOID,
     SKIPPED,
+    SKIPPED_ROW,
     SOFTMAX,
     SOFTMAX_MANY,
     SQUARED,
@@ -116,7 +116,7 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     good = _count(loss, scores[:, :width], totals)
     grad[:] = 0
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
-    totals[CULPRIT] = max(totals[CULPRIT], numbers[~good].max(initial=-1) + 1)
+    totals[SKIPPED_ROW] = max(totals[SKIPPED_ROW], numbers[~good].max(initial=-1) + 1)
 
 
 def forget_not_finite(totals, values):
@@ -170,14 +170,14 @@ def _cross_entropy(z, indptr, true):
     cells = np.repeat(np.arange(len(z)), counts), true
     target = (1 / np.repeat(counts, counts)).astype(z.dtype)
     shifted = z - z.max(axis=1, keepdims=True)
-    chances = np.exp(shifted)
-    total = chances.sum(axis=1, keepdims=True)
+    probabilities = np.exp(shifted)
+    total = probabilities.sum(axis=1, keepdims=True)
     any_true = (counts > 0).astype(z.dtype)  # a factor: 0 times what is not finite is seen
     loss = any_true * np.log(total[:, 0])
     np.subtract.at(loss, cells[0], target * shifted[cells])
-    chances *= any_true[:, None] / total
-    chances[cells] -= target
-    return loss, chances
+    probabilities *= any_true[:, None] / total
+    probabilities[cells] -= target
+    return loss, probabilities
 
 
 def _multilabel(labels, rows, z):
@@ -251,8 +251,8 @@ def dense_backward(grad, weights, out):
     np.matmul(grad, weights.T, out=out)
 
 
-def scale(share, grad):
-    grad *= share
+def scale(fraction, grad):
+    grad *= fraction
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -290,12 +290,12 @@ def bias_gradient(grad, out):
     grad.sum(axis=0, out=out)
 
 
-def add_weight_gradient(share, x, grad, out):
-    out += (share * x).T @ grad
+def add_weight_gradient(fraction, x, grad, out):
+    out += (fraction * x).T @ grad
 
 
-def add_bias_gradient(share, grad, out):
-    out += share * grad.sum(axis=0)
+def add_bias_gradient(fraction, grad, out):
+    out += fraction * grad.sum(axis=0)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -366,8 +366,8 @@ def rejoin(pulled, params, base):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def add(share, change, shared):
-    shared += np.float32(share) * change
+def add(fraction, change, shared):
+    shared += np.float32(fraction) * change
 
 
 def find_rows(inputs, rows, head, touched, found):
@@ -395,5 +395,5 @@ def rejoin_rows(touched, found, shared, params, base):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def add_rows(share, touched, found, change, shared):
-    shared[touched[: found[0]]] += np.float32(share) * change[: found[0]]
+def add_rows(fraction, touched, found, change, shared):
+    shared[touched[: found[0]]] += np.float32(fraction) * change[: found[0]]

@@ -141,7 +141,9 @@ class Model:
                 f"loss {loss.name} gives no probabilities; use decision values instead"
             )
         kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
-        found = [(seen.columns, seen.chances()) for seen in self._look_at_finite(inputs, k, kind)]
+        found = [
+            (seen.columns, seen.probabilities()) for seen in self._look_at_finite(inputs, k, kind)
+        ]
         columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
         return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
 

@@ -104,9 +104,9 @@ def probabilities(loss: Loss, scores: Floats) -> Floats:
     if loss.name == "logistic":
         return _sigmoid(scores[:, :1] * np.array([-1, 1], np.float32))
     if loss.name in ("softmax", "multilabel-softmax"):
-        shares: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        return shares
+        fractions: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
+        fractions /= fractions.sum(axis=1, keepdims=True)
+        return fractions
     if loss.name == "multilabel":
         return _sigmoid(scores)
     raise UsageError(f"loss {loss.name} gives no probabilities; use decision values instead")

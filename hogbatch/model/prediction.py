@@ -113,7 +113,9 @@ def _measure(
     if found is None:
         return results | _metrics(model, exact[good], labels)
     recall = _recall(found.columns[good], exact[good])
-    return results | _metrics(model, found.columns[good], labels) | recall | {"scored": found.share}
+    return (
+        results | _metrics(model, found.columns[good], labels) | recall | {"scored": found.fraction}
+    )
 
 
 def _metrics(model: Model, top: NDArray[np.int64], labels: Labels) -> dict[str, float]:
@@ -146,8 +148,8 @@ class Found(NamedTuple):
     """The best columns of each of N rows, best first."""
 
     columns: NDArray[np.int64]  # [N, k]; C where there are fewer
-    chances: Floats  # [N, k]: their probabilities, of a softmax as shares among what was scored
-    share: float  # of all outputs, that were scored for a row
+    values: Floats  # [N, k]: their probabilities; of a softmax, among the outputs that were scored
+    fraction: float  # of all outputs, that were scored for a row
 
 
 class Tables:
@@ -179,7 +181,7 @@ class Tables:
         outputs, loss = model.network.outputs, LOSSES[model.network.loss]
         if not 1 <= k <= outputs:
             raise UsageError(f"expected k from 1 to {outputs}; got {k}")
-        columns, chances = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
+        columns, values = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
         for start, part in model.parts(inputs):
             for row, (found, scores) in enumerate(self._lookup.scores(part.dense), start):
                 least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
@@ -187,9 +189,9 @@ class Tables:
                 best = better[np.lexsort((found[better], -scores[better]))][:k]
                 columns[row, : len(best)] = found[best]
                 if len(best):
-                    chances[row, : len(best)] = probabilities(loss, scores[np.newaxis])[0, best]
+                    values[row, : len(best)] = probabilities(loss, scores[np.newaxis])[0, best]
                 scored += len(found)
-        return Found(columns, chances, scored / max(rows * outputs, 1))
+        return Found(columns, values, scored / max(rows * outputs, 1))
 
 
 def predict_file(
@@ -263,10 +265,10 @@ def _top_lines(model: Model, inputs: RawInputs, k: int, tables: Tables | None) -
     return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
 
 
-def _xmc_lines(outputs: int, columns: NDArray[np.int64], chances: Floats) -> Iterator[str]:
+def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:
     """A sparse matrix [N, C] as text. Its readers want columns to ascend, counted from 0."""
     yield f"{len(columns)} {outputs}"
-    for row, values in zip(columns, chances, strict=True):
+    for row, values in zip(columns, probabilities, strict=True):
         order = np.argsort(row)[: np.count_nonzero(row < outputs)]
         yield " ".join(f"{row[n]}:{values[n]:.6g}" for n in order)
 

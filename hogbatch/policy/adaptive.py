@@ -24,8 +24,8 @@ class Adaptive:
         writes to the shared model least often, so that the others seldom have to fetch what they
         had in cache; only a GPU is a reason for smaller ones.
         """
-        share = 1 if worker.device == "cpu" else 4
-        return max(worker.largest // share, worker.smallest)
+        fraction = 1 if worker.device == "cpu" else 4
+        return max(worker.largest // fraction, worker.smallest)
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
         size = worker.batch_size

@@ -53,7 +53,7 @@ class JointSpeed:
         """Leave `worker` out."""
         self._sum -= self._own.pop(worker, 0)
 
-    def share(self, worker: int) -> float:
+    def fraction(self, worker: int) -> float:
         """The part that `worker`, whose speed is known, has in all speed."""
         return self._own[worker] / self._sum
 
@@ -75,7 +75,7 @@ class LeaseWish:
     seconds_per_row: float  # nan while unknown
     target_seconds: float
     remaining: int  # rows of the epoch that nobody has yet
-    share: float  # of all workers' speed together, 0..1
+    fraction: float  # of all workers' speed together, 0..1
     workers: int = 1  # among whom the coordinator's time is divided
     turn: float = 0.5  # 0..1, different for each, so that they do not ask all at once
 
@@ -91,7 +91,7 @@ def lease_rows(wish: LeaseWish) -> int:
     a lease of its own, with a learning rate of its own.
     """
     once = wish.batch_size * wish.threads  # a batch for every thread
-    fair = wish.remaining * wish.share / 2
+    fair = wish.remaining * wish.fraction / 2
     if wish.seconds_per_row > 0:
         pause = (0.75 + 0.5 * wish.turn) * wish.workers / LEASES_PER_S / wish.seconds_per_row
         once = max(once, wish.batch_size * math.ceil(min(pause, wish.remaining) / wish.batch_size))

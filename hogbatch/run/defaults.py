@@ -8,10 +8,10 @@ FINEST = 1e-4  # bounds of a linear model's rate
 COARSEST = 1.0
 
 # Losses whose gradients are larger: a sum over all labels, and one without a bound.
-SHARE = {"multilabel": 0.5, "squared": 0.2}
+FRACTION = {"multilabel": 0.5, "squared": 0.2}
 # Adagrad and Adam make up for the size of a gradient, but the former overfits a squared loss less
 # with finer steps.
-ADAPTIVE_SHARE = {"adagrad": {"squared": 0.4}, "adam": {}}
+ADAPTIVE_FRACTION = {"adagrad": {"squared": 0.4}, "adam": {}}
 
 # With a hashed output layer, whose few competitors give it gradients far from zero.
 HASHED = {"adagrad": 0.025, "adam": 0.002}
@@ -49,15 +49,15 @@ def learning_rate(
     """
     spec = OPTIMIZERS[optimizer]
     adaptive = optimizer in ("adagrad", "adam")
-    share = ADAPTIVE_SHARE.get(optimizer, SHARE).get(loss, 1.0)
+    fraction = ADAPTIVE_FRACTION.get(optimizer, FRACTION).get(loss, 1.0)
     if hashed and optimizer in HASHED:
         return HASHED[optimizer]
     if not linear:
-        return spec.learning_rate * share
+        return spec.learning_rate * fraction
     if adaptive:
         return _bounded(LINEAR_STEPS * spec.learning_rate / max(value_square, 1e-12) ** 0.5)
     stable = _bounded(1.0 / max(mean_square, 1e-12))
-    return stable * (1.0 - spec.momentum) * (share if loss == "squared" else 1.0)
+    return stable * (1.0 - spec.momentum) * (fraction if loss == "squared" else 1.0)
 
 
 def scaling(optimizer: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import structs
 from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
-from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.data.load import Loaded
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
@@ -99,13 +99,13 @@ def limits_for(config: TrainConfig, rows: int) -> Limits:
     return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
 
 
-def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> Ending:
+def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCriteria:
     """When to stop. Training stops by itself only where the user has set no length for it."""
     rows, patience = loaded.train.rows, config.patience
     if patience is None:
         limited = config.epochs is not None or config.max_seconds is not None
         patience = 0 if limited else recommend.patience(rows)
-    return Ending(
+    return StoppingCriteria(
         epochs=epochs_for(config, rows),
         max_seconds=config.max_seconds,
         target_loss=config.target_loss,

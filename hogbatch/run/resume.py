@@ -26,7 +26,7 @@ AUTO: Final = "auto"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ResumePoint:
     """Where a run goes on from."""
 
     run_dir: Path
@@ -130,7 +130,7 @@ def _no_checkpoint(checkpoints: Path) -> DataError:
     )
 
 
-def find(resume: str, run_dir: Path) -> Origin | None:
+def find(resume: str, run_dir: Path) -> ResumePoint | None:
     """The checkpoint to go on from: the newest good one of `run_dir`, or the very one of `resume`.
 
     None if `resume` is "auto" and there are no checkpoints at all. DataError if there are some and
@@ -149,10 +149,10 @@ def find(resume: str, run_dir: Path) -> Origin | None:
     return None
 
 
-def _origin(run_dir: Path, checkpoint: Checkpoint, bad: list[str]) -> Origin:
+def _origin(run_dir: Path, checkpoint: Checkpoint, bad: list[str]) -> ResumePoint:
     description: Mapping[str, Any] = checkpoint.description
     try:
-        return Origin(
+        return ResumePoint(
             run_dir,
             checkpoint,
             bad,

@@ -44,7 +44,7 @@ from hogbatch.policy.choose import choose
 from hogbatch.run.planning import memory_for, network_for, plan_for
 from hogbatch.run.results import save_results
 from hogbatch.run.resume import (
-    Origin,
+    ResumePoint,
     describe,
     expect_checkpoints,
     find,
@@ -164,7 +164,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         ):
             if not launch:
                 live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            around = Adapters(
+            adapters = Adapters(
                 end=router,
                 handover=handover,
                 fences=store.fences,
@@ -177,7 +177,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 show_mean=mean.show,
                 keep=journal.keep,
             )
-            loop = Loop(state, around)
+            loop = Loop(state, adapters)
             with crash_report(run_dir / CRASH, text, loop.heard):
                 finish, standing = loop.run()
             handover.close()  # who is still on the way in is turned away, not waited for
@@ -218,7 +218,7 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
     return loaded
 
 
-def _origin(config: TrainConfig, run_dir: Path, live: Live) -> Origin | None:
+def _origin(config: TrainConfig, run_dir: Path, live: Live) -> ResumePoint | None:
     """The checkpoint to go on from; says which, and why no newer one."""
     if config.resume is None:
         return None
@@ -237,7 +237,7 @@ def _origin(config: TrainConfig, run_dir: Path, live: Live) -> Origin | None:
 
 
 def _begin(
-    origin: Origin | None, plan: Plan, policy: BatchPolicy, store: Store, journal: Journal
+    origin: ResumePoint | None, plan: Plan, policy: BatchPolicy, store: Store, journal: Journal
 ) -> Coordinator:
     """A coordinator at the start of a run, or where `origin` has left off."""
     if origin is None:
@@ -255,7 +255,9 @@ def _begin(
 def _record(journal: Journal, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
     """Record an event; of rows that are often skipped with what is special about one of them."""
     if event == "rows_often_skipped":
-        largest = largest_feature(inputs, fields["culprit"] - 1) if fields["culprit"] else 0.0
+        largest = (
+            largest_feature(inputs, fields["skipped_row"] - 1) if fields["skipped_row"] else 0.0
+        )
         fields = {**fields, "warning": skipped_warning(**fields, largest=largest)}
     journal.record(event, fields)
 

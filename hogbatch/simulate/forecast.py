@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from hogbatch.config.train import TrainConfig
-from hogbatch.coordinator.plan import Ending
+from hogbatch.coordinator.plan import StoppingCriteria
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
 from hogbatch.run.planning import epochs_for, limits_for
@@ -43,7 +43,7 @@ def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed
     """Let `crew`, all ready at once, train on `rows` rows an epoch until `config` says stop."""
     workers = sum(count for count, _ in crew)
     plan = simulated_plan(
-        Ending(
+        StoppingCriteria(
             epochs=epochs_for(config, rows),
             max_seconds=config.max_seconds,
             target_loss=None,
@@ -81,7 +81,7 @@ def _looked_back(world: World, crew: list[tuple[int, Speed]]) -> Forecast:
         kinds=kinds,
         lease_messages_per_s=median(per_second),
         most_lease_messages_per_s=max(per_second),
-        beats_per_s=world.messages["Beat"] / world.agenda.now,
+        beats_per_s=world.messages["Heartbeat"] / world.agenda.now,
     )
 
 
@@ -98,14 +98,14 @@ def table(seen: Forecast) -> Iterator[str]:
         f"{seen.seconds:.1f} s of training, {seen.rows} rows, {seen.rows / seen.seconds:.0f} rows/s"
     )
     yield ""
-    yield f"{'workers':28} {'updates':>10} {'share':>7} {'rows/s':>10} {'busy':>6}  batch of one"
+    yield f"{'workers':28} {'updates':>10} {'fraction':>7} {'rows/s':>10} {'busy':>6}  batch of one"
     for kind in seen.kinds:
         records = kind.workers
         who = f"{len(records)} x {kind.speed.device}, {kind.speed.peak:g} rows/s"
         updates, rows = sum(w.updates for w in records), sum(w.rows for w in records)
-        share, busy = sum(w.update_share for w in records), mean(w.busy for w in records)
+        fraction, busy = sum(w.update_share for w in records), mean(w.busy for w in records)
         yield (
-            f"{who:28} {updates:10} {share:7.1%} {rows / seen.seconds:10.0f} {busy:6.1%}  "
+            f"{who:28} {updates:10} {fraction:7.1%} {rows / seen.seconds:10.0f} {busy:6.1%}  "
             + _short(records[0].batch_trace)
         )
     yield ""

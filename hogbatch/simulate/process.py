@@ -10,10 +10,10 @@ from hogbatch.simulate.agenda import Agenda
 from hogbatch.simulate.link_quality import Link, LinkQuality
 from hogbatch.simulate.speed import EVALUATION, Speed
 from hogbatch.wire.messages import (
-    Beat,
     Done,
     Failed,
     Goodbye,
+    Heartbeat,
     Hello,
     Ready,
     Refused,
@@ -50,7 +50,7 @@ class Environment(Protocol):
 class Process:
     """One process from its start to its end; its connection has a key of its own."""
 
-    around: Environment
+    adapters: Environment
     pid: int
     speed: Speed
     network: LinkQuality
@@ -81,7 +81,7 @@ class Process:
     def start(self) -> None:
         """Begin."""
         device = self.speed.device
-        self._say(Hello(device, device, 1, self.pid, self.around.package, ""))
+        self._say(Hello(device, device, 1, self.pid, self.adapters.package, ""))
         self.later(self.beat_seconds, self._beat)
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 
@@ -91,7 +91,7 @@ class Process:
 
     def stop(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after `seconds`."""
-        self.awake_at = max(self.awake_at, self.around.agenda.now + seconds)
+        self.awake_at = max(self.awake_at, self.adapters.agenda.now + seconds)
 
     def leave(self) -> None:
         """Say Goodbye and go."""
@@ -107,11 +107,11 @@ class Process:
         """Be gone; what was said before still arrives."""
         if self.alive:
             self.alive = False
-            self.around.ended(self, cause)
+            self.adapters.ended(self, cause)
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do `act` in `seconds`, if it lives then, and not before it is awake."""
-        agenda = self.around.agenda
+        agenda = self.adapters.agenda
 
         def wake() -> None:
             if self.alive and agenda.now < self.awake_at:
@@ -152,7 +152,7 @@ class Process:
         usual = self.speed.seconds(rows, size) / (EVALUATION if work.task == "evaluate" else 1.0)
         noise = max(0.2, self.rng.gauss(1.0, self.speed.spread))
         seconds = usual * self.slow * noise
-        deadly = self.around.deadly(work)
+        deadly = self.adapters.deadly(work)
         if deadly is not None:
             part = (deadly - work.start) / (work.stop - work.start)
             self.later(part * seconds, lambda: self.end("killed by SIGSEGV"))
@@ -168,7 +168,7 @@ class Process:
 
     def _finish(self, work: Work, rows: int, seconds: float) -> None:
         self._works.popleft()
-        if self.number is not None and self.around.fence(self.number) == work.fence:
+        if self.number is not None and self.adapters.fence(self.number) == work.fence:
             self.finished += 1
             self._say(self._done(work, rows, seconds))
         if self._works:
@@ -188,11 +188,11 @@ class Process:
         )
 
     def _beat(self) -> None:
-        due = self.said_at + self.beat_seconds - self.around.agenda.now
+        due = self.said_at + self.beat_seconds - self.adapters.agenda.now
         if due <= 0.0:
-            self._say(Beat())
+            self._say(Heartbeat())
         self.later(due if due > 0.0 else self.beat_seconds, self._beat)
 
     def _say(self, message: ToCoordinator) -> None:
-        self.said_at = self.around.agenda.now
-        self.around.say(self, message)
+        self.said_at = self.adapters.agenda.now
+        self.adapters.say(self, message)

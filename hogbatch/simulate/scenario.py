@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from hogbatch.coordinator.plan import Ending, Identity, Limits, Plan, Training
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import Settings
@@ -47,7 +47,7 @@ class Scenario:
 
 
 def simulated_plan(
-    ending: Ending,
+    ending: StoppingCriteria,
     limits: Limits,
     rows: tuple[int, int],
     lease_seconds: float,
@@ -124,7 +124,7 @@ def _draw_speed(rng: Random) -> Speed:
 def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
     smallest = rng.randint(1, 16)
     return simulated_plan(
-        Ending(
+        StoppingCriteria(
             epochs=epochs,
             max_seconds=rng.choice([None, None, None, rng.uniform(0.5, 5.0)]),
             target_loss=None,

@@ -13,7 +13,7 @@ import numpy as np
 
 from hogbatch.store.model import SharedModel
 
-LEAST_SHARE = 0.1  # of the newest sample in the mean
+LEAST_FRACTION = 0.1  # of the newest sample in the mean
 START = 3.0  # the first samples count for more: sample t has the share START / (t + START - 1)
 EVERY_S = 0.1  # between two samples, unless
 LOAD = 0.05  # they would take more than this share of a core
@@ -81,7 +81,7 @@ class MovingMean:
         self._updates = self._model.updates
         if not len(self._other):
             self._other = self._params.copy()
-        share = np.float32(max(LEAST_SHARE, START / (self._samples + START - 1)))
+        fraction = np.float32(max(LEAST_FRACTION, START / (self._samples + START - 1)))
         for start in range(0, len(self._params), TOGETHER):
             model, mean = (each[start : start + TOGETHER] for each in (self._params, self._other))
-            mean += share * (model - mean)
+            mean += fraction * (model - mean)

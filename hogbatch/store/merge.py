@@ -19,26 +19,26 @@ Floats = NDArray[np.float32]
 Merge = Callable[[Floats, Floats, float], None]
 
 CHUNK = 1 << 15  # floats: 128 KB of each array
-MERGING_SHARE = 0.1  # of a GPU's time that may go into merging
+MERGING_FRACTION = 0.1  # of a GPU's time that may go into merging
 
 
-def delta(shared: Floats, change: Floats, share: float = 1.0) -> None:
+def delta(shared: Floats, change: Floats, fraction: float = 1.0) -> None:
     """shared += share * change: keeps what others did since the replica was pulled."""
-    weight = np.float32(share)
+    weight = np.float32(fraction)
     with np.errstate(over="ignore", invalid="ignore"):  # with what others have written
         for c in _chunks(change):
-            shared[c] += change[c] if share == 1.0 else weight * change[c]
+            shared[c] += change[c] if fraction == 1.0 else weight * change[c]
 
 
-def overwrite(shared: Floats, replica: Floats, share: float = 1.0) -> None:
+def overwrite(shared: Floats, replica: Floats, fraction: float = 1.0) -> None:
     """shared = replica, as in the paper's code: what others did meanwhile is lost."""
-    del share
+    del fraction
     shared[:] = replica
 
 
-def average(shared: Floats, replica: Floats, share: float = 1.0) -> None:
+def average(shared: Floats, replica: Floats, fraction: float = 1.0) -> None:
     """shared = (shared + replica) / 2: half of either side's change is kept."""
-    del share
+    del fraction
     half = np.float32(0.5)
     for c in _chunks(replica):
         # Halved before they are added, because the sum could overflow; and stored once, because
@@ -57,7 +57,7 @@ def batches_between_merges(batch: float, in_the_way: float, beside: float) -> in
     """
     if not batch > 0:
         return 1
-    return max(1, math.ceil(in_the_way / (MERGING_SHARE * batch)), math.ceil(beside / batch))
+    return max(1, math.ceil(in_the_way / (MERGING_FRACTION * batch)), math.ceil(beside / batch))
 
 
 def _chunks(array: Floats) -> Iterator[slice]:

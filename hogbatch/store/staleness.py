@@ -29,11 +29,11 @@ class Damping:
         self._rule = rule
         self._seen: deque[int] = deque(maxlen=REMEMBERED)
 
-    def share(self, staleness: int) -> float:
+    def fraction(self, staleness: int) -> float:
         """The weight of a change, 0 to 1; its staleness is remembered for those that come."""
-        share = self._weight(staleness)
+        fraction = self._weight(staleness)
         self._seen.append(staleness)
-        return share
+        return fraction
 
     def _weight(self, staleness: int) -> float:
         match self._rule:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.telemetry.live import Live
-from hogbatch.telemetry.records import Evaluation, Standing
+from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.telemetry.sinks import EventLog
 
 SPOKEN = {  # events that people want to see as they happen
@@ -75,7 +75,7 @@ class Journal:
         if event in SPOKEN:
             self.live.say(SPOKEN[event].format(**fields))
 
-    def report(self, evaluation: Evaluation, standing: Standing) -> None:
+    def report(self, evaluation: Evaluation, standing: RunTotals) -> None:
         """Take in one evaluation."""
         self.history.append(evaluation)
         self.log.write("evaluation", asdict(evaluation))
@@ -107,7 +107,7 @@ class Journal:
         return self._shared if self._copy is None else self._copy
 
     def summary(
-        self, status: str, reason: str, standing: Standing, refused: Refused
+        self, status: str, reason: str, standing: RunTotals, refused: Refused
     ) -> dict[str, Any]:
         """The contents of summary.json."""
         faults = replace(

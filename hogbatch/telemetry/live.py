@@ -4,7 +4,7 @@ import sys
 from typing import TextIO
 
 from hogbatch.machine.printable import encodable, printable_lines
-from hogbatch.telemetry.records import Evaluation, Standing
+from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
 class Live:
@@ -26,7 +26,7 @@ class Live:
         except OSError:  # a closed pipe, a terminal that is gone
             self._stream = None
 
-    def report(self, evaluation: Evaluation, standing: Standing) -> None:
+    def report(self, evaluation: Evaluation, standing: RunTotals) -> None:
         """Print where the run stands."""
         seconds, rows = self._last
         self._last = (evaluation.seconds, evaluation.rows)
@@ -35,7 +35,7 @@ class Live:
         self.say(line(evaluation, standing, speed))
 
 
-def line(evaluation: Evaluation, standing: Standing, rows_per_second: float) -> str:
+def line(evaluation: Evaluation, standing: RunTotals, rows_per_second: float) -> str:
     """The progress line: seconds, epochs, rows/s, losses, metrics, then every worker."""
     parts = [
         f"{evaluation.seconds:8.2f} s",

@@ -50,7 +50,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunTotals:
     """The coordinator's account at one moment."""
 
     seconds: float

@@ -1,6 +1,6 @@
 """What crosses the control plane, and nothing else.
 
-    worker ─────── Hello, Ready, Done, Beat, Failed, Goodbye ──▶ coordinator
+    worker ─────── Hello, Ready, Done, Heartbeat, Failed, Goodbye ──▶ coordinator
     coordinator ── Welcome, Work, Stop, Refused ───────────────▶ worker
 
 A message is some dozens of bytes. Arrays never travel: they lie in shared memory
@@ -83,10 +83,10 @@ class Done(Message, frozen=True):
     active: Amount = 0.0  # neurons of a hashed output layer that were computed, mean over updates
     too_large: Count = 0  # rows of a batch that the device had no memory for, 0 if all fitted;
     # then `rows` counts from the start of the lease, and the rest is yours again
-    culprit: Count = 0  # 1 + the number of a row that the guard refused, 0 if it refused none
+    skipped_row: Count = 0  # 1 + the number of a row that the guard refused, 0 if it refused none
 
 
-class Beat(Message, frozen=True):
+class Heartbeat(Message, frozen=True):
     """I am alive. Sent when nothing else was for `Welcome.beat_seconds`, also while computing."""
 
     compiling: bool = False  # before Ready: kernels are compiled, not loaded from the cache
@@ -116,7 +116,7 @@ class Welcome(Message, frozen=True):
     staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
     precision: str  # of a GPU's products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers find neurons of an output layer that lies by neuron
-    beat_seconds: float = 1.0  # say Beat when you have said nothing for so long
+    beat_seconds: float = 1.0  # say Heartbeat when you have said nothing for so long
 
 
 class Work(Message, frozen=True):
@@ -147,4 +147,4 @@ class Refused(Message, frozen=True):
 
 
 ToWorker = Welcome | Work | Stop | Refused
-ToCoordinator = Hello | Ready | Done | Beat | Failed | Goodbye
+ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye

@@ -44,11 +44,11 @@ def test_predict_gives_a_label_for_every_row(run_dir, tmp_path):
 def test_probabilities_go_with_the_labels(run_dir):
     model = run_dir / "model.safetensors"
     labels = np.loadtxt(cli("predict", model, "a9a").stdout.splitlines())
-    shares = np.loadtxt(cli("predict", model, "a9a", "--proba").stdout.splitlines())
-    assert shares.shape == (TEST_ROWS, 2)
-    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-5)
-    clear = np.abs(shares[:, 1] - 0.5) > 1e-5  # six digits do not tell which side the others are
-    np.testing.assert_array_equal(labels[clear] > 0, shares[clear, 1] > 0.5)
+    fractions = np.loadtxt(cli("predict", model, "a9a", "--proba").stdout.splitlines())
+    assert fractions.shape == (TEST_ROWS, 2)
+    np.testing.assert_allclose(fractions.sum(axis=1), 1, atol=1e-5)
+    clear = np.abs(fractions[:, 1] - 0.5) > 1e-5  # six digits do not tell which side the others are
+    np.testing.assert_array_equal(labels[clear] > 0, fractions[clear, 1] > 0.5)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])

@@ -55,12 +55,12 @@ def test_a_run_has_a_model_that_predicts_and_is_saved(train, data, tmp_path):
     assert run.test_loss == run.summary["test"]["loss"] < 0.5
     written = (run.run_dir / "summary.json").read_text()
     assert json.loads(written) == json.loads(json.dumps(run.summary))
-    shares = run.model.predict_proba(data[0])
-    assert shares.shape == (ROWS, CLASSES) and np.allclose(shares.sum(axis=1), 1, atol=1e-5)
+    fractions = run.model.predict_proba(data[0])
+    assert fractions.shape == (ROWS, CLASSES) and np.allclose(fractions.sum(axis=1), 1, atol=1e-5)
     assert np.mean(run.model.predict(data[0]) == data[1]) > 0.85
     run.save(tmp_path / "copy.safetensors")
     copy = hogbatch.load_model(tmp_path / "copy.safetensors")
-    np.testing.assert_array_equal(copy.predict_proba(data[0]), shares)
+    np.testing.assert_array_equal(copy.predict_proba(data[0]), fractions)
 
 
 def test_one_process_can_train_twice_and_tells_each_time(train, file, tmp_path, capsys):

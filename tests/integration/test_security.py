@@ -14,7 +14,7 @@ import zmq
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.address import Keys, find
 from hogbatch.wire.codec import PROTOCOL
-from hogbatch.wire.messages import Beat, Done, Failed, Goodbye, Hello, Ready, Refused
+from hogbatch.wire.messages import Done, Failed, Goodbye, Heartbeat, Hello, Ready, Refused
 from hogbatch.wire.sockets import Dealer
 from tests.garbage import Flood
 from tests.other_user import as_root, start_as_nobody
@@ -221,13 +221,13 @@ def test_a_worker_that_lies_costs_no_row(job):
     honest = Hello("cpu", "liar", 4096, 2**53, *identity(job))
     largest = 2**53
     lies = [
-        *(Beat(), Goodbye(), Failed("\x1b[2J\n" * 100), Ready(())),  # before Hello
+        *(Heartbeat(), Goodbye(), Failed("\x1b[2J\n" * 100), Ready(())),  # before Hello
         *(honest, honest, Ready(((0, 0.0),)), Ready(((largest, 1e300),) * 100), Ready(())),
         Done(largest, largest, largest, 1e300, 1e300, largest, (1e300,) * 50),
         *(Done(n, 0, 0, 0.0, 0.0, 0, ()) for n in range(5)),
         *(Done(n, largest, 1, 1e-300, 0.0, 0, (), too_large=largest) for n in range(5)),
-        *(Hello("gpu", "liar", 1, 0, honest.package, honest.fingerprint), Ready(()), Beat()),
-        *(honest, Failed(""), Ready(((1, 1.0),)), Goodbye(), Goodbye(), Beat()),
+        *(Hello("gpu", "liar", 1, 0, honest.package, honest.fingerprint), Ready(()), Heartbeat()),
+        *(honest, Failed(""), Ready(((1, 1.0),)), Goodbye(), Goodbye(), Heartbeat()),
     ]
     job.attach()
     job.wait_for_event("lease", 3)

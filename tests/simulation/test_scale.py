@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hogbatch.coordinator.plan import Ending, Limits
+from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings
 from hogbatch.simulate.scenario import simulated_plan
@@ -28,7 +28,7 @@ def uncollected():
 @pytest.mark.parametrize("workers", [100, 10_000])
 def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     plan = simulated_plan(
-        Ending(None, math.inf, None, math.inf, "last", math.inf),
+        StoppingCriteria(None, math.inf, None, math.inf, "last", math.inf),
         Limits((1, 64), None),
         (10**12, 0),
         lease_seconds=0.001,

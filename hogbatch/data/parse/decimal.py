@@ -15,7 +15,7 @@ import numpy as np
 from hogbatch.jit import exact, kernel
 
 MINUS, PLUS, POINT, ZERO, NINE, BIG_E, SMALL_E = b"-+.09Ee"
-LEAST, MOST = -342, 308  # powers of ten beyond which 1 to 2^64 - 1 times them is 0 or infinity
+LEAST, MAX = -342, 308  # powers of ten beyond which 1 to 2^64 - 1 times them is 0 or infinity
 FAR = 1 << 40  # a power of ten that no number of digits brings back
 MAX_DIGITS = 19  # that always fit into uint64
 EXACT_TEN = 22  # the largest power of ten that is exact in float64
@@ -40,7 +40,7 @@ def _five(power: int) -> int:
     return (1 << (five.bit_length() + 127)) // five + (power >= -27)
 
 
-FIVES = np.array([divmod(_five(power), 1 << 64) for power in range(LEAST, MOST + 1)], np.uint64)
+FIVES = np.array([divmod(_five(power), 1 << 64) for power in range(LEAST, MAX + 1)], np.uint64)
 
 
 @kernel
@@ -70,7 +70,7 @@ def scaled(digits, power):
     """digits * 10^power as float64, by a power of five of 128 bits."""
     if digits == 0 or power < LEAST:
         return 0.0
-    if power > MOST:
+    if power > MAX:
         return np.inf
     digits, shift = normalized(digits)
     high, low = product(digits, FIVES[power - LEAST, 0])

@@ -171,8 +171,8 @@ def weight_gradient(x, grad, out):
 
 
 @kernel
-def add_weight_gradient(share, x, grad, out):
-    scaled = x * np.float32(share)
+def add_weight_gradient(fraction, x, grad, out):
+    scaled = x * np.float32(fraction)
     put_weight_gradient(Finish(ADD, 1.0, 0, 0.0), scaled, grad, out)
 
 
@@ -239,10 +239,10 @@ def held(kind, hyper, square, batch):
 @kernel
 def shrink_far(kind, hyper, square, batch, grad):
     """Bound one row's grad[H], `square` the squared norm of its inputs; see `bound_rows`."""
-    share = held(kind, hyper, square, batch)
-    if share < 1.0:
+    fraction = held(kind, hyper, square, batch)
+    if fraction < 1.0:
         for h in range(grad.shape[0]):
-            grad[h] *= share
+            grad[h] *= fraction
 
 
 @kernel
@@ -255,10 +255,10 @@ def squared_norm(x):
 
 
 @kernel
-def scale(share, grad):
+def scale(fraction, grad):
     for b in range(grad.shape[0]):
         for h in range(grad.shape[1]):
-            grad[b, h] *= np.float32(share)
+            grad[b, h] *= np.float32(fraction)
 
 
 @kernel
@@ -273,13 +273,13 @@ def bound_rows(kind, hyper, batch, x, grad):
 def scale_rows(kind, hyper, x, grad, scaled):
     """scaled[B, H] = grad after `bound_rows`; under SGD times -rate: what each row adds."""
     for b in range(grad.shape[0]):
-        share = np.float32(1.0)
+        fraction = np.float32(1.0)
         if kind in (SGD, MOMENTUM):
-            share = held(kind, hyper, squared_norm(x[b]), grad.shape[0])
+            fraction = held(kind, hyper, squared_norm(x[b]), grad.shape[0])
         if kind == SGD:
-            share *= np.float32(-hyper.rate)
+            fraction *= np.float32(-hyper.rate)
         for h in range(grad.shape[1]):
-            scaled[b, h] = share * grad[b, h]
+            scaled[b, h] = fraction * grad[b, h]
 
 
 @kernel
@@ -292,10 +292,10 @@ def bias_gradient(grad, out):
 
 
 @kernel
-def add_bias_gradient(share, grad, out):
+def add_bias_gradient(fraction, grad, out):
     for b in range(grad.shape[0]):
         for h in range(out.shape[0]):
-            out[h] += np.float32(share) * grad[b, h]
+            out[h] += np.float32(fraction) * grad[b, h]
 
 
 @kernel

@@ -86,7 +86,7 @@ def set_slopes(work, start, stop, loss, weights, bias, totals):
     """work.slopes of rows[start:stop]; `totals` as `contract.Kernels.loss_gradient` does."""
     inputs, rows = work.inputs, work.rows
     indices, values = address(inputs.indices), address(inputs.values)
-    share = np.float32(1.0) / np.float32(stop - start)
+    fraction = np.float32(1.0) / np.float32(stop - start)
     for b in range(start, stop):
         fetch_row(inputs, rows[min(b + ROWS_AHEAD, rows.shape[0] - 1)])
         begin, end = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
@@ -95,7 +95,7 @@ def set_slopes(work, start, stop, loss, weights, bias, totals):
         row_loss = row_gradient(loss, work.labels, rows[b], 1, work.score, work.slope)
         if finite(row_loss) and finite(work.score[0]):
             totals[LOSS] += row_loss
-            work.slopes[b - start] = work.slope[0] * share
+            work.slopes[b - start] = work.slope[0] * fraction
         else:
             skip(rows[b], totals)
             work.slopes[b - start] = 0.0

@@ -4,13 +4,13 @@ import numpy as np
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
-    CULPRIT,
     HINGE,
     LOGISTIC,
     LOSS,
     METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
+    SKIPPED_ROW,
     SOFTMAX,
     SOFTMAX_MANY,
     SQUARED,
@@ -61,7 +61,7 @@ def greatest(scores):
 
 
 @kernel
-def softmax_gradient(positives, width, share, scores, grad):
+def softmax_gradient(positives, width, fraction, scores, grad):
     """grad = share * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
 
     Without positives both are 0, unless a score is not finite.
@@ -74,32 +74,32 @@ def softmax_gradient(positives, width, share, scores, grad):
     for c in range(width):
         grad[c] = exp_negative(scores[c] - top)
         total += grad[c]
-    factor = any_true * share / total
+    factor = any_true * fraction / total
     for c in range(width):
         grad[c] *= factor
     loss = any_true * np.log(total)
     for k in range(count):
         true = int(positives[k])
         loss += target * (top - scores[true])
-        grad[true] -= target * share
+        grad[true] -= target * fraction
     return loss
 
 
 @kernel
-def multilabel_gradient(positives, width, share, scores, grad):
+def multilabel_gradient(positives, width, fraction, scores, grad):
     """grad = share * (sigmoid(scores) - y); return the sum of the binary cross entropies."""
     loss = np.float32(0.0)
     for c in range(width):
         loss += softplus(scores[c])
-        grad[c] = share * sigmoid(scores[c])
+        grad[c] = fraction * sigmoid(scores[c])
     for k in range(positives.shape[0]):
         loss -= scores[positives[k]]
-        grad[positives[k]] -= share
+        grad[positives[k]] -= fraction
     return loss
 
 
 @kernel
-def scaled_gradient(kind, labels, row, width, share, scores, grad):
+def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     """grad[H] = share * gradient of one row's loss by its scores[H]; return the loss.
 
     Where the loss is finite, so is the gradient. Padding of `grad` is left alone.
@@ -107,22 +107,22 @@ def scaled_gradient(kind, labels, row, width, share, scores, grad):
     if kind in (MULTILABEL, SOFTMAX_MANY):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         if kind == MULTILABEL:
-            return multilabel_gradient(positives, width, share, scores, grad)
-        return softmax_gradient(positives, width, share, scores, grad)
+            return multilabel_gradient(positives, width, fraction, scores, grad)
+        return softmax_gradient(positives, width, fraction, scores, grad)
     if kind == SOFTMAX:
-        return softmax_gradient(labels.values[row : row + 1], width, share, scores, grad)
+        return softmax_gradient(labels.values[row : row + 1], width, fraction, scores, grad)
     label, z = labels.values[row], scores[0]
     sign = np.float32(2.0) * label - np.float32(1.0)
     if kind == LOGISTIC:
-        grad[0] = share * (sigmoid(z) - label)
+        grad[0] = fraction * (sigmoid(z) - label)
         return softplus(-sign * z)
     if kind == HINGE:
         margin = np.float32(1.0) - sign * z
-        grad[0] = -share * sign if margin > 0.0 else np.float32(0.0)
+        grad[0] = -fraction * sign if margin > 0.0 else np.float32(0.0)
         # not max(): a NaN score must stay visible to the guard
         return np.float32(0.0) if margin <= 0.0 else margin
     difference = z - label  # SQUARED
-    grad[0] = share * difference
+    grad[0] = fraction * difference
     return np.float32(0.5) * difference * difference
 
 
@@ -136,15 +136,15 @@ def row_gradient(kind, labels, row, width, scores, grad):
 def skip(number, totals):
     """Count a row of training that is not finite, and name it."""
     totals[SKIPPED] += 1.0
-    totals[CULPRIT] = max(totals[CULPRIT], number + 1.0)
+    totals[SKIPPED_ROW] = max(totals[SKIPPED_ROW], number + 1.0)
 
 
 @kernel
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    share = np.float32(1.0) / np.float32(rows.shape[0])
+    fraction = np.float32(1.0) / np.float32(rows.shape[0])
     clean = all_finite(scores.reshape(-1))
     for b in range(rows.shape[0]):
-        loss = scaled_gradient(kind, labels, rows[b], width, share, scores[b], grad[b])
+        loss = scaled_gradient(kind, labels, rows[b], width, fraction, scores[b], grad[b])
         grad[b, width:] = 0.0
         if finite(loss) and (clean or all_finite(scores[b, :width])):
             totals[LOSS] += loss

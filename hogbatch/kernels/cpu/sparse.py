@@ -72,10 +72,10 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
         return
     for b in range(rows.shape[0]):
         start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
-        share = held(kind, hyper, square_of(inputs.values, start, stop), rows.shape[0])
-        if share < 1.0:
+        fraction = held(kind, hyper, square_of(inputs.values, start, stop), rows.shape[0])
+        if fraction < 1.0:
             for h in range(grad.shape[1]):
-                grad[b, h] *= share
+                grad[b, h] *= fraction
 
 
 @kernel

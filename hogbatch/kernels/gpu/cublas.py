@@ -37,12 +37,12 @@ class Cublas:
         self._workspace = cupy.empty(WORKSPACE, np.uint8)
         self._stream: int | None = None
 
-    def multiply(self, a, b, out, transpose_a=False, transpose_b=False, share=1.0, add=False):
+    def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
         """out[M, N] = share * op(a) @ op(b), or what is added to it; op transposes where asked to.
 
         All are C-contiguous float32.
         """
-        alpha, beta = ctypes.c_float(share), ctypes.c_float(add)
+        alpha, beta = ctypes.c_float(fraction), ctypes.c_float(add)
         rows, columns = out.shape
         inner = a.shape[0] if transpose_a else a.shape[1]
         self._follow_stream()

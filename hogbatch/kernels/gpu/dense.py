@@ -52,8 +52,8 @@ def activate_backward(kind, activated, grad):
         over_cells(_activate_backward, grad.size, kind, grad.size, activated, grad)
 
 
-def scale(share, grad):
-    over_cells(_scale, grad.size, float(share), grad.size, grad)
+def scale(fraction, grad):
+    over_cells(_scale, grad.size, float(fraction), grad.size, grad)
 
 
 def bound_rows(kind, hyper, batch, x, grad):
@@ -67,14 +67,14 @@ def bias_gradient(grad, out):
     _sum(1.0, 0, grad, out)
 
 
-def add_bias_gradient(share, grad, out):
-    _sum(float(share), 1, grad, out)
+def add_bias_gradient(fraction, grad, out):
+    _sum(float(fraction), 1, grad, out)
 
 
-def _sum(share, add, grad, out):
+def _sum(fraction, add, grad, out):
     batch, width = grad.shape
     blocks = -(-width // COLUMNS)
-    _sum_columns((blocks,), (COLUMNS * LANES,), (share, add, batch, width, grad, out))
+    _sum_columns((blocks,), (COLUMNS * LANES,), (fraction, add, batch, width, grad, out))
 
 
 def forget_not_finite(totals, values):

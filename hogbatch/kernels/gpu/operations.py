@@ -43,5 +43,5 @@ class GpuKernels:
     def weight_gradient(self, x, grad, out):
         self._cublas.multiply(x, grad, out, transpose_a=True)
 
-    def add_weight_gradient(self, share, x, grad, out):
-        self._cublas.multiply(x, grad, out, transpose_a=True, share=share, add=True)
+    def add_weight_gradient(self, fraction, x, grad, out):
+        self._cublas.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)

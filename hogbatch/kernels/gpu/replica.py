@@ -20,8 +20,8 @@ def rejoin(pulled, params, base):
     over_cells(_rejoin, params.size, pulled, params.size, params, base)
 
 
-def add(share, change, shared):
-    over_cells(_add, change.size, float(share), change, change.size, shared)
+def add(fraction, change, shared):
+    over_cells(_add, change.size, float(fraction), change, change.size, shared)
 
 
 def find_rows(inputs, rows, head, touched, found):
@@ -40,6 +40,6 @@ def rejoin_rows(touched, found, shared, params, base):
     over_cells(_rejoin_rows, params.size, touched, found, params.shape[1], shared, params, base)
 
 
-def add_rows(share, touched, found, change, shared):
+def add_rows(fraction, touched, found, change, shared):
     width = shared.shape[1]
-    over_cells(_add_rows, shared.size, float(share), touched, found, width, change, shared)
+    over_cells(_add_rows, shared.size, float(fraction), touched, found, width, change, shared)

@@ -50,8 +50,8 @@ def watch_of(clock, losses, took=0.0, **settings):
 
 
 def test_softmax_loss_is_the_negative_log_likelihood_of_the_label():
-    shares = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
-    expected = -np.log(shares[[0, 1], [2, 1]]).mean()
+    fractions = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
+    expected = -np.log(fractions[[0, 1], [2, 1]]).mean()
     assert mean_loss("softmax", SCORES, np.array([2, 1], np.float32)) == pytest.approx(expected)
 
 

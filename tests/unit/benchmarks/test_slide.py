@@ -154,8 +154,8 @@ def test_the_loss_is_cross_entropy_with_equal_shares(torch):
     y = np.array([[1, 0, 1, 0], [0, 1, 0, 0]], np.float32)
     found = batch(csr_array(np.eye(2, dtype=np.float32)), csr_array(y), 0, 2)
     scores = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
-    shares = torch.from_numpy(y / y.sum(axis=1, keepdims=True))
-    expected = torch.nn.functional.cross_entropy(scores, shares)
+    fractions = torch.from_numpy(y / y.sum(axis=1, keepdims=True))
+    expected = torch.nn.functional.cross_entropy(scores, fractions)
     assert loss_of(scores, found).item() == pytest.approx(expected.item(), rel=1e-6)
 
 

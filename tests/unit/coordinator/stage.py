@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 
 from hogbatch.coordinator.plan import (
-    Ending,
     Finish,
     Identity,
     Limits,
@@ -14,6 +13,7 @@ from hogbatch.coordinator.plan import (
     Send,
     Shuffle,
     Snapshot,
+    StoppingCriteria,
     Training,
 )
 from hogbatch.coordinator.state import Coordinator
@@ -21,9 +21,9 @@ from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.wire.messages import (
-    Beat,
     Done,
     Goodbye,
+    Heartbeat,
     Hello,
     Layer,
     Optimizer,
@@ -67,7 +67,7 @@ def make_plan(
             (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, "auto", "bfloat16", lsh
         ),
         limits=Limits(cpu, gpu),
-        ending=Ending(**ending),
+        ending=StoppingCriteria(**ending),
         learning_rate=learning_rate or LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=train_rows,
@@ -178,7 +178,7 @@ class Stage:
         while self.now < until:
             self.now = min(self.now + 1.0, until)
             for key in [key for key in self.state.workers if key not in silent]:
-                commands += self.receive(key, Beat())
+                commands += self.receive(key, Heartbeat())
             commands += self._note(self.state.tick(self.now))
         return commands
 

@@ -119,8 +119,8 @@ def run(handover, tmp_path, monkeypatch):
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
         monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
-        around = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
-        finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), around).run()
+        given = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
+        finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), given).run()
         return finish, recorded, log.read_text()
 
     yield call

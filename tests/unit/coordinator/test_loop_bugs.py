@@ -23,7 +23,7 @@ from hogbatch.coordinator.plan import (
     Snapshot,
 )
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Beat
+from hogbatch.wire.messages import Heartbeat
 
 SAVED = object()
 AT_ONCE = ["begin", "tick", "receive", "serve", "pids", "start_due"]
@@ -78,12 +78,12 @@ def everything():
 
 def run(everything):
     end, each = Loopback(), everything
-    end.connect("w").send(Beat())
-    around = Adapters(
+    end.connect("w").send(Heartbeat())
+    adapters = Adapters(
         *(end, each, each, each, each),
         *(each.shuffle, each.quarantine, each.record, each.report, each.show_mean, each.keep),
     )
-    Loop(each, around).run()
+    Loop(each, adapters).run()
 
 
 @pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])

@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.coordinator import roster
 from hogbatch.coordinator.plan import Kill, Revoke, Send
-from hogbatch.wire.messages import Beat, Failed, Layer, Refused, Stop, Welcome
+from hogbatch.wire.messages import Failed, Heartbeat, Layer, Refused, Stop, Welcome
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
@@ -32,13 +32,15 @@ def test_a_worker_is_welcomed_with_the_network(stage):
 def test_a_worker_that_compiles_its_kernels_is_told_of_once(stage):
     play = stage()
     play.hello("a")
-    assert play.receive("a", Beat()) == []
-    (told,) = records(play.receive("a", Beat(compiling=True)), "worker_compiles")
+    assert play.receive("a", Heartbeat()) == []
+    (told,) = records(play.receive("a", Heartbeat(compiling=True)), "worker_compiles")
     assert told == {"worker": "cpu-0"}
-    assert play.receive("a", Beat(compiling=True)) == []
+    assert play.receive("a", Heartbeat(compiling=True)) == []
     play.ready("a")
     play.attach("b")
-    assert not records(play.receive("b", Beat(compiling=True)), "worker_compiles")  # it is ready
+    assert not records(
+        play.receive("b", Heartbeat(compiling=True)), "worker_compiles"
+    )  # it is ready
 
 
 def test_workers_are_numbered_by_device_and_no_name_comes_back(stage):

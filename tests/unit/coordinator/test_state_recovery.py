@@ -144,10 +144,10 @@ class TestPoison:
     def test_leases_whose_rows_were_skipped_since_all_was_well_are_named(self):
         play = Stage(train_rows=10_000, checkpoint_seconds=10.0)
         play.attach("a")
-        play.done("a", skipped=9, culprit=3)
+        play.done("a", skipped=9, skipped_row=3)
         play.later(10.2)  # all is well
         held = play.work["a"][0]
-        play.done("a", skipped=3, culprit=8)
+        play.done("a", skipped=3, skipped_row=8)
         play.bad = WHERE
         play.later(10.2)
         play.done("a")
@@ -238,7 +238,7 @@ class TestPoison:
         play = Stage(train_rows=40)
         play.attach("a")
         work = play.work["a"][0]
-        (fields,) = records(play.done("a", skipped=2, culprit=18), "rows_skipped")
+        (fields,) = records(play.done("a", skipped=2, skipped_row=18), "rows_skipped")
         assert (fields["worker"], fields["skipped"]) == ("cpu-0", 2)
         assert fields["rows"] == [work.start, work.stop]
         assert fields["row"] == 17

@@ -15,7 +15,7 @@ from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Beat, Done, Hello, Ready, Welcome, Work
+from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
 from tests.unit.coordinator.stage import FINGERPRINT, PACKAGE, make_plan
 from tests.unit.coordinator.test_loop import FakeHandover, adapters
 
@@ -48,7 +48,7 @@ class StoppedOnce(Loopback):
         if self._held and self.now >= self._silent_until:
             self._do(self._held.pop(0))
         elif not self._held and self.turns % BEAT_TURNS == 0:
-            self._worker.send(Beat())
+            self._worker.send(Heartbeat())
         return super().wait(REALLY_S)
 
     def _listen(self):
@@ -83,9 +83,9 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     monkeypatch.setattr(loop, "time", clock)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     with closing(FakeHandover()) as handover:
-        around = adapters(handover, ignore, LocalLauncher(), ignore)
-        around = replace(around, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
-        finish, standing = Loop(Coordinator(plan, Fixed(Settings())), around).run()
+        given = adapters(handover, ignore, LocalLauncher(), ignore)
+        given = replace(given, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
+        finish, standing = Loop(Coordinator(plan, Fixed(Settings())), given).run()
     assert finish == Finish("finished", "")
     assert standing.rows == 1000 and standing.faults.workers_lost == 0
     assert late_s < standing.seconds < late_s + 2.0

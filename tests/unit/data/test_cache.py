@@ -392,7 +392,7 @@ def test_an_entry_with_bad_lines_serves_whoever_allows_as_many(old, cache, parse
     with pytest.raises(DataError, match=r"a\.svm:2:6: expected a number"):
         read(path, cache=cache)
     assert entries(cache) == []
-    first, second = (read(path, bad_lines=share, cache=cache) for share in (0.1, 0.5))
+    first, second = (read(path, bad_lines=fraction, cache=cache) for fraction in (0.1, 0.5))
     assert flat(first) == flat(second)
     assert second.skipped.first[0].where("a") == "a:2:6: expected a number; got 'x'"
     with pytest.raises(DataError, match=r"a\.svm:2:6: expected a number; got 'x'$"):

@@ -99,10 +99,10 @@ def test_small_files_are_read_without_the_compiler(write):
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_a_share_of_bad_lines_outside_its_range_is_refused(write, share):
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_a_share_of_bad_lines_outside_its_range_is_refused(write, fraction):
     with pytest.raises(UsageError, match="bad lines must be a share from 0 to 1; got"):
-        read(write("a.csv", "1,2\n"), bad_lines=share)
+        read(write("a.csv", "1,2\n"), bad_lines=fraction)
 
 
 LONG = 20_000_000  # bytes

@@ -22,9 +22,9 @@ def test_parts_come_together_in_the_order_of_lines():
     assert Skipped.of_parts([]) == NOTHING
 
 
-@pytest.mark.parametrize(("count", "rows", "share"), [(0, 0, 0), (1, 99, 0.01), (29, 71, 0.29)])
-def test_as_many_as_are_allowed_may_be_left_out(count, rows, share):
-    bad(*range(count)).check("a.svm", rows, share)
+@pytest.mark.parametrize(("count", "rows", "fraction"), [(0, 0, 0), (1, 99, 0.01), (29, 71, 0.29)])
+def test_as_many_as_are_allowed_may_be_left_out(count, rows, fraction):
+    bad(*range(count)).check("a.svm", rows, fraction)
 
 
 def test_the_first_mistake_is_the_error_where_none_is_allowed():

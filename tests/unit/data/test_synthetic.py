@@ -124,8 +124,8 @@ def test_label_frequencies_follow_zipfs_law():
     settings = replace(SMALL, rows=60_000, labels_per_row=1.0, features_per_row=1.0)
     train = generate(settings)[0]
     drawn = -np.sort(-counts(train))
-    shares = np.arange(1, 201) ** -settings.label_skew
-    expected = settings.rows * shares / shares.sum()
+    fractions = np.arange(1, 201) ** -settings.label_skew
+    expected = settings.rows * fractions / fractions.sum()
     chi_square = ((drawn - expected) ** 2 / expected).sum()
     assert chi_square < 199 + 4 * np.sqrt(2 * 199)
 
@@ -138,9 +138,9 @@ def planted(settings):
 def topic_of_label(settings):
     """For each label, its topic: label_shares between two topic_shares are those of a topic."""
     known = planted(settings)
-    middles = known.label_shares - np.diff(known.label_shares, prepend=0) / 2
+    middles = known.label_fractions - np.diff(known.label_fractions, prepend=0) / 2
     topics = np.empty(settings.labels, np.int64)
-    topics[known.labels] = np.searchsorted(known.topic_shares, middles) - 1
+    topics[known.labels] = np.searchsorted(known.topic_fractions, middles) - 1
     return topics
 
 
@@ -151,8 +151,8 @@ def test_labels_of_a_row_are_of_one_topic(small):
 
 def test_topics_follow_zipfs_law():
     sizes = np.bincount(topic_of_label(replace(SMALL, labels=50_000)), minlength=20)
-    shares = np.arange(1, 21) ** -SMALL.topic_skew
-    expected = 50_000 * shares / shares.sum()
+    fractions = np.arange(1, 21) ** -SMALL.topic_skew
+    expected = 50_000 * fractions / fractions.sum()
     assert ((sizes - expected) ** 2 / expected).sum() < 19 + 4 * np.sqrt(2 * 19)
 
 

@@ -82,15 +82,15 @@ class TestRanking:
     @pytest.mark.parametrize("kind", [SOFTMAX, SOFTMAX_MANY])
     def test_chances_of_a_softmax_are_shares_of_all(self, kind):
         scores = some_scores(6, 40) + 300  # their exponentials are beyond float32
-        shares = np.exp(scores.astype(np.float64) - 300)
-        shares /= shares.sum(axis=1, keepdims=True)
+        fractions = np.exp(scores.astype(np.float64) - 300)
+        fractions /= fractions.sum(axis=1, keepdims=True)
         seen = see(scores, 4, kind)
-        expected = np.take_along_axis(shares, seen.columns, axis=1)
-        assert_allclose(seen.chances(), expected, rtol=1e-4)
+        expected = np.take_along_axis(fractions, seen.columns, axis=1)
+        assert_allclose(seen.probabilities(), expected, rtol=1e-4)
 
     def test_other_chances_are_for_each_by_itself(self):
         seen = see(some_scores(6, 40), 4)
-        assert_allclose(seen.chances(), 1 / (1 + np.exp(-seen.best)), rtol=1e-5)
+        assert_allclose(seen.probabilities(), 1 / (1 + np.exp(-seen.best)), rtol=1e-5)
 
 
 class TestLoss:

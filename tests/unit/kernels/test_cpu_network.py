@@ -14,12 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch import kernels
 from hogbatch.data.batch import dense_inputs
 from hogbatch.kernels.contract import (
-    CULPRIT,
     LOSS,
     LOSSES,
     METRIC_SUMS,
     ROWS,
     SKIPPED,
+    SKIPPED_ROW,
     TOTALS,
     UPDATES,
     Hyper,
@@ -222,7 +222,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(hidden,
     with np.errstate(over="ignore", invalid="ignore"):  # NumPy warns where the JIT does not
         case.compile()
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
-    assert case.totals[CULPRIT] == bad + 1
+    assert case.totals[SKIPPED_ROW] == bad + 1
     assert case.totals[ROWS] == len(case.order)
     assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
     assert all(np.isfinite(slot).all() for slot in case.slots)

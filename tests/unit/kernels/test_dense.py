@@ -115,12 +115,12 @@ def test_the_bias_reaches_every_cell_of_a_large_batch(kernels):
 @examples
 @given(shape=shapes)
 def test_gradients_of_parts_add_up(kernels, shape):
-    random, share = shape.random, 0.25
+    random, fraction = shape.random, 0.25
     x, grad = (padded(random, shape.batch, width) for width in (shape.fan_in, shape.width))
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
-    expected = weights + share * (x.astype(float).T @ grad), bias + share * grad.sum(axis=0)
-    kernels.add_weight_gradient(share, x, grad, weights)
-    kernels.add_bias_gradient(share, grad, bias)
+    expected = weights + fraction * (x.astype(float).T @ grad), bias + fraction * grad.sum(axis=0)
+    kernels.add_weight_gradient(fraction, x, grad, weights)
+    kernels.add_bias_gradient(fraction, grad, bias)
     assert_allclose(weights, expected[0], rtol=1e-5, atol=1e-5)
     assert_allclose(bias, expected[1], rtol=1e-5, atol=1e-5)
     assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()

@@ -8,7 +8,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch import kernels
-from hogbatch.kernels.contract import CULPRIT, LOSS, LOSSES, ROWS, SKIPPED, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import (
+    LOSS,
+    LOSSES,
+    ROWS,
+    SKIPPED,
+    SKIPPED_ROW,
+    TOTALS,
+    UPDATES,
+    Hyper,
+)
 from hogbatch.kernels.cpu import linear, model as compiled
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
@@ -111,7 +120,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(optimiz
     case.order[5] = bad
     case.train(batch)
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
-    assert case.totals[CULPRIT] == bad + 1
+    assert case.totals[SKIPPED_ROW] == bad + 1
     assert case.totals[ROWS] == len(case.order)
     assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
     assert all(np.isfinite(slot).all() for slot in case.slots)

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
-    CULPRIT,
     HINGE,
     LOGISTIC,
     LOSS,
@@ -16,6 +15,7 @@ from hogbatch.kernels.contract import (
     METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
+    SKIPPED_ROW,
     SOFTMAX,
     SOFTMAX_MANY,
     SQUARED,
@@ -153,7 +153,7 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
     kernels.loss_and_metrics(loss, labels, rows, width, scores, metric_sums)
     assert sums[SKIPPED] == metric_sums[SKIPPED] == 1
-    assert sums[CULPRIT] == 1 + 1
+    assert sums[SKIPPED_ROW] == 1 + 1
     assert_allclose([sums[LOSS], metric_sums[LOSS]], clean_sums[LOSS], rtol=1e-5)
     assert not grad[1].any()
     assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is still over B = 3
@@ -205,19 +205,19 @@ def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
     labels, rows = labels_for(random, loss, width), np.arange(5)
     scores = padded(random, 5, width)
 
-    def culprit(bad, first):
+    def skipped_row(bad, first):
         kept = scores[bad, 0].copy()
         scores[bad, 0] = np.nan
         numbers = np.array([0, 3, 2, 1, 4]) + first
         kernels.loss_gradient(loss, labels, rows, numbers, width, scores, junk(*scores.shape), sums)
         scores[bad, 0] = kept
-        return sums[CULPRIT]
+        return sums[SKIPPED_ROW]
 
-    assert culprit([], 0) == 0
-    assert culprit([0], 0) == 1  # so that no row is 0
-    assert culprit([3, 1, 2], 70) == 74
-    assert culprit([0, 2], 20) == 74
-    assert culprit([0], 1 << 40) == (1 << 40) + 1
+    assert skipped_row([], 0) == 0
+    assert skipped_row([0], 0) == 1  # so that no row is 0
+    assert skipped_row([3, 1, 2], 70) == 74
+    assert skipped_row([0, 2], 20) == 74
+    assert skipped_row([0], 1 << 40) == (1 << 40) + 1
     assert sums[SKIPPED] == 7
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import Inputs
-from hogbatch.kernels.contract import CULPRIT, LOSS, LOSSES, SGD, SKIPPED, TOTALS, Floats, Hyper
+from hogbatch.kernels.contract import LOSS, LOSSES, SGD, SKIPPED, SKIPPED_ROW, TOTALS, Floats, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import Steps
@@ -197,7 +197,7 @@ def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major
     parts.train(np.array([3, 7, 9, 1, 12]), SGD, HYPER._replace(rate=0.05, l2=0.0))
     clean.train(np.array([3, 1]), SGD, HYPER._replace(rate=0.02, l2=0.0))  # means over 5 and 2
     assert parts.host(parts.totals)[SKIPPED] == 3
-    assert parts.host(parts.totals)[CULPRIT] == 12 + 1
+    assert parts.host(parts.totals)[SKIPPED_ROW] == 12 + 1
     assert_allclose(parts.numbers()[0], clean.numbers()[0], rtol=1e-4, atol=1e-6)
     assert parts.host(parts.totals)[LOSS] == pytest.approx(clean.host(clean.totals)[LOSS], rel=1e-5)
 

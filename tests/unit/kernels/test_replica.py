@@ -13,7 +13,7 @@ from tests.unit.kernels.cases import csr_set, examples, junk, numbers, shapes, s
 
 FEATURES, WIDTH = 12, 16  # of the wide layers whose rows travel alone
 BEYOND = 7  # where nothing may be written
-SHARES = [0.0, 0.25, 1.0]
+FRACTIONS = [0.0, 0.25, 1.0]
 
 
 @pytest.fixture(params=[1, 255, 1000, 2_200_000], ids=str)  # the last is more than a grid covers
@@ -48,11 +48,11 @@ def test_rejoin_keeps_what_was_not_taken(device_kernels, size):
     assert_array_equal(pulled, before)
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_add_adds_a_share_of_the_change(device_kernels, size, share):
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_add_adds_a_share_of_the_change(device_kernels, size, fraction):
     change, shared = flat(1, size), flat(2, size)
-    expected, before = shared + share * change, change.copy()
-    device_kernels.add(share, change, shared)
+    expected, before = shared + fraction * change, change.copy()
+    device_kernels.add(fraction, change, shared)
     assert_array_equal(shared, expected)
     assert_array_equal(change, before)
 
@@ -178,12 +178,12 @@ def test_rejoin_rows_pulls_the_touched_rows_alone(device_kernels, layer):
     assert_array_equal(layer.shared, shared)
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_add_rows_adds_to_the_touched_rows_alone(device_kernels, layer, share):
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_add_rows_adds_to_the_touched_rows_alone(device_kernels, layer, fraction):
     shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), FEATURES, WIDTH)
     expected_change = change.copy()
-    device_kernels.add_rows(share, *layer.rows, change, layer.shared)
-    shared[layer.touched] += share * change[: len(layer.touched)]
+    device_kernels.add_rows(fraction, *layer.rows, change, layer.shared)
+    shared[layer.touched] += fraction * change[: len(layer.touched)]
     assert_array_equal(layer.shared, shared)
     assert_array_equal(change, expected_change)
 

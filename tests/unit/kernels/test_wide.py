@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import CULPRIT, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.lsh.wide import BATCH, HIDDEN, SET, WIDE_LOSSES, Case
@@ -80,5 +80,5 @@ def test_a_row_that_is_not_finite_is_skipped():
     with np.errstate(invalid="ignore"):  # NumPy says so without the JIT
         train(bad)
     assert bad.totals[SKIPPED] == met and np.isfinite(bad.totals[LOSS])
-    assert bad.totals[CULPRIT] == bad.order[0] + 1
+    assert bad.totals[SKIPPED_ROW] == bad.order[0] + 1
     assert np.isfinite(bad.params).all() and bad.totals[ROWS] == len(bad.order) <= SET

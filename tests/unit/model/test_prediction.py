@@ -186,11 +186,13 @@ class TestPredict:
     def test_the_top_are_a_sparse_matrix_as_xmc_text(self, case):
         header, *lines = case.predict(top=4)
         assert header == f"{ROWS} {LABELS}" and len(lines) == ROWS
-        shares = case.model.predict_proba(case.rows)
-        for line, best, share in zip(lines, case.model.top(case.rows, 4), shares, strict=True):
+        fractions = case.model.predict_proba(case.rows)
+        for line, best, fraction in zip(
+            lines, case.model.top(case.rows, 4), fractions, strict=True
+        ):
             labels, values = cells(line)
             assert labels == sorted(best)
-            assert values == pytest.approx(share[labels], rel=1e-4)
+            assert values == pytest.approx(fraction[labels], rel=1e-4)
 
     def test_the_top_of_classes_are_raw_labels_best_first(self, tmp_path):
         case = Case(tmp_path, model_for("softmax"))
@@ -199,10 +201,10 @@ class TestPredict:
 
     def test_parts_change_nothing(self, tmp_path, monkeypatch):
         case = Case(tmp_path, model_for("multilabel"))
-        whole, shares = case.predict(), np.loadtxt(case.predict(proba=True))
+        whole, fractions = case.predict(), np.loadtxt(case.predict(proba=True))
         monkeypatch.setattr("hogbatch.model.prediction.CELLS", 3 * LABELS)
         assert case.predict() == whole
-        np.testing.assert_allclose(np.loadtxt(case.predict(proba=True)), shares, rtol=1e-4)
+        np.testing.assert_allclose(np.loadtxt(case.predict(proba=True)), fractions, rtol=1e-4)
         likely = case.model.predict(case.rows)
         assert whole == [",".join(map(str, np.flatnonzero(row))) for row in likely]
 
@@ -263,7 +265,7 @@ class TestApproximate:
         same = [len({*one[:5]} & {*two}) for one, two in zip(found.columns, exact, strict=True)]
         assert results["recall@5"] == pytest.approx(sum(same) / 5 / ROWS)
         assert results["recall@1"] == pytest.approx((found.columns[:, 0] == exact[:, 0]).mean())
-        assert results["scored"] == found.share and 0.05 < found.share < 0.9
+        assert results["scored"] == found.fraction and 0.05 < found.fraction < 0.9
 
     @pytest.mark.parametrize(
         ("output_major", "flags", "message"),

@@ -173,11 +173,11 @@ class TestPrediction:
     def test_top_probabilities_are_those_of_their_columns(self, loss, rows):
         model = model_for(loss)
         k = min(2, model.network.outputs)
-        columns, chances = model.top_proba(rows, k)
+        columns, probabilities = model.top_proba(rows, k)
         assert_array_equal(columns, model.top(rows, k))
         every = model.predict_proba(rows)[:, -model.network.outputs :]
-        assert_allclose(chances, np.take_along_axis(every, columns, axis=1), rtol=1e-5)
-        assert chances.dtype == np.float32
+        assert_allclose(probabilities, np.take_along_axis(every, columns, axis=1), rtol=1e-5)
+        assert probabilities.dtype == np.float32
 
     def test_scores_that_are_no_likelihoods_have_no_top_probabilities(self, rows):
         with pytest.raises(UsageError, match="loss hinge gives no probabilities"):

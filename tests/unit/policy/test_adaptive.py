@@ -70,12 +70,12 @@ def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quar
 @given(
     alpha=st.floats(1.001, 100.0),
     limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),
-    share=st.floats(0, 1),
+    fraction=st.floats(0, 1),
     updates=st.sampled_from([99, 100, 101]),
 )
-def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, share, updates):
+def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction, updates):
     smallest, largest = limits
-    size = smallest + round(share * (largest - smallest))
+    size = smallest + round(fraction * (largest - smallest))
     worker = replace(CPU, smallest=smallest, largest=largest, batch_size=size, updates=updates)
     following = Adaptive(Settings(alpha=alpha)).next_size(worker, others(100))
     assert smallest <= following <= largest
@@ -99,7 +99,7 @@ SECONDS_PER_BATCH = {"cpu": lambda size: 1e-4 * size, "gpu": lambda size: 2e-3 +
 LEASE_SECONDS = 0.02
 
 
-def share_of_cpu(policy, leases):
+def fraction_of_cpu(policy, leases):
     """A fast CPU and a slow GPU under `policy`: the CPU's share of updates after each lease."""
     workers = {
         "cpu": WorkerView("cpu", threads=1, smallest=1, largest=64),
@@ -108,7 +108,7 @@ def share_of_cpu(policy, leases):
     for name, worker in workers.items():
         workers[name] = replace(worker, batch_size=policy.first_size(worker))
     busy = [(0.0, name, 0) for name in workers]  # finished at, who, updates
-    shares = []
+    fractions = []
     for _ in range(leases):
         now, name, updates = heapq.heappop(busy)
         worker = replace(workers[name], updates=workers[name].updates + updates)
@@ -119,19 +119,19 @@ def share_of_cpu(policy, leases):
         count = max(1, round(LEASE_SECONDS / batch))
         heapq.heappush(busy, (now + count * batch, name, count))
         total = sum(each.updates for each in workers.values())
-        shares.append(workers["cpu"].updates / total if total else 0.5)
-    return shares
+        fractions.append(workers["cpu"].updates / total if total else 0.5)
+    return fractions
 
 
 def test_adaptive_brings_the_updates_of_cpu_and_gpu_together():
-    late = share_of_cpu(Adaptive(Settings()), 2000)[200:]
+    late = fraction_of_cpu(Adaptive(Settings()), 2000)[200:]
     assert 0.35 <= min(late) <= max(late) <= 0.65
 
 
 def test_hogbatch_leaves_nearly_all_updates_to_the_cpu():
-    assert min(share_of_cpu(Hogbatch(Settings()), 2000)[200:]) >= 0.8
+    assert min(fraction_of_cpu(Hogbatch(Settings()), 2000)[200:]) >= 0.8
 
 
 def test_beta_moves_the_balance():
-    late = share_of_cpu(Adaptive(Settings(beta=0.5)), 2000)[200:]
+    late = fraction_of_cpu(Adaptive(Settings(beta=0.5)), 2000)[200:]
     assert 0.6 <= min(late) <= max(late) <= 0.73  # twice as many on the CPU: two thirds

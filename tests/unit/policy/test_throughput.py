@@ -28,7 +28,7 @@ def wish(**changes):
         "seconds_per_row": 0.001,
         "target_seconds": 0.5,
         "remaining": 1_000_000,
-        "share": 1.0,
+        "fraction": 1.0,
     }
     return LeaseWish(**{**fields, **changes})
 
@@ -73,7 +73,7 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({"seconds_per_row": math.nan, "threads": 2}, 10 * 2 * FIRST_BATCHES),
         ({"seconds_per_row": 0.0}, 10 * FIRST_BATCHES),
         ({"remaining": 600}, 300),  # half of what remains
-        ({"remaining": 600, "share": 0.25}, 70),
+        ({"remaining": 600, "fraction": 0.25}, 70),
         ({"remaining": 12}, 10),
         ({"remaining": 3}, 3),
         ({"seconds_per_row": 5e-324}, 1_000_000),  # all of it takes less than a message
@@ -82,8 +82,8 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({"workers": 801}, 1010),
         ({"workers": 800, "turn": 0.0}, 750),
         ({"workers": 800, "turn": 1.0}, 1250),
-        ({"workers": 8000, "share": 1e-4}, 1000),  # 10 s of work, but for the end of the epoch
-        ({"workers": 8000, "share": 1e-4, "remaining": 2000}, 1000),
+        ({"workers": 8000, "fraction": 1e-4}, 1000),  # 10 s of work, but for the end of the epoch
+        ({"workers": 8000, "fraction": 1e-4, "remaining": 2000}, 1000),
     ],
 )
 def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
@@ -97,14 +97,16 @@ def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
     seconds_per_row=SPEEDS,
     target_seconds=st.floats(1e-3, 10.0),
     remaining=st.integers(1, 10**9),
-    share=st.floats(0.0, 1.0),
+    fraction=st.floats(0.0, 1.0),
     workers=st.integers(1, 10**5),
 )
 def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
-    batch_size, threads, seconds_per_row, target_seconds, remaining, share, workers
+    batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
 ):
     rows = lease_rows(
-        LeaseWish(batch_size, threads, seconds_per_row, target_seconds, remaining, share, workers)
+        LeaseWish(
+            batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
+        )
     )
     assert 1 <= rows <= remaining
     batches, rest = divmod(rows, batch_size)
@@ -129,9 +131,9 @@ def joint(speeds):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=8))
 def test_all_shares_together_are_all(speeds):
-    shares = [joint(speeds).share(worker) for worker in range(len(speeds))]
-    assert all(0 <= share <= 1 for share in shares)
-    assert sum(shares) == pytest.approx(1.0)
+    fractions = [joint(speeds).fraction(worker) for worker in range(len(speeds))]
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert sum(fractions) == pytest.approx(1.0)
 
 
 @settings(deadline=None, max_examples=50)
@@ -149,11 +151,11 @@ def test_the_joint_speed_does_not_drift(changes):
 def test_a_share_follows_the_speed():
     speeds = joint([0.1, 0.3, math.nan, 0.0])
     assert len(speeds) == 2
-    assert speeds.share(0) == pytest.approx(0.75)
+    assert speeds.fraction(0) == pytest.approx(0.75)
     assert speeds.of_others(0) == pytest.approx(1 / 0.3)
     assert speeds.of_others(2) == pytest.approx(1 / 0.3 + 10)
     speeds.drop(1)
-    assert (speeds.share(0), speeds.of_others(0)) == (1.0, 0.0)
+    assert (speeds.fraction(0), speeds.of_others(0)) == (1.0, 0.0)
 
 
 def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():

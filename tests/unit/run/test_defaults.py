@@ -30,8 +30,8 @@ def rate(optimizer, loss="logistic", linear=True, mean_square=1.0, value_square=
 def test_a_deep_network_has_one_rate_under_an_optimizer_that_scales_its_steps(name, loss):
     for mean_square, value_square in ((0.1, 10.0), (1.0, 1.0), (100.0, 0.01)):
         recommended = rate(name, loss, False, mean_square, value_square)
-        share = 0.4 if (name, loss) == ("adagrad", "squared") else 1.0
-        assert recommended == pytest.approx(share * OPTIMIZERS[name].learning_rate)
+        fraction = 0.4 if (name, loss) == ("adagrad", "squared") else 1.0
+        assert recommended == pytest.approx(fraction * OPTIMIZERS[name].learning_rate)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_a_hashed_output_layer_has_rates_of_its_own(optimizer, expected):
 
 
 @pytest.mark.parametrize(
-    ("loss", "share"), [("logistic", 1), ("softmax", 1), ("multilabel", 0.5), ("squared", 0.2)]
+    ("loss", "fraction"), [("logistic", 1), ("softmax", 1), ("multilabel", 0.5), ("squared", 0.2)]
 )
-def test_the_rate_of_a_deep_network_depends_on_its_loss(loss, share):
+def test_the_rate_of_a_deep_network_depends_on_its_loss(loss, fraction):
     for mean_square in (0.1, 100.0):
         recommended = rate("sgd", loss, linear=False, mean_square=mean_square)
-        assert recommended == OPTIMIZERS["sgd"].learning_rate * share
+        assert recommended == OPTIMIZERS["sgd"].learning_rate * fraction
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ def test_a_table_has_a_line_for_each_kind_of_worker(capsys):
 
 
 def test_the_policy_decides_who_makes_the_updates(capsys):
-    def share_of_cpu(policy):
+    def fraction_of_cpu(policy):
         flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", policy)
         seen = json.loads("".join(lines(capsys, *flags)))
         return sum(worker["update_share"] for worker in seen["kinds"][0]["workers"])
 
-    assert share_of_cpu("hogbatch") > 0.95
-    assert share_of_cpu("adaptive") < 0.9
+    assert fraction_of_cpu("hogbatch") > 0.95
+    assert fraction_of_cpu("adaptive") < 0.9
 
 
 def test_the_same_seed_gives_the_same_run(capsys):

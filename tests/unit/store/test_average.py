@@ -24,11 +24,11 @@ def model(monkeypatch):
 
 def test_the_mean_is_shown_in_the_place_of_the_model_and_the_model_put_back(model):
     random, mean, expected = np.random.default_rng(0), MovingMean(model), np.zeros(30)
-    for share in (1, 3 / 4, 3 / 5, 3 / 6):
+    for fraction in (1, 3 / 4, 3 / 5, 3 / 6):
         stood = random.standard_normal(30, np.float32)
         model.params[:] = stood
         mean.show(True)
-        expected += share * (stood - expected)
+        expected += fraction * (stood - expected)
         assert_allclose(model.params, expected, rtol=1e-5, atol=1e-6)
         mean.show(False)
         assert_array_equal(model.params, stood)

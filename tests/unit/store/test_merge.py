@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 from hogbatch.store.merge import (
     CHUNK,
     MERGES,
-    MERGING_SHARE,
+    MERGING_FRACTION,
     average,
     batches_between_merges,
     delta,
@@ -38,11 +38,11 @@ def test_delta_adds_the_change_to_what_others_made_of_it(shared, sent):
     assert np.array_equal(shared, before + sent)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
-def test_delta_weights_a_change_by_its_share(share, shared, sent):
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5])
+def test_delta_weights_a_change_by_its_share(fraction, shared, sent):
     before = shared.copy()
-    delta(shared, sent, share)
-    assert np.array_equal(shared, before + share * sent)
+    delta(shared, sent, fraction)
+    assert np.array_equal(shared, before + fraction * sent)
 
 
 def test_delta_loses_no_update_of_others(shared, sent):
@@ -74,17 +74,17 @@ def test_average_holds_for_the_largest_numbers():
 
 @pytest.mark.parametrize("name", ["overwrite", "average"])
 def test_a_replica_that_is_sent_whole_has_no_share(name, sent):
-    whole_share, small_share = whole(1), whole(1)
-    MERGES[name](whole_share, sent, 1.0)
-    MERGES[name](small_share, sent, 0.1)
-    assert np.array_equal(small_share, whole_share)
+    whole_fraction, small_fraction = whole(1), whole(1)
+    MERGES[name](whole_fraction, sent, 1.0)
+    MERGES[name](small_fraction, sent, 0.1)
+    assert np.array_equal(small_fraction, whole_fraction)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("fraction", [1.0, 0.3])
 @pytest.mark.parametrize("name", MERGES)
-def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, share, shared, sent):
+def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, fraction, shared, sent):
     copy = sent.copy()
-    MERGES[name](shared, sent, share)
+    MERGES[name](shared, sent, fraction)
     assert shared.dtype == np.float32
     assert np.array_equal(sent, copy)
 
@@ -99,7 +99,7 @@ def test_an_empty_model_merges(name):
 def merging_fits(batches, batch, in_the_way, beside):
     """Whether merging after so many batches takes its share of the time at most."""
     training = batches * batch * (1 + 1e-9)
-    return in_the_way <= MERGING_SHARE * training and beside <= training
+    return in_the_way <= MERGING_FRACTION * training and beside <= training
 
 
 @given(batch=milliseconds.filter(bool), in_the_way=milliseconds, beside=milliseconds)

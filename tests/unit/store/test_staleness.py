@@ -7,7 +7,7 @@ from hogbatch.store.staleness import NEEDED, REMEMBERED, Damping
 
 def see(damping, *staleness):
     """The weight of the last of these changes."""
-    return [damping.share(each) for each in staleness][-1]
+    return [damping.fraction(each) for each in staleness][-1]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1, None])
@@ -32,9 +32,9 @@ def test_half_of_the_usual_staleness_weighs_what_the_paper_says():
 
 def test_the_weight_of_a_change_comes_from_those_before_it():
     damping = Damping("auto")
-    shares = [damping.share(8) for _ in range(NEEDED + 1)]
-    assert shares[:NEEDED] == [1.0] * NEEDED  # too few to tell what is usual
-    assert shares[NEEDED] == pytest.approx(1 / 25)
+    fractions = [damping.fraction(8) for _ in range(NEEDED + 1)]
+    assert fractions[:NEEDED] == [1.0] * NEEDED  # too few to tell what is usual
+    assert fractions[NEEDED] == pytest.approx(1 / 25)
 
 
 def test_a_straggler_in_a_thousand_does_not_make_its_staleness_usual():
@@ -54,14 +54,14 @@ def test_where_nothing_was_ever_overtaken_a_change_counts_in_full():
 def test_staler_changes_never_weigh_more(beta):
     damping = Damping(beta)
     see(damping, *range(REMEMBERED))  # what follows changes little in what is usual
-    shares = [damping.share(staleness) for staleness in (0, 1, 10, 100, 10_000)]
-    assert shares == sorted(shares, reverse=True)
-    assert all(0 <= share <= 1 for share in shares)
+    fractions = [damping.fraction(staleness) for staleness in (0, 1, 10, 100, 10_000)]
+    assert fractions == sorted(fractions, reverse=True)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
 
 
-@pytest.mark.parametrize(("staleness", "share"), [(0, 1), (3, 0.5), (99, 0.1)])
-def test_the_root_rule_weighs_by_one_over_the_root(staleness, share):
-    assert see(Damping("root"), 7, 1000, staleness) == pytest.approx(share)
+@pytest.mark.parametrize(("staleness", "fraction"), [(0, 1), (3, 0.5), (99, 0.1)])
+def test_the_root_rule_weighs_by_one_over_the_root(staleness, fraction):
+    assert see(Damping("root"), 7, 1000, staleness) == pytest.approx(fraction)
 
 
 def test_off_weighs_nothing():

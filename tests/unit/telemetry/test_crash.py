@@ -4,9 +4,9 @@ import pytest
 
 from hogbatch.errors import NoWorkers
 from hogbatch.telemetry.crash import crash_report
-from hogbatch.wire.messages import Beat, Failed
+from hogbatch.wire.messages import Failed, Heartbeat
 
-HEARD = [(1.25, "cpu-0", Beat()), (2.5, "gpu-0", Failed("out of luck"))]
+HEARD = [(1.25, "cpu-0", Heartbeat()), (2.5, "gpu-0", Failed("out of luck"))]
 
 
 def test_a_bug_leaves_a_report_and_says_so(tmp_path):
@@ -23,7 +23,8 @@ def test_a_bug_leaves_a_report_and_says_so(tmp_path):
         "\nhogbatch 0.",
         "\nnumba 0.",
         '# Configuration\n\ndata = "a9a"\n',
-        "# The last 2 messages: seconds, worker, message\n\n1.2500 cpu-0 Beat(compiling=False)\n",
+        "# The last 2 messages: seconds, worker, message\n\n"
+        "1.2500 cpu-0 Heartbeat(compiling=False)\n",
         "2.5000 gpu-0 Failed(reason='out of luck')\n",
     ):
         assert part in report

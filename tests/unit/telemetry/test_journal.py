@@ -6,12 +6,12 @@ import pytest
 
 from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
-from hogbatch.telemetry.records import Evaluation, Faults, Standing, WorkerRecord
+from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
 SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
 WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
-STANDING = Standing(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
+STANDING = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
 
 
 NONE = Refused(0, 0)
@@ -161,7 +161,7 @@ def test_without_a_tested_model_the_summary_has_no_test(journal, kept):
 
 
 def test_a_run_that_got_nowhere_has_a_summary(journal):
-    summary = journal.summary("failed", "no worker", Standing(0.0, 0.0, 0, [], Faults()), NONE)
+    summary = journal.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()), NONE)
     assert (summary["history"], summary["train_loss"], summary["saved"]) == ([], None, None)
 
 

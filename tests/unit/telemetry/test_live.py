@@ -4,7 +4,7 @@ import os
 import pytest
 
 from hogbatch.telemetry.live import Live, line
-from hogbatch.telemetry.records import Evaluation, Faults, Standing, WorkerRecord
+from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 
 def evaluation(**changes):
@@ -12,11 +12,11 @@ def evaluation(**changes):
     return Evaluation(**{**fields, "test_values": {"accuracy": 0.8512}, **changes})
 
 
-def worker(name, batch_size, share):
-    return WorkerRecord(name, name[:3], 1, 0, 0, share, 1.0, batch_size, [], [])
+def worker(name, batch_size, fraction):
+    return WorkerRecord(name, name[:3], 1, 0, 0, fraction, 1.0, batch_size, [], [])
 
 
-STANDING = Standing(
+STANDING = RunTotals(
     12.345, 1.5, 48_000, [worker("cpu-0", 16, 0.251), worker("gpu-0", 4096, 0.749)], Faults()
 )
 
@@ -35,7 +35,7 @@ def test_a_line_tells_how_far_how_fast_how_good_and_by_whom():
 
 def test_a_line_leaves_out_what_nobody_measured():
     nothing = evaluation(train_loss=None, test_loss=None, test_values={})
-    assert line(nothing, Standing(0, 0, 0, [], Faults()), 0.0) == (
+    assert line(nothing, RunTotals(0, 0, 0, [], Faults()), 0.0) == (
         "   12.35 s  epoch 1.50  0 rows/s  train -"
     )
 

@@ -2,10 +2,10 @@
 
 from hogbatch.config.lsh import defaults
 from hogbatch.wire.messages import (
-    Beat,
     Done,
     Failed,
     Goodbye,
+    Heartbeat,
     Hello,
     Layer,
     Optimizer,
@@ -29,7 +29,7 @@ DONE = Done(
     refused=1,
     active=1500.5,
     too_large=16_384,
-    culprit=8125,
+    skipped_row=8125,
 )
 WORK = Work(
     lease=70_000,
@@ -60,7 +60,7 @@ TO_COORDINATOR = [
     HELLO,
     Ready(((64, 0.001), (4096, 0.01))),
     DONE,
-    Beat(),
+    Heartbeat(),
     Failed("out of memory"),
     Goodbye(),
 ]

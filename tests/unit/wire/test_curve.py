@@ -9,7 +9,7 @@ import zmq
 
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.address import Keys
-from hogbatch.wire.messages import Beat
+from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import Dealer, Router
 from tests.unit.wire.messages import HELLO, WELCOME
 
@@ -82,9 +82,9 @@ def test_nobody_else_is_and_that_is_counted(router, shown):
     honest = worker(router, router.keys)
     ((key, _),) = wait_until(len, router)
     with suppress(ProtocolError):  # if it has been told to go away for good
-        stranger.send(Beat())
-    honest.send(Beat())
-    assert wait_until(len, router) == [(key, Beat())]
+        stranger.send(Heartbeat())
+    honest.send(Heartbeat())
+    assert wait_until(len, router) == [(key, Heartbeat())]
     assert stranger.receive() is None
     stranger.close()
     honest.close()
@@ -96,7 +96,7 @@ def test_a_worker_that_is_turned_away_does_not_wait_for_ever(router):
     deadline = time.monotonic() + WITHIN_S
     with pytest.raises(ProtocolError, match="takes no message of this worker"):
         while time.monotonic() < deadline:
-            stranger.send(Beat())
+            stranger.send(Heartbeat())
             router.wait(0.001)
     stranger.close()
 

@@ -10,7 +10,7 @@ import zmq
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.codec import PREFIX, encode
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Beat, Goodbye, Ready, Refused, Stop
+from hogbatch.wire.messages import Goodbye, Heartbeat, Ready, Refused, Stop
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from tests.unit.wire.messages import DONE, HELLO, TO_COORDINATOR, TO_WORKER, WELCOME, WORK
 
@@ -162,8 +162,8 @@ def test_garbage_is_counted_and_dropped(plane, garbage):
     for _ in range(3):
         plane.throw(garbage)
     wait_for_refusals(plane.coordinator, 3)
-    worker.send(Beat())
-    assert [message for _, message in arrivals(plane.coordinator, 1)] == [Beat()]
+    worker.send(Heartbeat())
+    assert [message for _, message in arrivals(plane.coordinator, 1)] == [Heartbeat()]
     assert plane.coordinator.refused == 3
 
 
@@ -205,7 +205,7 @@ def test_a_loopback_that_nobody_holds_leaves_no_descriptor_open():
     ends = Loopback()
     worker = ends.connect("a")
     ends.close()
-    worker.send(Beat())
+    worker.send(Heartbeat())
     del ends, worker
     assert os.listdir("/proc/self/fd") == before
 
@@ -215,7 +215,7 @@ def test_a_loopback_that_nobody_holds_leaves_no_descriptor_open():
 
 def test_no_socket_is_left_in_the_run_directory(sockets, tmp_path):
     assert list(tmp_path.iterdir()) == []
-    sockets.worker().send(Beat())
+    sockets.worker().send(Heartbeat())
     arrivals(sockets.coordinator, 1)
     assert list(tmp_path.iterdir()) == []
     sockets.close()
@@ -225,7 +225,7 @@ def test_no_socket_is_left_in_the_run_directory(sockets, tmp_path):
 def test_a_socket_that_a_killed_coordinator_left_is_replaced(tmp_path):
     (tmp_path / "control.socket").touch()
     plane = SocketPlane(tmp_path)
-    plane.worker().send(Beat())
+    plane.worker().send(Heartbeat())
     arrivals(plane.coordinator, 1)
     plane.close()
     assert list(tmp_path.iterdir()) == []
@@ -245,7 +245,7 @@ def test_a_run_directory_with_a_long_path_works(tmp_path):
 
 
 def test_a_message_in_several_frames_is_refused(sockets):
-    sockets.stranger().send_multipart([encode(Beat()), encode(Beat())])
+    sockets.stranger().send_multipart([encode(Heartbeat()), encode(Heartbeat())])
     wait_for_refusals(sockets.coordinator, 1)
 
 

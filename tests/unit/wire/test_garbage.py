@@ -6,13 +6,13 @@ import pytest
 import zmq
 
 from hogbatch.wire.codec import encode
-from hogbatch.wire.messages import Beat
+from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from hogbatch.wire.throttle import STRIKES
 from tests.garbage import MESSAGES, OVERSIZED
 
 WITHIN_S = 20.0
-HONEST = encode(Beat())
+HONEST = encode(Heartbeat())
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def serve_until(router, condition):
 def test_it_is_dropped_and_counted(router, stranger, worker, name, caplog):
     stranger.send_multipart(MESSAGES[name])
     assert serve_until(router, lambda seen: router.refused) == []
-    worker.send(Beat())
-    assert serve_until(router, len) == [Beat()]
+    worker.send(Heartbeat())
+    assert serve_until(router, len) == [Heartbeat()]
     assert router.refused == 1
     (record,) = caplog.records
     assert len(record.getMessage()) < 300 and record.getMessage().isprintable()
@@ -70,10 +70,10 @@ def test_a_peer_with_ten_strikes_is_not_listened_to_any_more(router, stranger, w
         serve_until(router, lambda seen, n=strikes + 1: router.refused == n)
         if strikes < STRIKES - 1:
             stranger.send(HONEST)
-            assert serve_until(router, len) == [Beat()]
+            assert serve_until(router, len) == [Heartbeat()]
     stranger.send(HONEST)
-    worker.send(Beat())
-    assert serve_until(router, lambda seen: router.refused == STRIKES + 1 and seen) == [Beat()]
+    worker.send(Heartbeat())
+    assert serve_until(router, lambda seen: router.refused == STRIKES + 1 and seen) == [Heartbeat()]
 
 
 def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
@@ -86,14 +86,14 @@ def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
         except zmq.Again:
             return
 
-    worker.send(Beat())
-    assert serve_until(router, len) == [Beat()]
+    worker.send(Heartbeat())
+    assert serve_until(router, len) == [Heartbeat()]
     flood()
     serve_until(router, lambda seen: router.refused > 500)
     flood()
     before = router.refused
-    worker.send(Beat())
-    assert serve_until(router, len) == [Beat()]
+    worker.send(Heartbeat())
+    assert serve_until(router, len) == [Heartbeat()]
     assert router.refused - before < 100, "peers are read in turn"
 
 

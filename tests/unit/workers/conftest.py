@@ -15,7 +15,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Beat, Layer, Optimizer, Welcome
+from hogbatch.wire.messages import Heartbeat, Layer, Optimizer, Welcome
 from workers.session import Session
 
 WITHIN_S = 20  # far more than any step takes, so that a slow machine fails no test
@@ -67,7 +67,7 @@ class Rig:
         while time.monotonic() < deadline:
             self.loopback.wait(deadline - time.monotonic())
             for _, message in self.loopback.receive():
-                if beats or not isinstance(message, Beat):
+                if beats or not isinstance(message, Heartbeat):
                     return message
         raise AssertionError(f"the worker said nothing in {WITHIN_S} s")
 

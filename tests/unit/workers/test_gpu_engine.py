@@ -73,9 +73,9 @@ def test_how_often_is_merged_changes_nothing_where_nobody_else_trains(data):
 def test_touched_rows_travel_as_well_as_all(optimizer):
     rows, travelled = examples(ROWS, **WIDE), []
 
-    def count(share, *rest):
-        travelled.append(share)
-        add_rows(share, *rest)
+    def count(fraction, *rest):
+        travelled.append(fraction)
+        add_rows(fraction, *rest)
 
     device = HostDevice()
     add_rows, device.kernels = device.kernels.add_rows, Kernels(add_rows=count)

@@ -21,7 +21,7 @@ PARAMETERS = FIRST.bias + BIASES
 INDICES = np.array([0, 1, 1, 2, 3, 3, 5], np.int32)
 INPUTS = csr_inputs(np.array([0, 2, 5, 5, 7]), INDICES, np.ones(7, np.float32))
 ROWS = 4
-SHARES = [1.0, 0.5, 0.25]  # powers of two: what they weigh stays exact
+FRACTIONS = [1.0, 0.5, 0.25]  # powers of two: what they weigh stays exact
 
 # Each number is an update by a CPU worker, or a call by one of the threads that may call now.
 scripts = st.lists(st.integers(0, 2**16 - 1), min_size=80, max_size=160)
@@ -126,9 +126,9 @@ class Threads:
         self.own[:], self.training, self.refused = 0, "idle", False
 
     def merge(self, n):
-        share = SHARES[n % len(SHARES)]
-        self.replica.merge(share)
-        self.merged += share * self.taken
+        fraction = FRACTIONS[n % len(FRACTIONS)]
+        self.replica.merge(fraction)
+        self.merged += fraction * self.taken
         self.exchange = "merged"
 
     def refuse(self, n):
@@ -313,7 +313,7 @@ def test_the_faster_way_is_found_on_memory_of_its_own(model, monkeypatch, way):
 
     monkeypatch.setattr(replica, "fastest", timed)
     device, start = HostDevice(), model.params.copy()
-    device.kernels = Kernels(add=lambda share, change, shared: added_to.append(shared))
+    device.kernels = Kernels(add=lambda fraction, change, shared: added_to.append(shared))
     made = make(model, device=device)
     (trial,) = added_to
     assert not np.shares_memory(trial, model.params)

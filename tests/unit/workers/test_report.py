@@ -5,11 +5,11 @@ import pytest
 
 from hogbatch.kernels.contract import (
     ACTIVE,
-    CULPRIT,
     LOSS,
     METRIC_SUMS,
     ROWS,
     SKIPPED,
+    SKIPPED_ROW,
     TOTALS,
     UPDATES,
 )
@@ -29,7 +29,7 @@ def totals(**cells):
         "updates": UPDATES,
         "metric_sums": METRIC_SUMS,
     }
-    places |= {"active": ACTIVE, "culprit": CULPRIT}
+    places |= {"active": ACTIVE, "skipped_row": SKIPPED_ROW}
     made = np.zeros(TOTALS)
     for name, value in cells.items():
         made[places[name]] = value
@@ -37,8 +37,8 @@ def totals(**cells):
 
 
 def test_a_finished_lease_is_reported_with_its_sums():
-    sums = totals(rows=60, updates=4, loss=31.5, skipped=2, culprit=18)
-    done, counts = report(TRAIN, sums, 0.25), {"updates": 4, "skipped": 2, "culprit": 18}
+    sums = totals(rows=60, updates=4, loss=31.5, skipped=2, skipped_row=18)
+    done, counts = report(TRAIN, sums, 0.25), {"updates": 4, "skipped": 2, "skipped_row": 18}
     assert done == Done(7, rows=60, seconds=0.25, loss=31.5, metric_sums=(), **counts)
 
 

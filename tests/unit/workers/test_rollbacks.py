@@ -79,12 +79,12 @@ def test_no_thread_brings_a_poisoned_model_back(sparse):
     good = [array.copy() for array in arrays(given.model)]
     given.model.params[:] = np.nan
     poisoned = rig.do(lease(batch=4))
-    assert poisoned.skipped == ROWS and 1 <= poisoned.culprit <= ROWS
+    assert poisoned.skipped == ROWS and 1 <= poisoned.skipped_row <= ROWS
     for array, copy in zip(arrays(given.model), good, strict=True):
         array[:] = copy
     for one in (rolled_back(lease(batch=4)), rolled_back(lease(batch=4, epoch=1))):
         done = rig.do(one)
-        assert (done.skipped, done.culprit) == (0, 0)
+        assert (done.skipped, done.skipped_row) == (0, 0)
         assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
@@ -166,7 +166,7 @@ def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
     for array, copy in zip(arrays(given.model), good, strict=True):
         array[:] = copy
     (done,) = rig.do(rolled_back(lease()))
-    assert (done.skipped, done.refused, done.culprit) == (0, 0, 0)
+    assert (done.skipped, done.refused, done.skipped_row) == (0, 0, 0)
     assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
@@ -180,5 +180,5 @@ def test_a_row_that_is_skipped_is_named_by_its_number_in_the_set(data, staged, m
     given.train.labels.values[bad] = np.nan  # as nothing but a fault in memory can make it
     rig = Rehearsal(given)
     clean, found = rig.do(lease(0, 64, epoch=1, number=1), lease(64, 256, epoch=1, number=2))
-    assert (clean.skipped, clean.culprit) == (0, 0)
-    assert (found.skipped, found.culprit, found.refused) == (1, bad + 1, 0)
+    assert (clean.skipped, clean.skipped_row) == (0, 0)
+    assert (found.skipped, found.skipped_row, found.refused) == (1, bad + 1, 0)

@@ -7,10 +7,10 @@ import pytest
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
 from hogbatch.model.network import Network
 from hogbatch.wire.messages import (
-    Beat,
     Done,
     Failed,
     Goodbye,
+    Heartbeat,
     Hello,
     Layer,
     Ready,
@@ -167,11 +167,11 @@ def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch)
     rig.engine.on_submit = lambda work: threading.Thread(target=work_on, args=(work,)).start()
     rig.start().hear()
     rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
-    assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
+    assert [rig.hear(beats=True) for _ in range(5)] == [Heartbeat()] * 5
     prepare.set()
     assert isinstance(rig.hear(), Ready)
     rig.tell(WORK)
-    assert [rig.hear(beats=True) for _ in range(5)] == [Beat()] * 5
+    assert [rig.hear(beats=True) for _ in range(5)] == [Heartbeat()] * 5
     compute.set()
     assert rig.hear() == DONE
 
@@ -182,7 +182,7 @@ def test_who_compiles_says_so(rig, monkeypatch):
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
     rig.start().hear()
     rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
-    assert rig.hear(beats=True) == Beat()
+    assert rig.hear(beats=True) == Heartbeat()
     compiling.set()
     while not rig.hear(beats=True).compiling:
         pass

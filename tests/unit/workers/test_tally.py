@@ -3,7 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from hogbatch.kernels.contract import CULPRIT, TOTALS
+from hogbatch.kernels.contract import SKIPPED_ROW, TOTALS
 from hogbatch.wire.messages import Work
 from workers.cpu import Tally
 
@@ -20,19 +20,19 @@ def test_a_tally_adds_totals_and_seconds():
     tally.add(np.arange(TOTALS, dtype=float), 0.5)
     tally.add(np.ones(TOTALS), 0.25)
     expected = np.arange(TOTALS, dtype=float) + 1
-    expected[CULPRIT] = CULPRIT
+    expected[SKIPPED_ROW] = SKIPPED_ROW
     assert tally.totals.tolist() == expected.tolist() and tally.seconds == 0.75
 
 
-@pytest.mark.parametrize("culprits", [(0, 0), (0, 8), (8, 0), (3, 8), (8, 3)])
-def test_the_culprit_of_a_tally_is_that_of_any_part(culprits):
+@pytest.mark.parametrize("skipped_rows", [(0, 0), (0, 8), (8, 0), (3, 8), (8, 3)])
+def test_the_culprit_of_a_tally_is_that_of_any_part(skipped_rows):
     tally = Tally(WORK, 2)
-    for culprit in culprits:
+    for skipped_row in skipped_rows:
         part = np.zeros(TOTALS)
-        part[CULPRIT] = culprit
+        part[SKIPPED_ROW] = skipped_row
         tally.add(part, 0.5)
-        assert part[CULPRIT] == culprit
-    assert tally.totals[CULPRIT] == max(culprits)
+        assert part[SKIPPED_ROW] == skipped_row
+    assert tally.totals[SKIPPED_ROW] == max(skipped_rows)
 
 
 def test_two_leases_do_not_share_their_totals():
@@ -56,5 +56,5 @@ def test_one_of_many_threads_that_finish_together_is_the_last():
         each.join()
     assert last.count(True) == 1
     expected = np.full(TOTALS, threads * 200)
-    expected[CULPRIT] = 1
+    expected[SKIPPED_ROW] = 1
     assert tally.totals.tolist() == expected.tolist()

@@ -162,11 +162,11 @@ def take_turns(capacity, batch, space, place, active, count):
     limit, waiting = count + capacity, batch
     space.taken[:batch] = 0
     while waiting > 0 and count < limit:
-        share = max(1, (limit - count) // waiting)
+        fraction = max(1, (limit - count) // waiting)
         waiting = 0
         for b in range(batch):
             n, size = space.taken[b], space.sizes[b]
-            stop = min(count + share, limit)
+            stop = min(count + fraction, limit)
             while n < size and count < stop:
                 count = add(space.found[b, n], place, active, count)
                 n += 1

@@ -47,8 +47,8 @@ __device__ float activated(long long kind, float z)
 __device__ void shrink_far(double moved, int H, float* grad)
 {
     if (moved <= FURTHEST) return;
-    float share = FURTHEST / moved;
-    EACH_COLUMN(h, H) grad[h] *= share;
+    float fraction = FURTHEST / moved;
+    EACH_COLUMN(h, H) grad[h] *= fraction;
 }
 
 // One cell of `Kernels.step`; 1 - beta is taken in double, where it is exact enough. The rate is

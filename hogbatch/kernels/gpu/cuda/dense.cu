@@ -36,9 +36,9 @@ extern "C" __global__ void activate_backward(long long kind, long long count,
     }
 }
 
-extern "C" __global__ void scale(double share, long long count, float* grad)
+extern "C" __global__ void scale(double fraction, long long count, float* grad)
 {
-    EACH(i, count) grad[i] *= (float)share;
+    EACH(i, count) grad[i] *= (float)fraction;
 }
 
 // `repeats`: how often a gradient comes again, 1 / (1 - momentum).
@@ -50,11 +50,11 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// out[H] = share * sum over B of grad[B, H], or that is added to it: COLUMNS neighbours fill a sector
+// out[H] = fraction * sum over B of grad[B, H], or that is added to it: COLUMNS neighbours fill a sector
 // of 32 bytes, and LANES threads share the rows of each column.
 #define COLUMNS 8
 #define LANES 128
-extern "C" __global__ void sum_columns(double share, long long add, long long B, long long H,
+extern "C" __global__ void sum_columns(double fraction, long long add, long long B, long long H,
                                        const float* grad, float* out)
 {
     __shared__ float sums[LANES][COLUMNS];
@@ -69,7 +69,7 @@ extern "C" __global__ void sum_columns(double share, long long add, long long B,
         if (lane < half) sums[lane][column] += sums[lane + half][column];
     }
     if (lane == 0 && h < H)
-        out[h] = (add ? out[h] : 0.0f) + (float)share * sums[0][column];
+        out[h] = (add ? out[h] : 0.0f) + (float)fraction * sums[0][column];
 }
 
 extern "C" __global__ void forget_not_finite(const double* totals, long long count, float* values)

@@ -131,7 +131,7 @@ extern "C" __global__ void loss_gradient(
         for (int h = threadIdx.x; h < width; h += blockDim.x) slopes[h] = 0;
     if (threadIdx.x > 0) return;
     atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
-    if (bad) raise_to(&totals[CULPRIT], numbers[blockIdx.x] + 1.0);
+    if (bad) raise_to(&totals[SKIPPED_ROW], numbers[blockIdx.x] + 1.0);
 }
 
 // Precision at 1, 3 and 5, added to totals[METRIC_SUMS...] by thread 0.

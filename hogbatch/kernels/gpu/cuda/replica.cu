@@ -27,9 +27,9 @@ extern "C" __global__ void rejoin(const float* pulled, long long count, float* p
     EACH(i, count) rejoined(pulled[i], params, base, i);
 }
 
-extern "C" __global__ void add(double share, const float* change, long long count, float* shared)
+extern "C" __global__ void add(double fraction, const float* change, long long count, float* shared)
 {
-    EACH(i, count) shared[i] += (float)share * change[i];
+    EACH(i, count) shared[i] += (float)fraction * change[i];
 }
 
 // The same of touched rows alone: `change`[t] belongs to row touched[t] of H columns.
@@ -48,8 +48,8 @@ extern "C" __global__ void rejoin_rows(const int* touched, const int* found, lon
     }
 }
 
-extern "C" __global__ void add_rows(double share, const int* touched, const int* found, long long H,
+extern "C" __global__ void add_rows(double fraction, const int* touched, const int* found, long long H,
                                     const float* change, float* shared)
 {
-    EACH(i, *found * H) shared[touched[i / H] * H + i % H] += (float)share * change[i];
+    EACH(i, *found * H) shared[touched[i / H] * H + i % H] += (float)fraction * change[i];
 }

@@ -30,10 +30,10 @@ def single_hashes(family, x, count, seed):
     return hashed(draw(family, x.shape[1], 1, count, 10, seed), x)
 
 
-def sparse(random, rows, width, share):
+def sparse(random, rows, width, fraction):
     """Gaussian numbers, all but `share` of them exactly zero."""
     x = random.standard_normal((rows, width)).astype(np.float32)
-    x[random.random(x.shape) >= share] = 0
+    x[random.random(x.shape) >= fraction] = 0
     return x
 
 
@@ -79,10 +79,10 @@ def winners(functions, x):
 
 @families
 @pytest.mark.parametrize("bits", [5, 32])  # mixed, and side by side
-@pytest.mark.parametrize("share", [1.0, 0.1])
-def test_bucket_numbers_are_those_of_the_definition(family, bits, share):
+@pytest.mark.parametrize("fraction", [1.0, 0.1])
+def test_bucket_numbers_are_those_of_the_definition(family, bits, fraction):
     random = np.random.default_rng(7)
-    x = sparse(random, 50, 40, share)
+    x = sparse(random, 50, 40, fraction)
     x = (np.rint(x * 8) / 8).astype(np.float32)  # sums are exact
     functions = draw(family, 40, 3, 4, bits, seed=3)
     values = (signs if family == SIMHASH else winners)(functions, x).reshape(50, 3, 4)
@@ -194,14 +194,14 @@ def test_dense_vectors_agree_as_theory_says(family):
 
 
 @pytest.mark.parametrize("family", [DWTA, MINHASH], ids=["dwta", "minhash"])
-@pytest.mark.parametrize("share", [0.5, 0.2, 0.1])
-def test_vectors_with_zeros_agree_as_theory_says(family, share):
+@pytest.mark.parametrize("fraction", [0.5, 0.2, 0.1])
+def test_vectors_with_zeros_agree_as_theory_says(family, fraction):
     """At a share of 0.1, most bins of 8 have nothing in at least one of two rows."""
     random = np.random.default_rng(12)
-    x = sparse(random, 5, 64, share)
+    x = sparse(random, 5, 64, fraction)
     x[0, :] = 0
     x[0, 5] = 1  # all bins but one in eight are empty
-    y = np.concatenate([relatives(random, x[:4], 0.8), sparse(random, 1, 64, share)])
+    y = np.concatenate([relatives(random, x[:4], 0.8), sparse(random, 1, 64, fraction)])
     y[0, 5:7] = 2, 1
     assert_agreement(family, x, y, draws=16, count=160)
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import multi_labels
-from hogbatch.kernels.contract import ACTIVE, CULPRIT, LOSS, ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
@@ -188,7 +188,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, p
     rule = Rule(NEAREST, 5, 1, 9, 3)
     case.train(finder_of(33, CLASSES, rule, family=family))
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
-    assert case.totals[CULPRIT] == bad + 1
+    assert case.totals[SKIPPED_ROW] == bad + 1
     assert case.totals[ROWS] == len(case.order)
     assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
     assert all(np.isfinite(slot).all() for slot in case.slots)

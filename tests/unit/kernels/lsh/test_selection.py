@@ -211,13 +211,13 @@ def test_rows_bring_in_equal_shares(kind, capacity, sizes):
     selector = Selector(tables, capacity)
     selector.sketches.lengths[:] = 0  # all promise the same: the first met is the best
     active = selector.select(rule, codes)
-    shares = np.bincount(owner[active], minlength=len(sizes))
-    assert shares.sum() == capacity
-    short = shares < sizes
-    assert not short.any() or (shares[short].min() >= shares.max() - 1)
-    for b, share in enumerate(shares):  # the best come first: here, the lowest numbers
+    fractions = np.bincount(owner[active], minlength=len(sizes))
+    assert fractions.sum() == capacity
+    short = fractions < sizes
+    assert not short.any() or (fractions[short].min() >= fractions.max() - 1)
+    for b, fraction in enumerate(fractions):  # the best come first: here, the lowest numbers
         assert {n for n in active if owner[n] == b} == {
-            *range(sizes[:b].sum(), sizes[:b].sum() + share)
+            *range(sizes[:b].sum(), sizes[:b].sum() + fraction)
         }
 
 
@@ -258,8 +258,8 @@ def test_random_neurons_are_uniform_over_the_others():
     drawn = np.zeros(CLASSES)
     for _ in range(calls):
         drawn[selector.select(GENEROUS._replace(random=each), codes)[10:]] += 1
-    share = each / (CLASSES - 10)
-    square = ((drawn[10:] - calls * share) ** 2).sum() / (calls * share * (1 - share))
+    fraction = each / (CLASSES - 10)
+    square = ((drawn[10:] - calls * fraction) ** 2).sum() / (calls * fraction * (1 - fraction))
     low, high = chi2.ppf([0.001, 0.999], CLASSES - 11)
     assert not drawn[:10].any() and low < square < high
 

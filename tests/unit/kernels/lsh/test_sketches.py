@@ -51,7 +51,7 @@ def test_each_bit_is_the_sign_of_a_projection_of_its_own():
 @pytest.mark.parametrize("angle", [0.2, 0.8, 1.5, 2.5])
 def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
     """A bit differs with probability angle / pi (Goemans and Williamson 1995)."""
-    random, shares = np.random.default_rng(2), []
+    random, fractions = np.random.default_rng(2), []
     x = random.standard_normal((40, DIMENSION))
     y = at_angle(random, x, angle)
     for seed in range(10):
@@ -62,12 +62,12 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
             for a, b in zip(ours, theirs, strict=True)
         ]
         assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()
-        shares.append(np.mean(bits) / BITS)
+        fractions.append(np.mean(bits) / BITS)
         # Charikar 2002: what so many bits say of the cosine
         told = sketches.cosines[bits]
         assert abs(told.mean() - np.cos(angle)) < 0.02 and told.std() < 0.1
-    error = np.std(shares, ddof=1) / np.sqrt(len(shares))
-    assert abs(np.mean(shares) - angle / np.pi) <= 3 * error < 0.01
+    error = np.std(fractions, ddof=1) / np.sqrt(len(fractions))
+    assert abs(np.mean(fractions) - angle / np.pi) <= 3 * error < 0.01
 
 
 @given(seed=st.integers(0, 2**32 - 1), met=st.integers(0, 30), limit=st.integers(0, 35))
@@ -96,12 +96,12 @@ def test_lengths_tell_which_neuron_is_best_where_bits_do_not():
     x = random.standard_normal((queries, DIMENSION))
     best = (x @ weights.T).argmax(axis=1)
     met, found = np.arange(classes, dtype=np.int32), np.empty(top, np.int32)
-    shares = []
+    fractions = []
     for lengths in (np.linalg.norm(weights, axis=1), 1.0):
         sketches.lengths[:] = lengths
         kept = 0
         for mark, neuron in zip(sketch(sketches, x), best, strict=True):
             rank_by_product(sketches, mark, met, top, np.empty(top, np.float32), found)
             kept += neuron in found
-        shares.append(kept / queries)
-    assert shares[0] > max(0.7, shares[1] + 0.05)
+        fractions.append(kept / queries)
+    assert fractions[0] > max(0.7, fractions[1] + 0.05)

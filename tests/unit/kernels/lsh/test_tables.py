@@ -70,8 +70,8 @@ def test_a_reservoir_keeps_everyone_with_the_same_probability(ids, bucket):
     codes, order = np.zeros((ids, tables), np.int32), np.arange(ids, dtype=np.int32)
     insert(full, 0, tables, codes, order, True, 17)
     kept = np.bincount(full.buckets[:, 0].ravel(), minlength=ids)
-    share = bucket / ids
-    square = ((kept - tables * share) ** 2).sum() / (tables * share * (1 - share))
+    fraction = bucket / ids
+    square = ((kept - tables * fraction) ** 2).sum() / (tables * fraction * (1 - fraction))
     low, high = chi2.ppf([0.001, 0.999], ids - 1)
     assert low < square * (ids - 1) / ids < high
 
