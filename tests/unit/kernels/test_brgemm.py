@@ -8,7 +8,7 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.simd import WIDTH
-from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, Blocks, Finish
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, BlockOffsets, Epilogue
 from tests.unit.kernels.cases import examples
 
 GUARD = 40  # floats around every array that nobody may read or write
@@ -41,18 +41,18 @@ def multiply(a, turned, b, c, kind, alpha, bias, floor):
     left = brgemm.matrix(a)
     if turned:
         left = brgemm.transposed(left)
-    finish = Finish(kind, alpha, address(bias), floor)
+    epilogue = Epilogue(kind, alpha, address(bias), floor)
     sizes = c.shape[0], c.shape[1], b.shape[0]
     right, out = brgemm.matrix(b), brgemm.matrix(c)
-    brgemm.multiply(sizes[0], sizes[1], sizes[2], left, right, out, brgemm.whole(), finish)
+    brgemm.multiply(sizes[0], sizes[1], sizes[2], left, right, out, brgemm.single_block(), epilogue)
 
 
 @kernel
 def multiply_blocks(a, b, c, offsets):
-    finish = Finish(STORE, 1.0, 0, 0.0)
+    epilogue = Epilogue(STORE, 1.0, 0, 0.0)
     left, right, out = brgemm.matrix(a[0]), brgemm.matrix(b[0]), brgemm.matrix(c)
-    blocks = Blocks(address(offsets), offsets.shape[0])
-    brgemm.multiply(c.shape[0], c.shape[1], b.shape[1], left, right, out, blocks, finish)
+    blocks = BlockOffsets(address(offsets), offsets.shape[0])
+    brgemm.multiply(c.shape[0], c.shape[1], b.shape[1], left, right, out, blocks, epilogue)
 
 
 @kernel

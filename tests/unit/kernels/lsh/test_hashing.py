@@ -7,12 +7,12 @@ from hogbatch.kernels.cpu.lsh.functions import (
     DWTA,
     FAMILIES,
     MINHASH,
-    RATIO,
+    PROJECTION_SPARSITY,
     SIMHASH,
     WTA,
     draw,
 )
-from hogbatch.kernels.cpu.lsh.hashing import TRIES, hash_rows
+from hogbatch.kernels.cpu.lsh.hashing import MAX_PROBES, hash_rows
 from tests.unit.kernels.lsh import theory
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
@@ -69,7 +69,9 @@ def winners(functions, x):
         own = [winner(functions, row, h) for h in range(len(functions.bins))]
         asked = list(own)
         for h, mine in enumerate(own):
-            attempts = (functions.probe * (h * TRIES + n) + functions.offset for n in range(TRIES))
+            attempts = (
+                functions.probe * (h * MAX_PROBES + n) + functions.offset for n in range(MAX_PROBES)
+            )
             others = [own[(a % 2**32) * len(own) >> 32] for a in attempts]
             found = (other for other in others if other is not None)
             asked[h] = next(found, 0) if mine is None else mine
@@ -131,7 +133,7 @@ def test_projections_are_ones_on_a_third():
     functions = draw(SIMHASH, 50, 5, 9, 5, seed=2)
     used, padding = functions.projections[:, :45], functions.projections[:, 45:]
     assert set(np.unique(used)) == {-1, 0, 1}
-    assert (np.abs(used).sum(axis=0) == -(-50 // RATIO)).all()
+    assert (np.abs(used).sum(axis=0) == -(-50 // PROJECTION_SPARSITY)).all()
     assert abs(used.mean()) < 0.05 and not padding.any()
     assert len(np.unique(used, axis=1).T) == 45
 

@@ -13,7 +13,7 @@ from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, 
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, Rule
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.lsh.wide import (
     BATCH,
@@ -31,9 +31,9 @@ losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
 forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 depths = pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)))
 EVERY = {
-    "found": (Rule(UNION, 1, 1, CLASSES, 0), None),
-    "at random": (Rule(UNION, 1, 1, 0, CLASSES), ()),
-    "nearest": (Rule(NEAREST, CLASSES, 1, CLASSES, 0), None),
+    "found": (SelectionRule(UNION, 1, 1, CLASSES, 0), None),
+    "at random": (SelectionRule(UNION, 1, 1, 0, CLASSES), ()),
+    "nearest": (SelectionRule(NEAREST, CLASSES, 1, CLASSES, 0), None),
 }
 FOUND = np.array([2, 3, 17, 31, 42])
 
@@ -185,7 +185,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, p
     case, bad = Case(loss, "momentum", hidden=(20, 33)), 3
     case.inputs.dense[bad, ::2] = poison
     case.order[5] = bad
-    rule = Rule(NEAREST, 5, 1, 9, 3)
+    rule = SelectionRule(NEAREST, 5, 1, 9, 3)
     case.train(finder_of(33, CLASSES, rule, family=family))
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
     assert case.totals[SKIPPED_ROW] == bad + 1
@@ -221,7 +221,7 @@ def test_each_kernel_is_compiled_once_for_all_that_can_be_chosen():
     for loss in WIDE_LOSSES:
         for family in FAMILIES.values():
             for kind in RULES.values():
-                case, rule = Case(loss), Rule(kind, 4, 1, 9, 2)
+                case, rule = Case(loss), SelectionRule(kind, 4, 1, 9, 2)
                 case.train(finder_of(18, CLASSES, rule, family=family))
                 case.evaluate()
     assert len(hashed.train.signatures) == len(exact.evaluate.signatures) == 1

@@ -9,10 +9,10 @@ from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import (
-    HASHED_TOGETHER,
+    HASH_BLOCK,
     gather_neurons,
     hash_neurons,
-    neurons_for,
+    neuron_buffers,
     pass_down,
     score,
 )
@@ -29,7 +29,7 @@ def test_the_scores_and_what_is_passed_down_are_those_of_the_active(count):
     model, active = case.model(), ACTIVE[:count]
     weight, bias = (each.view(case.params) for each in case.network.tensors()[-2:])
     x = padded(random, BATCH, 18)
-    neurons = neurons_for(model, BATCH, len(ACTIVE))
+    neurons = neuron_buffers(model, BATCH, len(ACTIVE))
     for array in neurons[:8]:
         array[:] = np.nan  # left by others
     gather_neurons(model, active, neurons)
@@ -45,7 +45,7 @@ def test_the_scores_and_what_is_passed_down_are_those_of_the_active(count):
 
 
 class Hashes:
-    """Neurons, and what is known of them."""
+    """NeuronBuffers, and what is known of them."""
 
     def __init__(self, count):
         random = np.random.default_rng(3)
@@ -75,10 +75,10 @@ class Hashes:
 
 
 @pytest.mark.parametrize(
-    "ids", [(), (4,), (9, 2, 5), range(HASHED_TOGETHER + 7)], ids=["none", "one", "some", "many"]
+    "ids", [(), (4,), (9, 2, 5), range(HASH_BLOCK + 7)], ids=["none", "one", "some", "many"]
 )
 def test_neurons_are_hashed_as_rows_are_and_no_others(ids):
-    hashes = Hashes(HASHED_TOGETHER + 9)
+    hashes = Hashes(HASH_BLOCK + 9)
     hashes.hash(ids)
     hashes.check(list(ids))
 

@@ -6,15 +6,18 @@ from hypothesis import given, strategies as st
 
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import (
-    SIGNS,
+    WORD_BITS,
     WORDS,
-    differing,
     empty_sketches,
+    hamming_distance,
     rank_by_product,
 )
 from tests.unit.kernels.cases import examples
 
-DIMENSION, BITS = 192, SIGNS * WORDS  # wide enough for a third of the coordinates to be Gaussian
+DIMENSION, BITS = (
+    192,
+    WORD_BITS * WORDS,
+)  # wide enough for a third of the coordinates to be Gaussian
 GUARD = -9
 
 
@@ -44,7 +47,7 @@ def test_each_bit_is_the_sign_of_a_projection_of_its_own():
     x = random.integers(-8, 9, (40, DIMENSION)).astype(np.float32)  # projections are exact
     projected = x @ sketches.functions.projections[:, :BITS]
     # hash k of word t has column k WORDS + t, and is bit k of that word
-    expected = (projected > 0).reshape(-1, SIGNS, WORDS).transpose(0, 2, 1).reshape(-1, BITS)
+    expected = (projected > 0).reshape(-1, WORD_BITS, WORDS).transpose(0, 2, 1).reshape(-1, BITS)
     assert (bits_of(sketch(sketches, x)) == expected).all()
 
 
@@ -58,7 +61,7 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
         sketches = empty_sketches(DIMENSION, 1, seed)
         ours, theirs = sketch(sketches, x), sketch(sketches, y)
         bits = [
-            differing(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
+            hamming_distance(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
             for a, b in zip(ours, theirs, strict=True)
         ]
         assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from hogbatch.kernels.cpu.lsh.tables import TOGETHER, clear, empty_tables, insert
+from hogbatch.kernels.cpu.lsh.tables import INSERT_BLOCK, clear, empty_tables, insert
 
-IDS, TABLES, BITS, BUCKET = TOGETHER + 100, 5, 4, 6  # some ids more than go together
+IDS, TABLES, BITS, BUCKET = INSERT_BLOCK + 100, 5, 4, 6  # some ids more than go together
 
 
 def random_codes(seed):

@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 
-from hogbatch.kernels.cpu.lsh.functions import BIN, DWTA, MINHASH, SIMHASH, TOPK, WTA
+from hogbatch.kernels.cpu.lsh.functions import BIN_SIZE, DWTA, MINHASH, SIMHASH, TOPK, WTA
 
 
 def simhash(x, y):
@@ -19,9 +19,9 @@ def both_below(x, y):
 
 
 def wta(x, y):
-    """Some coordinate of BIN random ones is largest in both: the others lie below it in both."""
-    bins = comb(len(x), BIN)
-    return sum(comb(int(below), BIN - 1) for below in both_below(x, y).sum(axis=1)) / bins
+    """One of BIN_SIZE random coordinates is the largest of both: the others are lower in both."""
+    bins = comb(len(x), BIN_SIZE)
+    return sum(comb(int(below), BIN_SIZE - 1) for below in both_below(x, y).sum(axis=1)) / bins
 
 
 def dwta(x, y):
@@ -32,11 +32,11 @@ def dwta(x, y):
     """
     low_x, low_y = np.where(x == 0, -np.inf, x), np.where(y == 0, -np.inf, y)
     counts = both_below(low_x, low_y)[(x != 0) & (y != 0)].sum(axis=1)
-    bins = comb(len(x), BIN)
-    agree = sum(comb(int(below), BIN - 1) for below in counts) / bins
-    both = comb(int(np.sum((x == 0) & (y == 0))), BIN) / bins
-    either = (comb(int(np.sum(x == 0)), BIN) + comb(int(np.sum(y == 0)), BIN)) / bins
-    return (agree + (either - 2 * both) / BIN) / (1 - both)
+    bins = comb(len(x), BIN_SIZE)
+    agree = sum(comb(int(below), BIN_SIZE - 1) for below in counts) / bins
+    both = comb(int(np.sum((x == 0) & (y == 0))), BIN_SIZE) / bins
+    either = (comb(int(np.sum(x == 0)), BIN_SIZE) + comb(int(np.sum(y == 0)), BIN_SIZE)) / bins
+    return (agree + (either - 2 * both) / BIN_SIZE) / (1 - both)
 
 
 def top(x):

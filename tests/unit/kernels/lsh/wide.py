@@ -8,7 +8,7 @@ from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
-from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Rule, scratch
+from hogbatch.kernels.cpu.lsh.selection import UNION, NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView
@@ -22,7 +22,7 @@ BATCH, RAGGED, FENCE = 7, 4, 5
 WIDE_LOSSES = ("softmax", "multilabel-softmax", "multilabel")
 RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
 HIDDEN = {(18,): "tanh", (20, 33): "relu"}
-ALL = Rule(UNION, 1, 1, CLASSES, 0)
+ALL = SelectionRule(UNION, 1, 1, CLASSES, 0)
 
 
 def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
@@ -32,7 +32,7 @@ def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
     for code in range(4):
         codes = np.full((classes, 3), code, np.int32)
         insert(tables, 0, 3, codes, np.array(found, np.int32), False, 0)
-    return Finder(rule, functions, tables, empty_sketches(dimension, classes, seed))
+    return NeuronFinder(rule, functions, tables, empty_sketches(dimension, classes, seed))
 
 
 class Case:
@@ -88,7 +88,8 @@ class Case:
             *(self.lease(batch, threads), self.hyper, seat),
             *(self.fence if fence is None else fence, self.totals),
         )
-        assert (self.place == -1).all() and not space.times.any() and (self.head == -1).all()
+        assert (self.place == -1).all() and (self.head == -1).all()
+        assert not space.bucket_counts.any()
         return self
 
     def interpret(self):
