@@ -96,7 +96,7 @@ def test_mapped_memory_that_a_kernel_writes_is_seen_by_the_host(cuda, mapping):
             pytest.skip("this GPU cannot use the addresses of the host")
         mapping[:] = np.arange(len(mapping))  # the kernel reads what is there when it runs
         cuda.kernels.add(0.5, cuda.to_device(2 * ones(len(mapping))), mapped)
-        cuda.wait(cuda.mark())
+        cuda.synchronize_event(cuda.record_event())
         assert_array_equal(mapping, np.arange(len(mapping)) + 1)
         del mapped
     finally:
@@ -127,10 +127,10 @@ def test_what_follows_a_copy_that_was_started_finds_what_it_brought(cuda):
     for value in (3, 4):
         host[:] = value
         copied = cuda.start_copy(there, host)
-        cuda.follow(copied)
+        cuda.wait_event(copied)
         sums = cuda.to_device(ones(5000))
         cuda.kernels.add(1.0, there, sums)
-        cuda.wait(copied)
+        cuda.synchronize_event(copied)
         host[:] = 0  # the copy is behind it
         cuda.to_host(sums, seen)
         assert (seen == value + 1).all()
@@ -138,8 +138,8 @@ def test_what_follows_a_copy_that_was_started_finds_what_it_brought(cuda):
 
 def test_a_copy_of_nothing_has_a_mark_too(cuda):
     mark = cuda.start_copy(cuda.empty(0, np.int32), cuda.pinned(0, np.int32))
-    cuda.follow(mark)
-    cuda.wait(mark)
+    cuda.wait_event(mark)
+    cuda.synchronize_event(mark)
 
 
 def in_a_thread(device, work):
@@ -160,10 +160,10 @@ def test_a_thread_follows_what_another_has_asked_for(cuda):
     shared, change = cuda.to_device(ones(100_000)), cuda.to_device(ones(100_000))
     for _ in range(50):
         cuda.kernels.add(1.0, change, shared)
-    asked = cuda.mark()
+    asked = cuda.record_event()
 
     def read():
-        cuda.follow(asked)
+        cuda.wait_event(asked)
         cuda.kernels.add(1.0, change, shared)
         return fetch(cuda, shared)
 
@@ -192,7 +192,7 @@ def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition(cuda):
         cuda.kernels.dense_forward(there, by, bias, LINEAR, 32, out)
         cuda.kernels.add(1.0, change, sums)
 
-    repeat = cuda.record(work)
+    repeat = cuda.capture(work)
     assert (fetch(cuda, sums) == 1).all()
     called = fetch(cuda, out)
     np.testing.assert_allclose(called, x @ weights, rtol=1e-4, atol=1e-4)
@@ -217,9 +217,9 @@ def test_work_that_fails_while_it_is_recorded_says_so_itself(cuda, call):
         cuda.kernels.add(1.0, change, sums)
 
     with pytest.raises(ValueError, match="of the work"):
-        cuda.record(work)
+        cuda.capture(work)
     assert (fetch(cuda, sums) == call).all()
-    repeat = cuda.record(work)  # the stream is free again
+    repeat = cuda.capture(work)  # the stream is free again
     repeat()
     assert (fetch(cuda, sums) == call + 2).all()
 
@@ -232,9 +232,9 @@ def test_work_that_waits_for_the_device_cannot_be_recorded(cuda):
         cuda.to_host(sums, seen)
 
     with pytest.raises(RuntimeError):
-        cuda.record(work)
+        cuda.capture(work)
     assert (seen == 2).all()  # it was done once
-    repeat = cuda.record(lambda: cuda.kernels.add(1.0, change, sums))
+    repeat = cuda.capture(lambda: cuda.kernels.add(1.0, change, sums))
     repeat()
     assert (fetch(cuda, sums) == 4).all()
 

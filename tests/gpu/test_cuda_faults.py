@@ -65,7 +65,7 @@ def test_a_gpu_that_refuses_to_pin_trains_all_the_same(rehearse, cuda, monkeypat
     (done,) = unpinned.do(lease())
     assert done.rows == ROWS
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "shared memory cannot be pinned: pulls and merges are slower"
+        "shared memory cannot be pinned, so pulls and merges are slower"
     ]
     assert_allclose(unpinned.given.model.params, rig.given.model.params, atol=1e-5)
     assert np.isfinite(unpinned.given.model.params).all()

@@ -8,7 +8,7 @@ from hogbatch.data.batch import csr_inputs, dense_inputs, single_labels
 from hogbatch.kernels.contract import ADAM, LOSS, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
 
 pytestmark = pytest.mark.gpu
@@ -42,7 +42,7 @@ class Training:
         slots = [device.zeros(NETWORK.parameters, np.float32) for _ in range(2)]
         plan = NETWORK.plan()
         network = Executor(device.kernels, device.xp, plan, self._there, *slots, densify)
-        self.steps = Steps(device, network, SOFTMAX, ADAM, HYPER)
+        self.steps = CapturedSteps(device, network, SOFTMAX, ADAM, HYPER)
         parts = make_set(sparse)
         self._data = [type(part)(*map(device.to_device, part)) for part in parts]
         self._totals = device.zeros(TOTALS, np.float64)

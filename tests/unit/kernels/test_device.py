@@ -71,7 +71,7 @@ def parameters(function):
 @pytest.mark.parametrize("kind", [HostDevice, CudaDevice])
 def test_every_device_takes_the_calls_of_the_protocol(kind):
     calls = [name for name in vars(Device) if not name.startswith("_")]
-    assert {"enter", "record", "start_copy", "mapped"} <= set(calls)
+    assert {"enter", "capture", "start_copy", "mapped"} <= set(calls)
     for name in calls:
         assert parameters(getattr(kind, name)) == parameters(getattr(Device, name)), name
 
@@ -86,9 +86,9 @@ def test_what_was_asked_for_before_a_mark_is_done_when_it_is_waited_for():
     device.enter()
     there = device.to_device(np.arange(3.0))
     there += 1
-    mark = device.mark()
-    device.follow(mark)
-    device.wait(mark)
+    mark = device.record_event()
+    device.wait_event(mark)
+    device.synchronize_event(mark)
     assert there.tolist() == [1, 2, 3]
 
 
@@ -98,7 +98,7 @@ def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition():
     def work():
         there.__iadd__(1)
 
-    repeat = device.record(work)
+    repeat = device.capture(work)
     assert there.tolist() == [1, 1]
     repeat()
     repeat()
@@ -124,7 +124,7 @@ def test_a_copy_that_was_started_is_complete_behind_its_mark():
     device = HostDevice()
     host, there = device.pinned(3, np.int32), device.zeros(3, np.int32)
     host[:] = 1, 2, 3
-    device.wait(device.start_copy(there, host))
+    device.synchronize_event(device.start_copy(there, host))
     host[:] = 0
     assert there.tolist() == [1, 2, 3]
     with pytest.raises(TypeError):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hogbatch.kernels.gpu import probe
-from hogbatch.kernels.gpu.probe import Gpu, Probe, find_gpus
+from hogbatch.kernels.gpu.probe import Gpu, ProbeResult, find_gpus
 
 
 def installed(monkeypatch, *names):
@@ -57,7 +57,7 @@ def cupy(monkeypatch):
 
 def test_gpus_are_described(cupy):
     cupy(count=2)
-    assert probe.probe() == Probe((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), "")
+    assert probe.probe() == ProbeResult((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), "")
 
 
 def test_no_cupy(monkeypatch):
@@ -74,22 +74,23 @@ def test_a_broken_cupy(monkeypatch):
 
 def test_two_cupys(monkeypatch):
     installed(monkeypatch, "cupy-cuda13x", "cupy-cuda12x")
-    assert probe.probe().reason.startswith("cupy-cuda12x and cupy-cuda13x are both installed")
+    assert probe.probe().reason.startswith("cupy-cuda12x and cupy-cuda13x are installed")
 
 
 def test_no_driver(cupy):
     cupy(driver=0, failures={"count": RuntimeError("cudaErrorInsufficientDriver: ...")})
-    assert probe.probe() == Probe((), "CuPy is installed, but there is no NVIDIA driver")
+    assert probe.probe() == ProbeResult((), "CuPy is installed, but there is no NVIDIA driver")
 
 
 def test_a_driver_that_refuses(cupy):
     cupy(failures={"count": RuntimeError("cudaErrorNoDevice: no device\nmore")})
-    assert probe.probe().reason == "the NVIDIA driver refuses: cudaErrorNoDevice: no device"
+    reason = probe.probe().reason
+    assert reason == "the NVIDIA driver reports an error: cudaErrorNoDevice: no device"
 
 
 def test_a_driver_without_a_gpu(cupy):
     cupy(count=0)
-    assert "no GPU that this process may see" in probe.probe().reason
+    assert "no GPU is visible to this process" in probe.probe().reason
 
 
 @pytest.mark.parametrize("question", ["kernel", "matmul"])

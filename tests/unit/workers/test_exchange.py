@@ -16,7 +16,7 @@ from hogbatch.wire.messages import Failed, Work
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.devices import Kernels
-from workers.exchange import MAX_REFUSED, Exchange, Interval, Tally
+from workers.exchange import MAX_REFUSED, Exchange, Interval, LeaseProgress
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
@@ -32,7 +32,7 @@ class Rig:
         self.model, self.fence = shared_model(PARAMETERS), np.full(8, FENCE)
         self.model.params[:] = np.arange(PARAMETERS)
         self.replica = Replica(device or HostDevice(), self.model, "delta")
-        self.replica.travel_whole()
+        self.replica.exchange_all()
         self.posts = queue.SimpleQueue()
         self.exchange = Exchange(self.replica, self.model, self.fence, Damping(beta))
         self.leases = 0
@@ -43,13 +43,13 @@ class Rig:
         self.leases += 1
         rows = 10 * intervals
         work = Work(self.leases, "train", 0, 100, 100 + rows, 10, 0.1, FENCE)
-        tally = Tally(work, began=0.0, rows=rows)
+        progress = LeaseProgress(work, began=0.0, rows=rows)
         starts = range(100, 100 + rows, 10)
-        return [Interval(tally, at, at + 10, at + 10 == work.stop) for at in starts]
+        return [Interval(progress, at, at + 10, at + 10 == work.stop) for at in starts]
 
     def begin(self):
         self.replica.begin(None)
-        self.exchange.pulling()
+        self.exchange.before_pull()
 
     def train(self, change, loss=0.0):
         self.replica.params += np.float32(change)
@@ -171,7 +171,7 @@ def test_a_change_that_is_not_finite_is_refused_and_its_rows_are_skipped(rig):
     rig.train(np.nan, loss=np.nan)
     assert not rig.hand_over(bad)
     assert_array_equal(rig.model.params, start + 1)
-    rig.exchange.give_up(after)
+    rig.exchange.skip(after)
     assert rig.exchange.wait()
     done = rig.heard()
     assert (done.rows, done.updates, done.skipped, done.refused) == (30, 1, 20, 1)
@@ -188,12 +188,12 @@ def test_too_many_refusals_in_a_row_are_an_error(rig):
     intervals = rig.lease(2 * MAX_REFUSED)
     for interval in intervals[: MAX_REFUSED - 1]:
         assert refused(interval)
-    rig.replica.forget()
+    rig.replica.reset()
     rig.begin()
     assert rig.hand_over(intervals[2])  # they have to be in a row
     for interval in intervals[3 : 2 + MAX_REFUSED]:
         assert refused(interval)
-        rig.exchange.give_up(interval)  # which does not interrupt it
+        rig.exchange.skip(interval)  # which does not interrupt it
         assert rig.exchange.wait()
     with pytest.raises(HogbatchError, match=f"{MAX_REFUSED} merges in a row were not finite"):
         refused(intervals[-1])
@@ -206,7 +206,7 @@ class Slow(HostDevice):
         super().__init__()
         self.meanwhile = lambda: None
 
-    def follow(self, mark):
+    def wait_event(self, event):
         self.meanwhile()
 
 

@@ -148,7 +148,7 @@ def test_a_device_that_has_no_room_for_a_row_has_failed():
     rig.leave(10)
     (error,) = rig.do(lease(batch=1))
     assert isinstance(error, HogbatchError)
-    assert str(error).startswith("not even a batch of one row fits: gpu:host has ")
+    assert str(error).startswith("a batch of one row does not fit into memory: gpu:host has ")
 
 
 def test_memory_that_runs_out_of_a_batch_of_one_row_is_a_failure():

@@ -25,5 +25,5 @@ def test_memory_that_cannot_be_pinned_is_said_once_and_training_goes_on(data, ca
         assert sum(done.rows for done in reports) == 2 * ROWS
         trained.append(rig.given.model.params)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["shared memory cannot be pinned: pulls and merges are slower"]
+    assert warned == ["shared memory cannot be pinned, so pulls and merges are slower"]
     assert_allclose(trained[1], trained[0], atol=1e-6)

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.workers.assignments import assignment, examples
-from workers.profile import LONGEST_MEASURED_S, Measured, profile
+from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, profile
 from workers.trainer import Trainer
 
 ROWS = 1000
@@ -65,7 +65,7 @@ def test_a_single_stall_does_not_end_the_ladder():
 
 
 def test_the_ladder_ends_at_a_batch_that_takes_too_long():
-    start = Start(seconds=lambda rows, _: 1.1 * LONGEST_MEASURED_S if rows == 64 else 0.2)
+    start = Start(seconds=lambda rows, _: 1.1 * MAX_BATCH_SECONDS if rows == 64 else 0.2)
     assert sizes(start.profile().profile) == [16, 32, 64]
 
 
@@ -163,7 +163,7 @@ def test_a_profile_that_cannot_be_kept_is_no_error(cache, caplog):
     cache.write_text("no folder")
     with caplog.at_level(logging.WARNING):
         assert Start(seconds=quick).profile().profile
-    assert "cannot be kept" in caplog.text
+    assert "cannot be cached" in caplog.text
 
 
 @pytest.mark.parametrize(("out", "densify"), [(0.5, True), (1.0, False), (2.0, False)])
@@ -221,7 +221,7 @@ def test_nothing_of_measuring_is_left(sparse, optimizer):
 
 
 def test_seconds_of_other_batches_follow_from_the_nearest():
-    measured = Measured(False, ((16, 0.1), (64, 0.2)))
+    measured = MeasuredSpeeds(False, ((16, 0.1), (64, 0.2)))
     assert measured.seconds(1) == measured.seconds(16) == 0.1
     assert measured.seconds(32) == pytest.approx(0.2)
     assert measured.seconds(60) == 0.2

@@ -12,7 +12,7 @@ from hogbatch.kernels.gpu.device import HostDevice
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica
-from workers.replica import Flat, Replica
+from workers.replica import FlatPart, Replica
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
 FIRST = LayerView(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
@@ -42,12 +42,12 @@ def make(model, rule="delta", *, by_rows=False, device=None, way=None):
     made = Replica(device or HostDevice(), model, rule)
     with pytest.MonkeyPatch.context() as patch:
         if way is not None:
-            patch.setattr(Flat, "_faster_way", lambda self: way)
+            patch.setattr(FlatPart, "_fastest_method", lambda self: way)
         if by_rows:
-            assert made.travel_by_rows(FIRST, INPUTS)
+            assert made.exchange_touched_rows(FIRST, INPUTS)
         else:
-            made.travel_whole()
-    made.forget()
+            made.exchange_all()
+    made.reset()
     return made
 
 
@@ -106,7 +106,7 @@ class Threads:
         self.own[cell] += 4 * (n - 100)
 
     def drop(self, n):
-        self.replica.drop()
+        self.replica.discard()
         self.own[:], self.training = 0, "idle"
 
     def rejoin(self, n):
@@ -122,7 +122,7 @@ class Threads:
         self.training = "idle" if self.upcoming is None else "under way"
 
     def forget(self, n):
-        self.replica.forget()
+        self.replica.reset()
         self.own[:], self.training, self.refused = 0, "idle", False
 
     def merge(self, n):
@@ -221,7 +221,7 @@ def test_a_change_that_is_not_finite_is_marked_and_forgotten(model, by_rows, cel
     change[cell] = bad
     one_interval(replica, change)
     assert replica.finite[0] == 0
-    replica.forget()
+    replica.reset()
     one_interval(replica, 0)
     assert replica.finite[0] == 1
     replica.merge(1.0)
@@ -243,7 +243,7 @@ def test_only_touched_rows_travel(model):
 @pytest.mark.parametrize("device", [Unmapped(), Unpinned()], ids=["not mapped", "not pinned"])
 def test_a_device_that_does_not_see_the_hosts_memory_lets_the_host_add(model, device):
     start, replica = model.params.copy(), make(model, device=device)
-    assert not replica.travel_by_rows(FIRST, INPUTS)
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
     one_interval(replica, 2)
     replica.merge(0.5)
     assert_array_equal(model.params, start + 1)
@@ -252,7 +252,7 @@ def test_a_device_that_does_not_see_the_hosts_memory_lets_the_host_add(model, de
 @pytest.mark.parametrize("rule", ["overwrite", "average"])
 def test_only_deltas_travel_by_rows(model, rule):
     start, replica = model.params.copy(), make(model, rule)
-    assert not replica.travel_by_rows(FIRST, INPUTS)
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
     one_interval(replica, 2)  # it travels as a whole, as before
     replica.merge(1.0)
     assert (model.params != start).all()
@@ -267,13 +267,13 @@ def test_a_replica_begins_with_the_shared_slots_and_returns_to_them(model):
         for array in (*replica.slots, replica.totals):
             array.fill(np.nan)
         replica.steps += 1
-        replica.forget()
+        replica.reset()
     assert_array_equal(model.first, 2)
 
 
 def test_a_replica_that_is_new_begins_with_the_shared_parameters(model):
     new = Replica(HostDevice(), model, "delta")
-    assert new.travel_by_rows(FIRST, INPUTS)
+    assert new.exchange_touched_rows(FIRST, INPUTS)
     new.begin(np.array([1]))
     cells = reach([1])
     assert_array_equal(new.params[cells], model.params[cells])
@@ -286,7 +286,7 @@ def test_totals_are_those_of_the_interval(model):
     replica.take()
     replica.totals += 3
     assert (replica.taken_totals == 5).all() and (replica.totals == 3).all()
-    replica.drop()
+    replica.discard()
     replica.take()
     assert not replica.taken_totals.any()
 
@@ -295,7 +295,7 @@ def test_totals_are_those_of_the_interval(model):
 def test_measuring_leaves_the_shared_parameters_and_the_slots_alone(model, by_rows):
     model.first[:] = 1
     start, replica = model.params.copy(), make(model, by_rows=by_rows)
-    in_the_way, beside = replica.merging_seconds(np.arange(ROWS))
+    in_the_way, beside = replica.measure_merge(np.arange(ROWS))
     assert in_the_way > 0 and beside > 0
     assert_array_equal(model.params, start)
     replica.begin(np.array([0, 3]))
@@ -328,9 +328,9 @@ def test_sums_of_a_sparse_layer_travel_and_other_slots_stay(model, by_rows):
     model.first[:] = np.arange(PARAMETERS)
     made = [Replica(HostDevice(), model, "delta", sums=FEATURES * WIDTH) for _ in range(2)]
     for one in made:
-        assert not by_rows or one.travel_by_rows(FIRST, INPUTS)
-        _ = by_rows or one.travel_whole()
-        one.forget()
+        assert not by_rows or one.exchange_touched_rows(FIRST, INPUTS)
+        _ = by_rows or one.exchange_all()
+        one.reset()
     start, rows = model.first.copy(), np.array([0, 3])
     for _ in range(2):  # the second time from what both have merged
         for one in made:
@@ -346,14 +346,14 @@ def test_sums_of_a_sparse_layer_travel_and_other_slots_stay(model, by_rows):
     expected[weights if by_rows else slice(FEATURES * WIDTH)] += 4
     assert_array_equal(model.first, expected)
     for one in made:
-        one.forget()
+        one.reset()
         one.begin(rows)
         assert_array_equal(one.slots[0][weights], expected[weights])
 
 
 def test_sums_do_not_travel_where_replicas_overwrite_each_other(model):
     replica = Replica(HostDevice(), model, "overwrite", sums=FEATURES * WIDTH)
-    replica.travel_whole()
+    replica.exchange_all()
     replica.begin(None)
     replica.slots[0][:] = 9
     replica.take()
