@@ -15,7 +15,7 @@ def installed(monkeypatch, *names):
 
 
 class FakeCupy:
-    """As much of CuPy as the probe asks; `failures` maps a question to what it raises."""
+    """The part of CuPy used by the probe; `failures` maps a call to the exception it raises."""
 
     def __init__(self, count=1, driver=12090, failures=None):
         self.count, self.driver, self.failures = count, driver, failures or {}
@@ -82,7 +82,7 @@ def test_no_driver(cupy):
     assert probe.probe() == ProbeResult((), "CuPy is installed, but there is no NVIDIA driver")
 
 
-def test_a_driver_that_refuses(cupy):
+def test_a_driver_that_reports_an_error(cupy):
     cupy(failures={"count": RuntimeError("cudaErrorNoDevice: no device\nmore")})
     reason = probe.probe().reason
     assert reason == "the NVIDIA driver reports an error: cudaErrorNoDevice: no device"
@@ -108,7 +108,7 @@ def test_the_probe_prints_one_line_of_json():
     assert find_gpus().reason == answer["reason"]
 
 
-def test_a_probe_that_dies_is_a_reason_and_no_error(monkeypatch):
+def test_a_crashed_probe_is_a_reason_and_not_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     found = find_gpus()
     assert found.devices == () and found.reason.startswith("the GPU probe failed: ")

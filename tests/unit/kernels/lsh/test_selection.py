@@ -1,4 +1,4 @@
-"""Which neurons become active: every rule by a slow oracle, and what holds under all of them."""
+"""Selection of active neurons: each rule compared with a slow oracle, and common invariants."""
 
 from collections import Counter
 
@@ -31,11 +31,11 @@ from tests.unit.kernels.cases import examples
 from tests.unit.kernels.lsh.theory import AGREEMENT
 
 CLASSES, TABLES, BITS, BUCKET, BATCH = 120, 7, 3, 9, 5
-GUARD = -9  # behind the buffer
+GUARD = -9  # after the buffer
 rules = pytest.mark.parametrize("kind", RULES.values(), ids=RULES.keys())
 GENEROUS = SelectionRule(UNION, top=12, min_buckets=2, capacity=CLASSES, random=0)
 UNLABELED = multi_labels(np.zeros(BATCH + 1, np.int64), np.zeros(0, np.int32))
-FUNCTIONS = draw(DWTA, 16, 2, TABLES, BITS, 0)  # `select` is given rows that are hashed already
+FUNCTIONS = draw(DWTA, 16, 2, TABLES, BITS, 0)  # not used: `select` takes hashed rows
 
 
 def filled(random):
@@ -168,7 +168,7 @@ def test_a_batch_has_the_labels_and_the_union_of_its_rows(kind, seed):
     assert set(active) == found | {n for row in rows for n in labels_of(labels, row)}
 
 
-def test_vanilla_begins_with_every_table_equally_often():
+def test_vanilla_starts_with_every_table_equally_often():
     selector = Selector(filled(np.random.default_rng(3)))
     codes, calls = np.zeros((1, TABLES), np.int32), 350
     first = np.zeros(TABLES)
@@ -179,7 +179,7 @@ def test_vanilla_begins_with_every_table_equally_often():
     assert square < chi2.ppf(0.999, TABLES - 1)
 
 
-def test_a_neuron_in_very_many_tables_counts_as_often_as_can_be_counted():
+def test_bucket_counts_saturate():
     count = MAX_COUNT + 9
     tables = HashTables(np.zeros((count, 2, 2), np.int32), np.ones((count, 2), np.int32))
     tables.buckets[::2, 0] = 1
@@ -191,11 +191,11 @@ def test_a_neuron_in_very_many_tables_counts_as_often_as_can_be_counted():
     assert Selector(tables).select(SelectionRule(THRESHOLD, 1, count, 9, 0), codes) == [1]
 
 
-# --- when room is short ---------------------------------------------------------------------------
+# --- limited capacity -----------------------------------------------------------------------------
 
 
 def apart(sizes):
-    """One table in which row b's bucket holds sizes[b] neurons of its own, in ascending order."""
+    """One table in which row b's bucket contains sizes[b] separate neurons, in ascending order."""
     tables = empty_tables(1, 3, 64)
     codes = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[:, np.newaxis]
     insert(tables, 0, 1, codes, np.arange(len(codes), dtype=np.int32), False, 0)
@@ -205,31 +205,31 @@ def apart(sizes):
 @rules
 @pytest.mark.parametrize("capacity", [0, 1, 4, 7, 20, 23, 24, 45, 55])
 @pytest.mark.parametrize("sizes", [(30, 2, 20, 0, 6), (11, 11, 11, 11, 11)])
-def test_rows_bring_in_equal_shares(kind, capacity, sizes):
+def test_rows_contribute_equal_numbers_of_candidates(kind, capacity, sizes):
     sizes = np.array(sizes)
     tables, codes, owner = apart(sizes)
     rule = SelectionRule(kind, top=64, min_buckets=1, capacity=capacity, random=0)
     selector = Selector(tables, capacity)
-    selector.sketches.lengths[:] = 0  # all promise the same: the first met is the best
+    selector.sketches.lengths[:] = 0  # all estimates are equal: the first found is the best
     active = selector.select(rule, codes)
     fractions = np.bincount(owner[active], minlength=len(sizes))
     assert fractions.sum() == capacity
     short = fractions < sizes
     assert not short.any() or (fractions[short].min() >= fractions.max() - 1)
-    for b, fraction in enumerate(fractions):  # the best come first: here, the lowest numbers
+    for b, fraction in enumerate(fractions):  # the best come first: here, those with the lowest ids
         assert {n for n in active if owner[n] == b} == {
             *range(sizes[:b].sum(), sizes[:b].sum() + fraction)
         }
 
 
-def test_what_is_active_already_is_nobodys_share():
-    """Both rows find neurons 0 to 9, and may bring in three each."""
+def test_active_candidates_do_not_count_for_any_row():
+    """Both rows find neurons 0 to 9, and may contribute three each."""
     tables, codes, _ = apart([10])
     active = Selector(tables, 6).select(GENEROUS._replace(capacity=6), codes[[0, 0]])
     assert sorted(active) == [0, 1, 2, 3, 4, 5]
 
 
-def test_labels_leave_the_capacity_to_others():
+def test_labels_do_not_use_capacity():
     tables, codes, _ = apart([10])
     labels = multi_labels(np.array([0, 3]), np.array([1, 50, 60], np.int32))
     active = Selector(tables, 4).select(GENEROUS._replace(capacity=4), codes, labels)
@@ -247,13 +247,13 @@ def test_a_single_label_is_active_once():
 
 
 @pytest.mark.parametrize(("random", "count"), [(0, 10), (1, 11), (50, 60), (110, 120), (999, 120)])
-def test_so_many_random_neurons_come_on_top(random, count):
+def test_random_neurons_are_added(random, count):
     tables, codes, _ = apart([10])
     active = Selector(tables).select(GENEROUS._replace(random=random), codes)
     assert len(active) == count and active[:10] == list(range(10))
 
 
-def test_random_neurons_are_uniform_over_the_others():
+def test_random_neurons_are_uniform_over_inactive_ones():
     tables, codes, _ = apart([10])
     selector, calls, each = Selector(tables, seed=5), 300, 11
     drawn = np.zeros(CLASSES)
@@ -265,7 +265,7 @@ def test_random_neurons_are_uniform_over_the_others():
     assert not drawn[:10].any() and low < square < high
 
 
-def test_threads_with_their_own_seeds_draw_others():
+def test_threads_with_different_seeds_draw_different_neurons():
     tables, codes, _ = apart([10])
     rule = GENEROUS._replace(random=20)
     first, same, other = (Selector(tables, seed=s).select(rule, codes) for s in (1, 1, 2))
@@ -281,7 +281,7 @@ def test_threads_with_their_own_seeds_draw_others():
     batch=st.integers(1, BATCH),
 )
 @examples
-def test_whatever_is_asked_the_buffer_is_enough(kind, seed, capacity, random, batch):
+def test_the_buffer_is_always_large_enough(kind, seed, capacity, random, batch):
     draws = np.random.default_rng(seed)
     tables, labels = filled(draws), lists(draws, BATCH, 6)
     selector = Selector(tables, capacity, seed)
@@ -297,7 +297,7 @@ RECALL = {SIMHASH: (6, 12, 192), WTA: (2, 6, 64), DWTA: (2, 6, 64)}  # K, L, dim
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-def test_the_best_neuron_is_found_as_often_as_theory_says(family):
+def test_recall_of_the_best_neuron_matches_theory(family):
     """A neuron with which one hash agrees with probability p is found with 1 - (1 - p^K)^L."""
     hashes, count, dimension = RECALL.get(family, (2, 4, 64))
     neurons, queries, draws = 60, 16, 24

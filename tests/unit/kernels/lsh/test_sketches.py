@@ -1,4 +1,4 @@
-"""Sketches: their bits by an oracle, the angle that they tell, and the ranking by products."""
+"""Sketches: bits compared with an oracle, angle estimates, and ranking by products."""
 
 import numpy as np
 import pytest
@@ -14,10 +14,8 @@ from hogbatch.kernels.cpu.lsh.sketches import (
 )
 from tests.unit.kernels.cases import examples
 
-DIMENSION, BITS = (
-    192,
-    WORD_BITS * WORDS,
-)  # wide enough for a third of the coordinates to be Gaussian
+DIMENSION = 192  # enough for the sum of a third of the coordinates to be nearly Gaussian
+BITS = WORD_BITS * WORDS
 GUARD = -9
 
 
@@ -34,7 +32,7 @@ def bits_of(marks):
 
 
 def at_angle(random, x, angle):
-    """Of each row of x, a vector of length 1 at `angle` to it."""
+    """For each row of x, a unit vector at `angle` to it."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     other = random.standard_normal(x.shape)
     other -= (other * x).sum(axis=1, keepdims=True) * x
@@ -42,7 +40,7 @@ def at_angle(random, x, angle):
     return np.cos(angle) * x + np.sin(angle) * other
 
 
-def test_each_bit_is_the_sign_of_a_projection_of_its_own():
+def test_each_bit_is_the_sign_of_its_own_projection():
     random, sketches = np.random.default_rng(1), empty_sketches(DIMENSION, 3, 5)
     x = random.integers(-8, 9, (40, DIMENSION)).astype(np.float32)  # projections are exact
     projected = x @ sketches.functions.projections[:, :BITS]
@@ -52,7 +50,7 @@ def test_each_bit_is_the_sign_of_a_projection_of_its_own():
 
 
 @pytest.mark.parametrize("angle", [0.2, 0.8, 1.5, 2.5])
-def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
+def test_the_hamming_distance_matches_theory(angle):
     """A bit differs with probability angle / pi (Goemans and Williamson 1995)."""
     random, fractions = np.random.default_rng(2), []
     x = random.standard_normal((40, DIMENSION))
@@ -66,7 +64,7 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
         ]
         assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()
         fractions.append(np.mean(bits) / BITS)
-        # Charikar 2002: what so many bits say of the cosine
+        # Charikar 2002: the cosine estimate for this Hamming distance
         told = sketches.cosines[bits]
         assert abs(told.mean() - np.cos(angle)) < 0.02 and told.std() < 0.1
     error = np.std(fractions, ddof=1) / np.sqrt(len(fractions))
@@ -75,7 +73,7 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
 
 @given(seed=st.integers(0, 2**32 - 1), met=st.integers(0, 30), limit=st.integers(0, 35))
 @examples
-def test_the_largest_products_come_first_and_of_equal_ones_the_first_met(seed, met, limit):
+def test_ranking_is_by_product_with_ties_in_input_order(seed, met, limit):
     random, classes = np.random.default_rng(seed), 50
     sketches = empty_sketches(16, classes, 0)
     sketches.neurons[:] = sketch(sketches, random.integers(-1, 2, (classes, 16)))
@@ -91,7 +89,7 @@ def test_the_largest_products_come_first_and_of_equal_ones_the_first_met(seed, m
     assert found[:size].tolist() == expected and found[limit] == GUARD
 
 
-def test_lengths_tell_which_neuron_is_best_where_bits_do_not():
+def test_lengths_rank_neurons_with_equal_sketches():
     random, classes, queries, top = np.random.default_rng(4), 500, 60, 20
     sketches = empty_sketches(DIMENSION, classes, 0)
     weights = random.standard_normal((classes, DIMENSION)) * random.uniform(0.5, 2, (classes, 1))

@@ -1,4 +1,4 @@
-"""How often one hash of a pair of vectors agrees, from the definition of each family."""
+"""Collision probabilities of one hash of two vectors, from the definition of each family."""
 
 from math import comb
 
@@ -8,13 +8,13 @@ from hogbatch.kernels.cpu.lsh.functions import BIN_SIZE, DWTA, MINHASH, SIMHASH,
 
 
 def simhash(x, y):
-    """1 - angle / pi: Goemans and Williamson 1995, for projections on Gaussian numbers."""
+    """1 - angle / pi: Goemans and Williamson 1995, for Gaussian projections."""
     cosine = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
     return 1 - np.arccos(np.clip(cosine, -1, 1)) / np.pi
 
 
 def both_below(x, y):
-    """[i, j]: whether coordinate i beats j in both vectors."""
+    """[i, j]: whether coordinate i is larger than j in both vectors."""
     return (x[:, None] > x) & (y[:, None] > y)
 
 
@@ -25,10 +25,10 @@ def wta(x, y):
 
 
 def dwta(x, y):
-    """As `wta`, but zeros are below all; empty bins ask others.
+    """Like `wta`, but zeros are lower than all other values, and empty bins borrow.
 
-    Where both are empty they ask the same bin next, as if it were a new hash. Where one is, it gets
-    a place in a bin that has nothing to do with the other's: they agree by chance.
+    If both bins are empty, they borrow from the same bin, like a new hash. If one is, it borrows a
+    winner from an unrelated bin, so they collide with probability 1 / BIN_SIZE.
     """
     low_x, low_y = np.where(x == 0, -np.inf, x), np.where(y == 0, -np.inf, y)
     counts = both_below(low_x, low_y)[(x != 0) & (y != 0)].sum(axis=1)
@@ -40,7 +40,7 @@ def dwta(x, y):
 
 
 def top(x):
-    """The set that minhash makes of x."""
+    """The set that minhash derives from x."""
     chosen = np.argsort(-x, kind="stable")
     return set([i for i in chosen.tolist() if x[i] != 0][:TOPK])
 
