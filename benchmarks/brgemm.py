@@ -23,9 +23,9 @@ from ceiling import aligned, fraction_of_peak
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
-from hogbatch.kernels.cpu.brgemm import address, matrix, part, whole
+from hogbatch.kernels.cpu.brgemm import address, matrix, single_block, submatrix
 from hogbatch.kernels.cpu.dense import BLOCK_ROWS
-from hogbatch.kernels.cpu.tiles import ADD, STORE, Finish, Matrix
+from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue, Matrix
 from hogbatch.store.layout import stored_width
 
 SHAPES = ("512x512", "300x512", "54x512", "512x983", "137x75")
@@ -40,9 +40,9 @@ Work = Callable[[], None]
 def forward(x, weights, y, sizes, times):
     m, k, h, layers = sizes
     for n in range(times):
-        here = part(matrix(weights), n % layers * k, 0)
-        finish = Finish(STORE, 1.0, 0, 0.0)
-        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), whole(), finish)
+        here = submatrix(matrix(weights), n % layers * k, 0)
+        epilogue = Epilogue(STORE, 1.0, 0, 0.0)
+        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), single_block(), epilogue)
 
 
 @kernel
@@ -54,8 +54,8 @@ def backward(d, weights, e, packed, product, sizes, times):
         brgemm.transpose(many, h, matrix(d), turned, 0)
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
-            here = part(matrix(weights), n % layers * k + first, 0)
-            below = part(matrix(e), 0, first)
+            here = submatrix(matrix(weights), n % layers * k + first, 0)
+            below = submatrix(matrix(e), 0, first)
             brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch, 1.0, 0)
 
 
@@ -66,9 +66,9 @@ def update(x, d, weights, sizes, times):
     for n in range(times):
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
-            here = part(matrix(weights), n % layers * k + first, 0)
-            finish = Finish(ADD, 1.0, 0, 0.0)
-            brgemm.multiply(rows, h, m, part(left, first, 0), matrix(d), here, whole(), finish)
+            here = submatrix(matrix(weights), n % layers * k + first, 0)
+            columns, add = submatrix(left, first, 0), Epilogue(ADD, 1.0, 0, 0.0)
+            brgemm.multiply(rows, h, m, columns, matrix(d), here, single_block(), add)
 
 
 class Case:

@@ -37,7 +37,13 @@ from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.lsh import network as loop
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, draw
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.lsh.selection import RULES, Finder, Rule, forget, scratch
+from hogbatch.kernels.cpu.lsh.selection import (
+    RULES,
+    NeuronFinder,
+    SelectionRule,
+    clear_positions,
+    scratch,
+)
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
 from hogbatch.kernels.cpu.model import FAN_IN, BatchSettings, ModelView
@@ -67,10 +73,10 @@ class Training:
         self.lease = BatchSettings(arguments.batch, LOSSES[LOSS], spec.kind, 0, 1)
         self.hyper = Hyper(arguments.lr, 0.0, spec.momentum, spec.beta2, spec.epsilon)
         tables = empty_tables(lsh.tables, lsh.bits, lsh.bucket)
-        rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, lsh.most, lsh.random)
+        rule = SelectionRule(RULES[lsh.sampling], lsh.top, lsh.seen, lsh.most, lsh.random)
         sketches = empty_sketches(HIDDEN, labels, lsh.seed)
         functions: Any = None  # `build` draws them
-        self.finder = Finder(rule, functions, tables, sketches)
+        self.finder = NeuronFinder(rule, functions, tables, sketches)
         self.codes = np.empty((labels, lsh.tables), np.int32)
         self.seat = loop.HashedThread(
             np.full(plan[0, FAN_IN], -1, np.int32),
@@ -133,12 +139,12 @@ class Training:
             part = rows[start : start + self.batch]
             x = forward(self.model, 1, inputs, part, room.hidden)
             active = room.active[: loop.find(self.finder, x, labels, part, self.seat, room)]
-            forget(active, len(active), self.seat.place)
+            clear_positions(active, len(active), self.seat.place)
             best = np.argsort(-(x @ self.weights.T + self.bias), axis=1)[:, : max(TOPS)]
             for b in range(len(part)):
                 candidates = self.held(room.hashed.codes[b])
                 held += len(candidates)
-                groups = candidates, space.found[b, : space.sizes[b]], active
+                groups = candidates, space.candidates[b, : space.sizes[b]], active
                 for each, group in zip(sums.values(), groups, strict=True):
                     each += [np.isin(best[b, :top], group).mean() for top in TOPS]
         found: dict[str, Any] = {"candidates": round(held / count / len(self.bias), 5)}

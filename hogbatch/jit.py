@@ -1,7 +1,7 @@
-"""How everything that Numba compiles is compiled, and where the result is kept.
+"""Compilation of all Numba kernels, and the cache of compiled kernels.
 
-The cache directory is named after the compiled modules' own sources: Numba notices a change in the
-file of a function, but not in the files of the functions it calls.
+The name of the cache directory is a hash of the sources of all compiled modules: Numba notices a
+change in the file of a function, but not in the files of the functions that it calls.
 """
 
 import logging
@@ -21,16 +21,17 @@ COMPILED = (
     *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
-KERNEL_BYTES: Final = 1 << 26  # that all compiled kernels take at most,
-FILE_BYTES: Final = 1 << 23  # and one of their files
-VECTOR: Final = "HOGBATCH_VECTOR"  # forces the vector width of kernels, in floats: 4, 8 or 16
+MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels together
+MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files
+# Environment variable that forces the vector width of the kernels, in floats: 4, 8 or 16.
+VECTOR_VARIABLE: Final = "HOGBATCH_VECTOR"
 
 
 @cache
 def cache_directory() -> Path:
-    """Return the directory of compiled kernels for these very sources."""
+    """Return the directory of the kernels compiled from the current sources."""
     package = Path(__file__).parent
-    digest = blake2b(os.environ.get(VECTOR, "").encode(), digest_size=8)
+    digest = blake2b(os.environ.get(VECTOR_VARIABLE, "").encode(), digest_size=8)
     for pattern in COMPILED:
         for source in sorted(package.glob(pattern)):
             digest.update(source.read_bytes())
@@ -40,54 +41,54 @@ def cache_directory() -> Path:
 # Full fastmath would let LLVM assume that no value is NaN and delete every isfinite().
 FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
-_kernels: list[Any] = []  # all that this process has defined
+_kernels: list[Any] = []  # all kernels defined in this process
 
 
 def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
-    import numba  # here: who only asks where the cache is has no use for it
+    import numba  # here, because callers that only need the cache directory do not need Numba
 
     settings: Any = numba.config
-    elsewhere = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_directory())  # only for this function: others have their own
+    previous = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_directory())  # for this function only, not for other packages
     try:
         compiled: Any = numba.njit(
-            nogil=True, cache=_can_keep_kernels(), fastmath=fastmath, error_model="numpy"
+            nogil=True, cache=_cache_usable(), fastmath=fastmath, error_model="numpy"
         )(function)
     finally:
-        settings.CACHE_DIR = elsewhere
+        settings.CACHE_DIR = previous
     _kernels.append(compiled)
     return compiled
 
 
 def compiles() -> bool:
-    """Whether this process has found a kernel missing from the cache, and so compiles."""
+    """Return whether a kernel was missing from the cache, so that this process compiles."""
     return any(compiled.stats.cache_misses for compiled in _kernels)
 
 
 @cache
-def _can_keep_kernels() -> bool:
-    """Whether the cache can be used; logs a warning if it cannot.
+def _cache_usable() -> bool:
+    """Return whether the cache can be used; log a warning if it cannot.
 
-    Numba raises an exception in the middle of the work when it fails to write to its cache, so room
-    is required unless there are kernels already, which need only be read.
+    Numba raises an exception during training when it fails to write to its cache. Free space is
+    therefore required, unless the cache already contains kernels, which only need to be read.
     """
     directory = cache_directory()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
-            room = shutil.disk_usage(directory).free
-        filled = any(directory.iterdir())
+            free_bytes = shutil.disk_usage(directory).free
+        has_kernels = any(directory.iterdir())
     except OSError as error:
         problem = error.strerror
     else:
-        largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        small = largest != resource.RLIM_INFINITY and largest < FILE_BYTES
-        if filled or (room >= KERNEL_BYTES and not small):
+        file_limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limited = file_limit != resource.RLIM_INFINITY and file_limit < MAX_FILE_BYTES
+        if has_kernels or (free_bytes >= MAX_CACHE_BYTES and not limited):
             return True
-        problem = "files may not be as large" if small else "the disk is nearly full"
+        problem = "the file size limit is too low" if limited else "the disk is nearly full"
     logging.warning(
-        "compiled kernels are not kept in %s, and every worker compiles its own: %s",
+        "compiled kernels cannot be cached in %s, so every worker compiles its own: %s",
         directory,
         problem,
     )
@@ -95,5 +96,5 @@ def _can_keep_kernels() -> bool:
 
 
 def exact(function: Callable[..., Any]) -> Any:
-    """`kernel` for arithmetic whose very rounding matters."""
+    """Compile `function` as `kernel` does, but without fast math, because its rounding matters."""
     return kernel(function, fastmath=False)

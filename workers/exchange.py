@@ -1,7 +1,7 @@
-"""The thread that merges a replica's change while the device goes on training.
+"""The exchange thread, which merges a replica's change while the device continues training.
 
-It follows the device's work by marks, looks each change through before it reaches the shared
-parameters, and reports a lease once all of it is in them.
+It synchronizes with the device by events, checks each change for NaN and Inf before it merges it
+into the shared parameters, and reports a lease when all of its changes have been merged.
 """
 
 import queue
@@ -23,47 +23,47 @@ from workers.replica import Replica
 from workers.report import MergeReport, report
 from workers.session import Post
 
-MAX_REFUSED = 3  # merges in a row that are not finite; then the rows are for another worker
+MAX_REFUSED = 3  # consecutive changes that are not finite; then the worker fails
 
 
 @dataclass(slots=True)
-class Tally:
-    """What has come of one lease so far."""
+class LeaseProgress:
+    """The progress of one lease."""
 
     work: Work
     began: float
-    rows: int = 0  # of `work` from its start that are to be done; fewer where memory ran out
-    too_large: int = 0  # rows of a batch that there was no memory for
-    refused: int = 0
-    stale: int = 0  # updates of others, summed over merges
+    rows: int = 0  # rows of `work` to train on, from its start; fewer if memory ran out
+    too_large: int = 0  # size of a batch that did not fit into memory
+    refused: int = 0  # changes that were not finite
+    stale: int = 0  # staleness, summed over merges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
 
 
 class Interval(NamedTuple):
     """The batches between two merges: rows [start, stop) of the epoch order."""
 
-    tally: Tally
+    progress: LeaseProgress
     start: int
     stop: int
     last: bool  # of its lease
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return self.stop - self.start
 
 
-class _Taken(NamedTuple):
-    """An interval on its way to the shared parameters."""
+class _PendingMerge(NamedTuple):
+    """An interval that has not been merged yet."""
 
     interval: Interval
-    mark: Any = None  # of the device: when its change is complete
-    based_on: int = 0  # updates of others when its replica was pulled
-    given_up: bool = False  # nothing was taken, its rows count as skipped
+    event: Any = None  # on the device: the change is complete
+    based_on: int = 0  # updates by other workers when the replica was pulled
+    skipped: bool = False  # there is no change to merge, and the rows count as skipped
 
 
 class Exchange:
-    """Merges one taken interval at a time; the training thread submits and waits."""
+    """Merges one interval at a time; the training thread submits intervals and waits."""
 
     def __init__(
         self, replica: Replica, model: SharedModel, fence: NDArray[np.int64], damping: Damping
@@ -71,53 +71,54 @@ class Exchange:
         self._replica, self._model, self._fence = replica, model, fence
         self._damping = damping
         self._post: Post | None = None
-        self._jobs: queue.SimpleQueue[_Taken] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()
-        self._under_way = False
-        self._merges = 0  # this worker's own
-        self._refused = 0  # in a row
+        self._pending = False
+        self._merges = 0  # by this worker
+        self._refused = 0  # consecutive
         self._reported_at = 0.0
-        self._fetched = self._based_on = 0  # updates of others: when fetched, and in the replica
+        # Updates by other workers that the fetched parameters and the replica contain.
+        self._fetched = self._based_on = 0
 
     def start(self, post: Post) -> None:
-        """Begin to serve; reports go to `post`."""
+        """Start the exchange thread; reports go to `post`."""
         self._post = post
-        threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    # The training thread's ------------------------------------------------------------------
+    # Called by the training thread ----------------------------------------------------------
 
-    def submit(self, interval: Interval, mark: Any) -> None:
-        """Merge what the replica has taken, `mark` being when it is complete."""
-        taken = _Taken(interval, mark, self._based_on)
-        self._based_on = self._fetched  # read first: the exchange thread will soon set it
-        self._jobs.put(taken)
-        self._under_way = True
+    def submit(self, interval: Interval, event: Any) -> None:
+        """Queue the change that the replica has taken; it is complete at `event`."""
+        pending = _PendingMerge(interval, event, self._based_on)
+        self._based_on = self._fetched  # before the put: then the exchange thread may change it
+        self._jobs.put(pending)
+        self._pending = True
 
-    def give_up(self, interval: Interval) -> None:
-        """Count the rows of an interval that started from numbers that were not finite."""
-        self._jobs.put(_Taken(interval, given_up=True))
-        self._under_way = True
+    def skip(self, interval: Interval) -> None:
+        """Count the rows of an interval as skipped, because it started from values not finite."""
+        self._jobs.put(_PendingMerge(interval, skipped=True))
+        self._pending = True
 
     def wait(self) -> bool:
-        """Return when nothing is under way; False if the last change was refused.
+        """Wait until nothing is pending; return False if the last change was refused.
 
-        What the exchange thread failed with is raised here.
+        An exception of the exchange thread is raised here.
         """
-        if not self._under_way:
+        if not self._pending:
             return True
         outcome = self._done.get()
-        self._under_way = False
+        self._pending = False
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    def pulling(self) -> None:
-        """The training thread is about to pull the replica."""
-        self._fetched = self._based_on = self._others()
+    def before_pull(self) -> None:
+        """Record the current number of updates; to be called before the replica is pulled."""
+        self._fetched = self._based_on = self._foreign_updates()
 
-    # The exchange thread's ------------------------------------------------------------------
+    # Run by the exchange thread -------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         try:
             self._replica.device.enter()
             while True:
@@ -125,63 +126,65 @@ class Exchange:
         except BaseException as error:
             self._done.put(error)
 
-    def _exchange(self, taken: _Taken) -> bool:
-        interval, tally = taken.interval, taken.interval.tally
-        good = taken.given_up or self._is_finite(taken.mark)
-        # Looked at last: the device may have taken long, and the rows be with another by now.
-        if self._fence[0] == tally.work.fence:
-            if good and not taken.given_up:
-                self._merge(taken)
+    def _exchange(self, pending: _PendingMerge) -> bool:
+        interval, progress = pending.interval, pending.interval.progress
+        finite = pending.skipped or self._is_finite(pending.event)
+        # Checked last: the device may have taken long, so the lease may have been revoked.
+        if self._fence[0] == progress.work.fence:
+            if finite and not pending.skipped:
+                self._merge(pending)
             else:
-                tally.refused += not good
-                tally.totals[[ROWS, SKIPPED]] += interval.rows
-        if not taken.given_up:
-            others = self._others()  # at least those are in what is fetched
+                progress.refused += not finite
+                progress.totals[[ROWS, SKIPPED]] += interval.rows
+        if not pending.skipped:
+            others = self._foreign_updates()  # read first: the fetch contains at least these
             self._replica.fetch()
             self._fetched = others
         if interval.last:
-            self._report(tally)
-        return good
+            self._report(progress)
+        return finite
 
-    def _is_finite(self, mark: Any) -> bool:
-        """Wait until the change is complete; whether it may join the shared parameters."""
+    def _is_finite(self, event: Any) -> bool:
+        """Wait until the change is complete; return whether it contains neither NaN nor Inf."""
         finite = np.zeros(1, np.float32)
-        self._replica.device.follow(mark)
+        self._replica.device.wait_event(event)
         self._replica.device.to_host(self._replica.finite, finite)
         if not finite[0]:
             self._refuse()
         return bool(finite[0])
 
-    def _merge(self, taken: _Taken) -> None:
-        """Let the change join the shared parameters."""
-        tally, totals = taken.interval.tally, np.zeros(TOTALS)
+    def _merge(self, pending: _PendingMerge) -> None:
+        """Merge the change into the shared parameters."""
+        progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
-        staleness = max(0, self._others() - taken.based_on)
+        staleness = max(0, self._foreign_updates() - pending.based_on)
         self._replica.merge(self._damping.fraction(staleness))
-        self._model.merges[0] += 1  # racy like the weights; staleness is counted by it
+        self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
         self._refused = 0
-        totals[[ROWS, UPDATES]] = taken.interval.rows, 1
-        add_totals(totals, tally.totals)
-        tally.stale += staleness
+        totals[[ROWS, UPDATES]] = pending.interval.rows, 1
+        add_totals(totals, progress.totals)
+        progress.stale += staleness
 
     def _refuse(self) -> None:
-        """Count a change that is not finite, unless that is the fault of what was pulled."""
+        """Count a change that is not finite, unless the shared parameters are not finite either."""
         if first_not_finite(self._model.params) is not None:
-            return  # the coordinator will see it too, and put a good model in its place
+            return  # the coordinator will detect it too, and roll the model back
         self._refused += 1
         if self._refused >= MAX_REFUSED:
             raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
-    def _others(self) -> int:
-        """Updates of the shared parameters by everyone but this worker."""
+    def _foreign_updates(self) -> int:
+        """Updates of the shared parameters by all other workers."""
         return self._model.updates - self._merges
 
-    def _report(self, tally: Tally) -> None:
+    def _report(self, progress: LeaseProgress) -> None:
         now = time.perf_counter()
-        seconds = now - max(tally.began, self._reported_at)
+        seconds = now - max(progress.began, self._reported_at)
         self._reported_at = now
         assert self._post is not None
-        merges = max(1, int(tally.totals[UPDATES]))
-        merge = MergeReport(tally.rows, tally.stale / merges, tally.refused, tally.too_large)
-        self._post(report(tally.work, tally.totals, seconds, merge))
+        merges = max(1, int(progress.totals[UPDATES]))
+        merge = MergeReport(
+            progress.rows, progress.stale / merges, progress.refused, progress.too_large
+        )
+        self._post(report(progress.work, progress.totals, seconds, merge))

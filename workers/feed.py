@@ -1,4 +1,4 @@
-"""How the rows of a set reach the device: all at once where they fit, else batch by batch."""
+"""Transfer of rows to the device: the whole set at once if it fits, else batch by batch."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device
 
-ROOM = 0.7  # share of the free memory that a set may take; scratch and graphs need the rest
-BUFFERS = 2  # of a staged set: one is trained on while the next is filled
+MAX_MEMORY_FRACTION = 0.7  # of the free memory for a cached set; scratch and graphs need the rest
+BUFFERS = 2  # of a staged set: one is filled while the device trains on the other
 
 
 class Batch(NamedTuple):
-    """Rows on the device: `rows`[B] of `inputs` and `labels`, and their `numbers`[B] in the set.
-    The arrays are the same each time that `slot` is; the contents change."""
+    """A batch on the device: `rows`[B] of `inputs` and `labels`, and their `numbers`[B] in the set.
+
+    Batches with the same `slot` use the same arrays with different contents.
+    """
 
     slot: int
     inputs: Inputs
@@ -25,42 +27,47 @@ class Batch(NamedTuple):
 
 
 class Feed(Protocol):
-    """One set, for one thread. `follow` an order, then ask for batches of it; a batch is good for
-    what is asked of the device before the next."""
+    """Batches of one set, for one thread.
+
+    Call `set_order`, then `batch`. A batch is valid for the work queued on the device before the
+    next batch is requested.
+    """
 
     def reserve(self, batch: int) -> bool:
-        """Make room for batches of `batch` rows; True if arrays of batches are others now."""
+        """Allocate buffers for batches of `batch` rows; return True if the arrays have changed."""
 
     def release(self) -> None:
-        """Give that room back; the next batch makes it anew."""
+        """Free these buffers; the next batch allocates them again."""
 
-    def follow(self, epoch: int, order: NDArray[np.int64]) -> None:
-        """Batches are of `order`[N] from now on; that of one epoch never changes."""
+    def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
+        """Set the order of the next batches to `order`[N], which is fixed for each epoch."""
 
     def batch(self, start: int, stop: int) -> Batch:
-        """Rows [start, stop) of the order."""
+        """The batch of rows [start, stop) of the order."""
 
     def rows(self, start: int, stop: int) -> Any:
-        """The row numbers [start, stop) of the order, on the device; None where they are not."""
+        """The row numbers [start, stop) of the order on the device; None if the set is staged."""
 
 
-def feed_for(device: Device, examples: Examples, spoken_for: int = 0) -> "Feed":
-    """The set cached on the device if there is room, else staged; `spoken_for` bytes of what is
-    free now are for others."""
+def feed_for(device: Device, examples: Examples, reserved_bytes: int = 0) -> "Feed":
+    """Cache the set on the device if it fits, else stage its batches.
+
+    `reserved_bytes` of the memory that is free now are needed for other purposes.
+    """
     arrays = (*examples.inputs, *examples.labels)
     needed = sum(array.nbytes for array in arrays) + 2 * 8 * examples.rows  # two orders
-    room = ROOM * (device.free_bytes() - spoken_for)
-    return (CachedSet if needed <= room else StagedSet)(device, examples)
+    capacity = MAX_MEMORY_FRACTION * (device.free_bytes() - reserved_bytes)
+    return (CachedSet if needed <= capacity else StagedSet)(device, examples)
 
 
 class CachedSet:
-    """A set that was copied to the device once; a batch is its row numbers."""
+    """A set that is copied to the device once; a batch is a list of row numbers."""
 
     def __init__(self, device: Device, examples: Examples) -> None:
         self._device = device
         self.inputs = Inputs(*[device.to_device(array) for array in examples.inputs])
         self._labels = Labels(*[device.to_device(array) for array in examples.labels])
-        # Of two epochs, because at the end of one leases of both are under way.
+        # For two epochs, because leases of both are in progress at the end of an epoch.
         self._orders = [device.empty(examples.rows, np.int64) for _ in range(2)]
         self._epochs: list[int | None] = [None, None]
         self._order = self._orders[0]
@@ -75,7 +82,7 @@ class CachedSet:
     def release(self) -> None:
         self._rows = self._device.empty(0, np.int64)
 
-    def follow(self, epoch: int, order: NDArray[np.int64]) -> None:
+    def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
         place = epoch % 2
         self._order = self._orders[place]
         if self._epochs[place] != epoch:
@@ -92,30 +99,32 @@ class CachedSet:
         return self._order[start:stop]
 
 
-class _Buffer(NamedTuple):
-    """Room for one batch: host arrays that copies leave from, and device arrays they go to."""
+class _StagingBuffer(NamedTuple):
+    """Buffers for one batch: the host arrays and the device arrays that they are copied to."""
 
-    host: tuple[NDArray[Any], ...]  # of Inputs, of Labels, and the rows' numbers
+    host: tuple[NDArray[Any], ...]  # the arrays of Inputs and Labels, and the row numbers
     device: tuple[Any, ...]
 
 
 class StagedSet:
-    """A set that stays on the host: each batch is gathered there and copied while the device
-    trains on the one before."""
+    """A set that stays on the host.
+
+    Each batch is gathered there, and copied while the device trains on the previous one.
+    """
 
     def __init__(self, device: Device, examples: Examples) -> None:
         self._device = device
         self._arrays: tuple[NDArray[Any], ...] = (*examples.inputs, *examples.labels)
-        self._longest = [
+        self._max_lengths = [
             int(np.diff(indptr).max(initial=0)) if len(indptr) else 0
             for indptr in (examples.inputs.indptr, examples.labels.indptr)
         ]
         self._order: NDArray[np.int64] = np.empty(0, np.int64)
         self._capacity = 0
-        self._buffers: list[_Buffer] = []
+        self._buffers: list[_StagingBuffer] = []
         self._rows: Any = None
-        self._copied: list[Any] = [None] * BUFFERS  # marks: the copies of a buffer are complete
-        self._read: list[Any] = [None] * BUFFERS  # and what was trained on it is done
+        self._copy_done: list[Any] = [None] * BUFFERS  # events: a buffer's copies are complete
+        self._read_done: list[Any] = [None] * BUFFERS  # events: training on a buffer is done
         self._next = 0
 
     def reserve(self, batch: int) -> bool:
@@ -129,20 +138,20 @@ class StagedSet:
             shapes = [(n, *a.shape[1:]) for n, a in zip(lengths, arrays, strict=True)]
             kinds = list(zip(shapes, (array.dtype for array in arrays), strict=True))
             host = tuple(device.pinned(*kind) for kind in kinds)
-            self._buffers.append(_Buffer(host, tuple(device.empty(*kind) for kind in kinds)))
+            self._buffers.append(_StagingBuffer(host, tuple(device.empty(*kind) for kind in kinds)))
         self._rows = device.to_device(np.arange(batch))
         self._capacity = batch
         return True
 
     def release(self) -> None:
-        self._device.synchronize()  # nobody reads the buffers any more
+        self._device.synchronize()  # the device may still read the buffers
         self._buffers, self._rows, self._capacity = [], None, 0
 
     def _lengths(self, batch: int) -> list[int]:
-        """Most cells along the first axis of each array, for `batch` rows."""
+        """Maximum length of each array's first axis for `batch` rows."""
         dense, indptr, _, values, targets, label_indptr, label_indices = self._arrays
-        stored = min(batch * self._longest[0], len(values))
-        listed = min(batch * self._longest[1], len(label_indices))
+        stored = min(batch * self._max_lengths[0], len(values))
+        listed = min(batch * self._max_lengths[1], len(label_indices))
         return [
             min(batch, len(dense)),
             batch + 1 if len(indptr) else 0,
@@ -153,23 +162,24 @@ class StagedSet:
             batch,
         ]
 
-    def follow(self, epoch: int, order: NDArray[np.int64]) -> None:
+    def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
         self._order = order
 
     def batch(self, start: int, stop: int) -> Batch:
         self.reserve(stop - start)
         device, slot = self._device, self._next
-        self._read[1 - slot] = device.mark()  # all asked for so far was on the other buffer
+        # All work queued so far reads the other buffer.
+        self._read_done[1 - slot] = device.record_event()
         self._next = 1 - slot
-        for marks in (self._copied, self._read):
-            if marks[slot] is not None:
-                device.wait(marks[slot])
-        buffer, mark = self._buffers[slot], None
+        for events in (self._copy_done, self._read_done):
+            if events[slot] is not None:
+                device.synchronize_event(events[slot])
+        buffer, event = self._buffers[slot], None
         filled = self._gather(self._order[start:stop], buffer.host)
-        for there, host, length in zip(buffer.device, buffer.host, filled, strict=True):
-            mark = device.start_copy(there[:length], host[:length])
-        self._copied[slot] = mark
-        device.follow(mark)
+        for target, host, length in zip(buffer.device, buffer.host, filled, strict=True):
+            event = device.start_copy(target[:length], host[:length])
+        self._copy_done[slot] = event
+        device.wait_event(event)
         parts = Inputs(*buffer.device[:4]), Labels(*buffer.device[4:7])
         count = stop - start
         return Batch(slot, *parts, self._rows[:count], buffer.device[7][:count])
@@ -178,7 +188,7 @@ class StagedSet:
         return None
 
     def _gather(self, rows: NDArray[np.int64], out: Sequence[NDArray[Any]]) -> list[int]:
-        """Copy `rows` of all arrays into `out`; cells filled along the first axis of each."""
+        """Copy `rows` of all arrays into `out`; return the filled length of each first axis."""
         dense, indptr, indices, values, targets, label_indptr, label_indices = self._arrays
         filled = [_take(dense, rows, out[0])]
         filled += _take_csr(indptr, (indices, values), rows, out[1:4])
@@ -189,7 +199,7 @@ class StagedSet:
 
 
 def _take(array: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> int:
-    """out = rows of `array`, where it has any."""
+    """out = `array`[rows]; return the number of rows, 0 if `array` is empty."""
     if len(array) == 0:
         return 0
     np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip")  # "raise" copies twice
@@ -202,7 +212,7 @@ def _take_csr(
     rows: NDArray[np.int64],
     out: Sequence[NDArray[Any]],
 ) -> list[int]:
-    """out[0] = indptr of the CSR of `rows` alone, the others their stored cells."""
+    """out[0] = the indptr of a CSR of `rows` only, out[1:] = their stored cells of `arrays`."""
     if len(indptr) == 0:
         return [0] * len(out)
     starts = indptr[rows]

@@ -1,15 +1,15 @@
-"""A GPU worker: large dense batches on a replica, whose change is merged into the shared model.
+"""A GPU worker: trains a replica with large batches and merges its changes into the shared model.
 
     python -m workers.gpu RUN_DIR --device 0        a GPU, through CuPy
-    python -m workers.gpu RUN_DIR --device host     the same worker on NumPy, to rehearse
+    python -m workers.gpu RUN_DIR --device host     the same worker on NumPy, for testing
 
-Two threads share the device, each with a stream of its own:
+Two threads use the device, each with its own stream:
 
     training   interval 1 │ interval 2    │ interval 3    │ …     (batches on the replica)
                         take 1          take 2          take 3
     exchange              │ merge 1 fetch │ merge 2 fetch │ …     (with the shared parameters)
 
-Its optimizer slots stay on the device: only parameters are merged.
+Optimizer slots stay on the device, except Adagrad's of a sparse input layer: see `workers.replica`.
 """
 
 import logging
@@ -29,18 +29,19 @@ from hogbatch.model.footprint import expect_room, gpu_worker
 from hogbatch.store.merge import batches_between_merges
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
-from workers.exchange import Exchange, Interval, Tally
+from workers.exchange import Exchange, Interval, LeaseProgress
 from workers.profile import profile
 from workers.report import MergeReport, report
 from workers.session import Assignment, Post, Profile, problem_of
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
 
-WIDE = 0.5  # share of a sparse layer's rows; where a batch touches fewer, only those travel
+# If a batch touches less than this fraction of a sparse layer's rows, only those are exchanged.
+MAX_TOUCHED_FRACTION = 0.5
 
 
 class GpuEngine:
-    """Runs leases on one device. `make_device` is given the precision of products."""
+    """Runs leases on one device; `make_device` takes the precision of matrix products."""
 
     device = "gpu"
     threads = 1
@@ -66,19 +67,19 @@ class GpuEngine:
     # The training thread --------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """The training thread's life."""
-        told: Callable[[BaseException], None] = self._prepared.put
+        """Run the training thread."""
+        report_error: Callable[[BaseException], None] = self._prepared.put
         try:
             device = self._make_device(self._assignment.welcome.precision)
             try:
                 self._set_up(device)
                 self._prepared.put(self._measured.profile)
-                told = self._post
+                report_error = self._post
                 self._train()
             except device.failures as failure:
                 raise DeviceError(f"{device.name} has failed: {failure}") from failure
         except BaseException as error:
-            told(error)
+            report_error(error)
 
     def _set_up(self, device: Device) -> None:
         device.enter()
@@ -88,52 +89,52 @@ class GpuEngine:
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
-        self._travel()
+        self._choose_exchange()
         damping = Damping(welcome.staleness_damping)
         self._exchange = Exchange(self._replica, assignment.model, assignment.fence, damping)
         self._exchange.start(self._post)
 
-    def _travel(self) -> None:
-        """Settle what of the model travels at a merge, and see how long that takes."""
+    def _choose_exchange(self) -> None:
+        """Choose which parameters a merge transfers, and measure how long it takes."""
         batch = self._measured.profile[-1][0]
         self._trainer.follow(UNSHUFFLED)
-        if not (self._is_wide(batch) and self._trainer.travel_by_rows()):
-            self._replica.travel_whole()
-        self._merging = self._replica.merging_seconds(self._trainer.rows(0, batch))
+        if not (self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()):
+            self._replica.exchange_all()
+        self._merging = self._replica.measure_merge(self._trainer.rows(0, batch))
         logging.info(
-            "batches of (rows, seconds): %s; a merge takes %.2f ms, and %.2f ms beside training: "
-            "every %d batches of %d rows",
+            "measured batches (rows, seconds): %s; a merge blocks training for %.2f ms and takes "
+            "%.2f ms in the background; merging every %d batches of %d rows",
             self._measured.profile,
             *(1e3 * seconds for seconds in self._merging),
-            *(self._every(batch), batch),
+            *(self._batches_per_merge(batch), batch),
         )
 
-    def _is_wide(self, batch: int) -> bool:
-        """Whether a batch touches so few rows of a sparse layer that only those should travel."""
+    def _touches_few_rows(self, batch: int) -> bool:
+        """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
         train = self._assignment.train
         if not train.sparse or self._measured.densify:
             return False
         touched = np.unique(train.inputs.indices[: train.inputs.indptr[batch]])
-        return len(touched) < WIDE * train.features
+        return len(touched) < MAX_TOUCHED_FRACTION * train.features
 
-    def _every(self, batch: int) -> int:
-        """Batches between two merges."""
+    def _batches_per_merge(self, batch: int) -> int:
+        """Number of batches between two merges."""
         chosen = self._assignment.welcome.merge_every
         return chosen or batches_between_merges(self._measured.seconds(batch), *self._merging)
 
     def _train(self) -> None:
-        """Train interval after interval; what one has changed is exchanged during the next."""
-        trained: Interval | None = None  # its change has not been taken
+        """Train all intervals; the change of one is merged while the next one is trained."""
+        trained: Interval | None = None  # the interval whose change has not been taken yet
         for interval in self._intervals():
-            afresh = trained is None or self._end(trained, interval)
+            pull_needed = trained is None or self._hand_over(trained, interval)
             trained = None
-            if interval is None:  # what is under way must not wait for more
-                self._settle()
-            elif self._run(interval, afresh):
+            if interval is None:  # nothing to train: the pending merge must complete now
+                self._wait_for_exchange()
+            elif self._run(interval, pull_needed):
                 trained = interval
 
     def _intervals(self) -> Iterator[Interval | None]:
-        """The intervals of all leases; None whenever nothing is there to be trained at once."""
+        """The intervals of all leases; None whenever there is nothing to train immediately."""
         while True:
             if self._jobs.empty():
                 yield None
@@ -141,75 +142,79 @@ class GpuEngine:
             if work.rollbacks != self._rollbacks:
                 yield None
                 self._rollbacks = work.rollbacks
-                self._replica.forget()
+                self._replica.reset()
             if work.task == "evaluate":
                 yield None
                 self._evaluate(work)
-            elif self._has_room(work):
-                yield from self._cut(work)
+            elif self._reserve(work):
+                yield from self._split(work)
 
-    def _cut(self, work: Work) -> Iterator[Interval]:
-        tally = Tally(work, time.perf_counter(), work.stop - work.start)
-        together = work.batch_size * self._every(work.batch_size)
-        for start in range(work.start, work.stop, together):
-            if not tally.too_large:
-                stop = min(start + together, work.stop)
-                yield Interval(tally, start, stop, stop == work.stop)
+    def _split(self, work: Work) -> Iterator[Interval]:
+        """The intervals of one lease, until memory runs out."""
+        progress = LeaseProgress(work, time.perf_counter(), work.stop - work.start)
+        interval_rows = work.batch_size * self._batches_per_merge(work.batch_size)
+        for start in range(work.start, work.stop, interval_rows):
+            if not progress.too_large:
+                stop = min(start + interval_rows, work.stop)
+                yield Interval(progress, start, stop, stop == work.stop)
 
-    def _run(self, interval: Interval, afresh: bool) -> bool:
-        """Train the replica, pulled anew if `afresh`; False if there was too little memory."""
-        work, trainer = interval.tally.work, self._trainer
+    def _run(self, interval: Interval, pull_needed: bool) -> bool:
+        """Train the replica, pulled first if `pull_needed`; return False if memory ran out."""
+        work, trainer = interval.progress.work, self._trainer
         trainer.follow(work.epoch)
-        if afresh:
-            self._exchange.pulling()
+        if pull_needed:
+            self._exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
         try:
             trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
         except trainer.device.out_of_memory as error:
-            _note(work, error)
-            self._exhausted(interval)
+            _log_out_of_memory(work, error)
+            self._return_rest(interval)
             return False
         return True
 
-    def _end(self, trained: Interval, upcoming: Interval | None) -> bool:
-        """Hand the change of `trained` over; whether the next interval has to pull anew."""
-        if not self._exchange.wait():  # it started from what was refused: the same is in it
-            self._replica.forget()
-            self._exchange.give_up(trained)
+    def _hand_over(self, trained: Interval, upcoming: Interval | None) -> bool:
+        """Submit the change of `trained`; return whether the next interval has to pull first."""
+        if not self._exchange.wait():  # `trained` started from the refused parameters
+            self._replica.reset()
+            self._exchange.skip(trained)
             return True
         rows = None
         if upcoming is not None:
-            self._trainer.follow(upcoming.tally.work.epoch)
+            self._trainer.follow(upcoming.progress.work.epoch)
             rows = self._trainer.rows(upcoming.start, upcoming.stop)
         self._replica.rejoin(rows)
         self._exchange.submit(trained, self._replica.take())
         return upcoming is None
 
-    def _settle(self) -> None:
-        """Return when nothing is on its way to the shared parameters."""
+    def _wait_for_exchange(self) -> None:
+        """Wait until no merge is pending."""
         if not self._exchange.wait():
-            self._replica.forget()
+            self._replica.reset()
 
-    def _has_room(self, work: Work) -> bool:
-        """Make room for its batches; where there is too little memory it goes back at once."""
+    def _reserve(self, work: Work) -> bool:
+        """Allocate for the batches of `work`; return it as too large if memory runs out."""
         device = self._trainer.device
         try:
             self._trainer.reserve(work.batch_size)
         except device.out_of_memory as error:
-            _note(work, error)
+            _log_out_of_memory(work, error)
             merge = MergeReport(rows=0, too_large=work.batch_size)
             self._post(report(work, np.zeros(TOTALS), 0.0, merge))
             self._trainer.release()
             return False
         return True
 
-    def _exhausted(self, interval: Interval) -> None:
-        """Memory ran out in the middle: keep what is merged, give the rest of the lease back."""
-        tally = interval.tally
-        self._replica.drop()
-        self._settle()
-        tally.rows, tally.too_large = interval.start - tally.work.start, tally.work.batch_size
-        self._exchange.give_up(Interval(tally, interval.start, interval.start, last=True))
+    def _return_rest(self, interval: Interval) -> None:
+        """Keep what has been merged and return the rest of the lease, because memory ran out."""
+        progress = interval.progress
+        self._replica.discard()
+        self._wait_for_exchange()
+        progress.rows, progress.too_large = (
+            interval.start - progress.work.start,
+            progress.work.batch_size,
+        )
+        self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
         self._trainer.release()
 
     def _evaluate(self, work: Work) -> None:
@@ -220,11 +225,11 @@ class GpuEngine:
         self._post(report(work, totals, time.perf_counter() - began))
 
 
-def _note(work: Work, error: BaseException) -> None:
-    """Log that its batches do not fit; HogbatchError if they cannot be any smaller."""
+def _log_out_of_memory(work: Work, error: BaseException) -> None:
+    """Log that the batches do not fit; raise HogbatchError if they cannot be smaller."""
     if work.batch_size == 1:
-        raise HogbatchError(f"not even a batch of one row fits: {error}") from None
-    logging.warning("no memory for batches of %d rows: %s", work.batch_size, error)
+        raise HogbatchError(f"a batch of one row does not fit into memory: {error}") from None
+    logging.warning("out of memory with batches of %d rows: %s", work.batch_size, error)
 
 
 def main() -> None:
@@ -234,7 +239,7 @@ def main() -> None:
         "--device",
         default="0",
         metavar="N|host",
-        help="number of the GPU, or host: NumPy in the role of a GPU (default: 0)",
+        help="number of the GPU, or host for a NumPy replacement of a GPU (default: 0)",
     )
     given = arguments.parse_args()
     if given.device == "host":

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh import network
-from hogbatch.kernels.cpu.lsh.functions import FAMILIES, Functions, draw
+from hogbatch.kernels.cpu.lsh.functions import FAMILIES, HashFunctions, draw
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.lsh.selection import RULES, Finder, Rule, scratch
+from hogbatch.kernels.cpu.lsh.selection import RULES, NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
 from workers.session import Assignment
@@ -45,11 +45,11 @@ class HashedLayer:
         self._changed = np.zeros(self._neurons, np.uint8)
         self._most = min(lsh.most, self._neurons)
         random = min(lsh.random, self._neurons)
-        rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, self._most, random)
+        rule = SelectionRule(RULES[lsh.sampling], lsh.top, lsh.seen, self._most, random)
         functions = self._draw(0)
         self._sketches = empty_sketches(self._fan_in, self._neurons, lsh.seed)
         self._sets = [
-            Finder(
+            NeuronFinder(
                 *(rule, functions, empty_tables(lsh.tables, lsh.bits, lsh.bucket)), self._sketches
             )
             for _ in range(2)
@@ -128,7 +128,7 @@ class HashedLayer:
         return own
 
     @contextmanager
-    def _tables(self) -> Iterator[Finder]:
+    def _tables(self) -> Iterator[NeuronFinder]:
         """The set in use; it stays as it is meanwhile."""
         with self._turn:
             mine = self._current
@@ -213,7 +213,7 @@ class HashedLayer:
         self._foreign = min(self._foreign, foreign)  # the model's count misses a few
         return False
 
-    def _draw(self, build: int) -> Functions:
+    def _draw(self, build: int) -> HashFunctions:
         lsh = self._lsh
         family, seed = FAMILIES[lsh.family], _seed(lsh.seed, build)
         return draw(family, self._fan_in, lsh.hashes, lsh.tables, lsh.bits, seed)

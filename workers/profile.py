@@ -1,4 +1,4 @@
-"""How fast a device trains a network, measured once and kept."""
+"""Measures how fast a device trains a network, and caches the result."""
 
 import hashlib
 import json
@@ -16,65 +16,65 @@ from hogbatch.machine.cachedir import cache_root
 from workers.session import Assignment, Profile
 from workers.trainer import Trainer
 
-SMALLEST_MEASURED = 16  # rows; the ladder doubles from here
-LONGEST_MEASURED_S = 0.25  # a batch that takes longer ends the ladder
-GAIN = 1.02  # and so does doubling that speeds rows up by less, twice in a row
-TRIED_WITH = 1024  # rows of the batch by which sparse and written-out rows are compared
+MIN_BATCH = 16  # rows of the first measured batch; the size then doubles
+MAX_BATCH_SECONDS = 0.25  # the last measured batch is the first one that takes longer
+MIN_SPEEDUP = 1.02  # in rows per second; measuring stops after two doublings with less
+DENSIFY_TEST_ROWS = 1024  # rows of the batch that compares sparse with dense rows
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What is worth remembering of a device and a network."""
+class MeasuredSpeeds:
+    """Measured speeds of a network on a device."""
 
-    densify: bool  # sparse rows train faster when they are written out
-    profile: Profile  # rows and seconds of a batch
+    densify: bool  # whether sparse rows train faster as dense rows
+    profile: Profile  # (rows, seconds) of each measured batch size
 
     def seconds(self, batch: int) -> float:
-        """Of a batch of `batch` rows, from the nearest that was measured."""
+        """Estimated seconds of a batch of `batch` rows, from the nearest measured size."""
         rows, seconds = min(self.profile, key=lambda one: abs(one[0] - batch))
         return seconds if batch <= rows else seconds * batch / rows
 
 
-def profile(trainer: Trainer, assignment: Assignment) -> Measured:
-    """Measure, or recall what was measured before; `trainer` then computes the faster way."""
+def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
+    """Measure, or load cached measurements; configure `trainer` for the faster input format."""
     path = _path(trainer, assignment)
-    measured = _recall(path)
+    measured = _load(path)
     if measured is None:
-        densify = trainer.may_densify and _densifying_pays(trainer, assignment.train.rows)
+        densify = trainer.may_densify and _densifying_is_faster(trainer, assignment.train.rows)
         trainer.compute(densify=densify)
-        measured = Measured(densify, tuple(_ladder(trainer, assignment.train.rows)))
-        _remember(path, measured)
-        trainer.replica.forget()
+        measured = MeasuredSpeeds(densify, tuple(_measure_sizes(trainer, assignment.train.rows)))
+        _save(path, measured)
+        trainer.replica.reset()
     trainer.compute(densify=measured.densify)
     return measured
 
 
-def _ladder(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
-    """Rows and seconds of batches of doubling size."""
-    size, best, slow = min(SMALLEST_MEASURED, rows), 0.0, 0
+def _measure_sizes(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
+    """Measure batches of doubling size; yields (rows, seconds)."""
+    size, best, slow = min(MIN_BATCH, rows), 0.0, 0
     while slow < 2:
         try:
             seconds = trainer.seconds(size)
         except trainer.device.out_of_memory:
             trainer.release()
-            if size <= SMALLEST_MEASURED:
+            if size <= MIN_BATCH:
                 raise
             return
         yield size, seconds
-        slow = slow + 1 if size / seconds < GAIN * best else 0
+        slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
         best = max(best, size / seconds)
-        if seconds > LONGEST_MEASURED_S or size >= rows:
+        if seconds > MAX_BATCH_SECONDS or size >= rows:
             return
         size = min(2 * size, rows)
 
 
-def _densifying_pays(trainer: Trainer, rows: int) -> bool:
-    """Whether a batch is faster when its sparse rows are written out."""
+def _densifying_is_faster(trainer: Trainer, rows: int) -> bool:
+    """Return whether a batch trains faster when its sparse rows are converted to dense rows."""
     seconds = []
     for densify in (False, True):
         trainer.compute(densify=densify)
         try:
-            seconds.append(trainer.seconds(min(TRIED_WITH, rows)))
+            seconds.append(trainer.seconds(min(DENSIFY_TEST_ROWS, rows)))
         except trainer.device.out_of_memory:
             trainer.release()
             seconds.append(float("inf"))
@@ -82,7 +82,7 @@ def _densifying_pays(trainer: Trainer, rows: int) -> bool:
 
 
 def _path(trainer: Trainer, assignment: Assignment) -> Path:
-    """Where the measurements of this device with this network and data like these are kept."""
+    """The cache file of measurements for this device, this network and similar data."""
     welcome, train = assignment.welcome, assignment.train
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     about = [
@@ -94,25 +94,25 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     return cache_root() / "profiles" / f"{name}.json"
 
 
-def _recall(path: Path) -> Measured | None:
+def _load(path: Path) -> MeasuredSpeeds | None:
     try:
         kept = json.loads(path.read_text())
         profile = tuple((int(rows), float(seconds)) for rows, seconds in kept["profile"])
         if profile and all(rows > 0 and 0 < seconds < math.inf for rows, seconds in profile):
-            return Measured(bool(kept["densify"]), profile)
+            return MeasuredSpeeds(bool(kept["densify"]), profile)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        logging.warning("%s is not as it was written (%s): measuring again", path, error)
+        logging.warning("%s is corrupt (%s): measuring again", path, error)
     return None
 
 
-def _remember(path: Path, measured: Measured) -> None:
+def _save(path: Path, measured: MeasuredSpeeds) -> None:
     content = json.dumps({"densify": measured.densify, "profile": measured.profile})
     partial = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(content)
         partial.replace(path)
-    except OSError as error:  # it is only slower the next time
-        logging.warning("the device's profile cannot be kept: %s", error)
+    except OSError as error:  # not fatal: the next start measures again
+        logging.warning("the device profile cannot be cached: %s", error)

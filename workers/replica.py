@@ -1,12 +1,12 @@
-"""A GPU worker's replica of the parameters, and what travels between it and the shared ones.
+"""A GPU worker's replica of the parameters, and its exchange with the shared parameters.
 
-At the border of two intervals (batches between two merges) the training thread
-    rejoins   what was pulled meanwhile takes the place of what the interval began with,
-    takes     the change that the interval made;
-the next interval then begins at once, while the exchange thread (:mod:`workers.exchange`)
-    merges    adds the change to the shared parameters,
-    fetches   pulls them for the next border.
-Nothing is lost on either side: `params - base` is always what has not been taken yet.
+At the end of each interval (the batches between two merges) the training thread calls
+    rejoin    replaces the base of the replica by the parameters fetched last,
+    take      takes the change made in the interval.
+The next interval then starts immediately, while the exchange thread (:mod:`workers.exchange`) calls
+    merge     adds the change to the shared parameters,
+    fetch     pulls the shared parameters for the next `rejoin`.
+No update is lost: `params - base` is always the change that has not been taken yet.
 """
 
 import logging
@@ -26,43 +26,45 @@ from hogbatch.store.merge import MERGES
 from hogbatch.store.model import SharedModel
 
 HostFloats = NDArray[np.float32]
-REPETITIONS = 3  # of a measurement; the fastest counts, noise only ever slows down
+REPETITIONS = 3  # of a measurement; the fastest is used, because noise only slows down
 
 
-class Part(Protocol):
-    """Some of the parameters. `begin` to `take` are the training thread's, the rest is the
-    exchange thread's."""
+class ReplicaPart(Protocol):
+    """A part of the parameters.
+
+    The exchange thread calls `merge` and `fetch`, the training thread calls the other methods.
+    """
 
     def begin(self, rows: Any) -> None:
-        """Pull what an interval over `rows` needs, where everything taken has been merged."""
+        """Pull what an interval over `rows` needs; all changes taken must have been merged."""
 
     def refresh(self) -> None:
-        """Pull all, where everything taken has been merged."""
+        """Pull everything; all changes taken must have been merged."""
 
     def rejoin(self, rows: Any) -> None:
-        """Put in what was fetched; `rows` are those of the interval to come, or None."""
+        """Apply the fetched parameters; `rows` are those of the next interval, or None."""
 
     def take(self, finite: Any) -> None:
-        """Take the change of the interval that ends; finite[0] = 0 if it is not finite."""
+        """Take the change of the current interval; set finite[0] = 0 if it is not finite."""
 
-    def drop(self) -> None:
-        """Undo what has not been taken."""
+    def discard(self) -> None:
+        """Undo the change that has not been taken."""
 
-    def forget(self) -> None:
-        """Let go of all: `begin` follows."""
+    def reset(self) -> None:
+        """Clear the replica; `begin` must follow."""
 
     def merge(self, fraction: float) -> None:
-        """Add what was taken, times `share`, to the shared parameters. Returns when it is done."""
+        """Add the change taken, times `fraction`, to the shared parameters; returns when done."""
 
     def fetch(self) -> None:
-        """Pull for the next `rejoin`."""
+        """Pull the shared parameters for the next `rejoin`."""
 
 
-class Flat:
-    """A run of the flat parameters, which travels as a whole.
+class FlatPart:
+    """A contiguous range of the parameters, exchanged as a whole.
 
-    `params`[P] is the replica's, `shared`[P] the host's. The change is added by the device, which
-    writes the host's memory, or by the host, whichever is faster.
+    `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
+    which writes to host memory, or by the host, whichever is faster.
     """
 
     def __init__(
@@ -74,11 +76,11 @@ class Flat:
         self._base, self._change, self._pulled = (
             device.zeros(params.size, np.float32) for _ in range(3)
         )
-        self._landing = device.pinned(shared.size, np.float32)
-        ways = [self._by_host(shared, rule)]
+        self._host_buffer = device.pinned(shared.size, np.float32)
+        methods = [self._add_on_host(shared, rule)]
         if rule == "delta" and pinned and (mapped := device.mapped(shared)) is not None:
-            ways.append(self._by_device(mapped))
-        self._add = ways[0] if len(ways) == 1 else ways[self._faster_way()]
+            methods.append(self._add_on_device(mapped))
+        self._add = methods[0] if len(methods) == 1 else methods[self._fastest_method()]
 
     def begin(self, rows: Any) -> None:
         self.refresh()
@@ -94,10 +96,10 @@ class Flat:
     def take(self, finite: Any) -> None:
         self._device.kernels.take(self._params, self._base, self._change, finite)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         self._device.xp.copyto(self._params, self._base)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._params.fill(0)
         self._base.fill(0)
 
@@ -107,34 +109,34 @@ class Flat:
     def fetch(self) -> None:
         self._device.copy_into(self._pulled, self._shared)
 
-    def _by_host(self, shared: HostFloats, rule: str) -> Callable[[float], None]:
-        sent = self._change if rule == "delta" else self._base  # the replica when it was taken
+    def _add_on_host(self, shared: HostFloats, rule: str) -> Callable[[float], None]:
+        copied = self._change if rule == "delta" else self._base  # the replica at the last `take`
 
         def add(fraction: float) -> None:
-            self._device.to_host(sent, self._landing)
-            MERGES[rule](shared, self._landing, fraction)
+            self._device.to_host(copied, self._host_buffer)
+            MERGES[rule](shared, self._host_buffer, fraction)
 
         return add
 
-    def _by_device(self, mapped: Any) -> Callable[[float], None]:
+    def _add_on_device(self, mapped: Any) -> Callable[[float], None]:
         def add(fraction: float) -> None:
             self._device.kernels.add(fraction, self._change, mapped)
             self._device.synchronize()
 
         return add
 
-    def _faster_way(self) -> int:
-        """0 if the host adds faster, 1 if the device does; tried on memory that nobody else has."""
+    def _fastest_method(self) -> int:
+        """0 if the host adds faster, 1 if the device does; measured on separate memory."""
         trial = self._device.pinned(self._shared.size, np.float32)
         trial[:] = 0
         mapped = self._device.mapped(trial)
-        ways = [self._by_host(trial, "delta"), self._by_device(mapped)]
-        seconds = [fastest(partial(way, 1.0)) for way in ways]
+        methods = [self._add_on_host(trial, "delta"), self._add_on_device(mapped)]
+        seconds = [fastest(partial(method, 1.0)) for method in methods]
         return seconds.index(min(seconds))
 
 
-class _Table(NamedTuple):
-    """What a row of a feature is cut from, all [F, H]."""
+class _RowTable(NamedTuple):
+    """The arrays of one exchanged table, all [F, H]."""
 
     params: Any  # on the device
     shared: HostFloats
@@ -143,12 +145,12 @@ class _Table(NamedTuple):
     change: Any
 
 
-class TouchedRows:
-    """The weights of a wide sparse layer: only the rows that an interval touches travel.
+class TouchedRowsPart:
+    """The weights of a wide sparse layer; only the rows touched by an interval are exchanged.
 
-    They go straight between the device and the host's memory. `tables` are (params, shared, mapped)
-    of the weights, and of slots that travel with them; the other rows of the replica are old, and
-    nobody reads them.
+    The device reads and writes them in host memory. `tables` are (params, shared, mapped) of the
+    weights and of the slots exchanged with them. The other rows of the replica are outdated and are
+    not read.
     """
 
     def __init__(
@@ -160,11 +162,11 @@ class TouchedRows:
         for params, shared, mapped in tables:
             base, change = (device.empty(params.shape, np.float32) for _ in range(2))
             device.xp.copyto(base, params)
-            self._tables.append(_Table(params, shared, mapped, base, change))
+            self._tables.append(_RowTable(params, shared, mapped, base, change))
         features = len(self._tables[0].params)
         self._head = device.xp.full(features, -1, np.int32)
-        # Two lists of touched rows and their lengths: of the interval under way, and of the one
-        # that is being exchanged or about to begin.
+        # Two lists of touched rows and their lengths: for the current interval, and for the one
+        # that is being exchanged or starts next.
         self._lists = [
             (device.empty(features, np.int32), device.zeros(1, np.int32)) for _ in range(2)
         ]
@@ -187,11 +189,11 @@ class TouchedRows:
             self._device.kernels.take_rows(*self._lists[0], params, base, change, finite)
         self._lists.reverse()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         for table in self._tables:
             self._device.xp.copyto(table.params, table.base)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         for table in self._tables:
             table.params.fill(0)
             table.base.fill(0)
@@ -202,10 +204,10 @@ class TouchedRows:
         self._device.synchronize()
 
     def fetch(self) -> None:
-        """Rows are pulled where they are needed: `rejoin` reads the shared ones."""
+        """Do nothing: `rejoin` pulls the rows that it needs."""
 
     def _find(self, rows: Any) -> None:
-        """List the rows that an interval to come touches, and pull them."""
+        """List the rows that the next interval touches, and pull them."""
         kernels, touched = self._device.kernels, self._lists[1]
         kernels.find_rows(self._inputs, rows, self._head, *touched)
         for params, _, mapped, base, _ in self._tables:
@@ -213,39 +215,39 @@ class TouchedRows:
 
 
 class Replica:
-    """The parameters [P] on the device with the optimizer's slots, in parts that travel.
+    """The parameters [P] and optimizer slots on the device, exchanged in parts.
 
-    The slots begin as those in shared memory are (those of the CPU workers' first thread), or the
-    first steps of a worker that joins late would be as long as those of an untrained model. Then
-    they stay, but for `sums` of them: Adagrad's of a sparse input layer travel with its weights,
-    because every occurrence of a rare feature counts, whoever met it.
+    The slots are initialized from shared memory (from the CPU workers' first thread); otherwise the
+    first steps of a worker that joins late would be as large as those of an untrained model. They
+    are not exchanged, except the first `sums` of them: Adagrad's slots of a sparse input layer are
+    exchanged with its weights, because every occurrence of a rare feature counts, in all workers.
     """
 
     def __init__(self, device: Device, model: SharedModel, rule: str, sums: int = 0) -> None:
         self.device = device
         self.params = device.to_device(model.params)
         self.slots = [device.to_device(slot) for slot in (model.first, model.second)]
-        self.steps = int(model.steps[0])  # batches that the slots have seen
+        self.steps = int(model.steps[0])  # batches that the slots include
         self._model, self._rule, self._sums = model, rule, sums
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
-        self._pinned = device.pin(model.memory)  # at once: two arrays may share a page
+        self._pinned = device.pin(model.memory)  # in one call: two arrays may share a page
         if not self._pinned:
-            logging.warning("shared memory cannot be pinned: pulls and merges are slower")
-        self._parts: list[Part] = []
+            logging.warning("shared memory cannot be pinned, so pulls and merges are slower")
+        self._parts: list[ReplicaPart] = []
 
-    def travel_whole(self) -> None:
+    def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
         self._parts = [self._flat(self.params, self._model.params)]
         if self._sums and self._rule == "delta":
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
 
-    def travel_by_rows(self, first: LayerView, inputs: Inputs) -> bool:
+    def exchange_touched_rows(self, first: LayerView, inputs: Inputs) -> bool:
         """Exchange only the touched rows of the first layer, over CSR `inputs` on the device.
 
-        False, and nothing has changed, where the merge rule or the device does not allow it.
+        Returns False, and changes nothing, if the merge rule or the device does not support it.
         """
         shape, end = (first.fan_in, first.fan_out), first.fan_in * first.fan_out
         if self._rule != "delta" or not self._pinned:
@@ -260,87 +262,87 @@ class Replica:
             cut = [flat[:end].reshape(shape) for flat in (params, shared, mapped)]
             tables.append((cut[0], cut[1], cut[2]))
         tail = self._flat(self.params[first.bias :], self._model.params[first.bias :])
-        self._parts = [TouchedRows(self.device, inputs, tables), tail]
+        self._parts = [TouchedRowsPart(self.device, inputs, tables), tail]
         return True
 
-    def _flat(self, params: Any, shared: HostFloats) -> Flat:
-        return Flat(self.device, params, shared, self._rule, self._pinned)
+    def _flat(self, params: Any, shared: HostFloats) -> FlatPart:
+        return FlatPart(self.device, params, shared, self._rule, self._pinned)
 
-    # The training thread's ------------------------------------------------------------------
+    # Called by the training thread ----------------------------------------------------------
 
     def begin(self, rows: Any) -> None:
-        """Pull for an interval over `rows`, where nothing is on its way."""
+        """Pull for an interval over `rows`; no exchange may be pending."""
         for part in self._parts:
             part.begin(rows)
 
     def refresh(self) -> None:
-        """replica = shared parameters, all of them, where nothing is on its way."""
+        """Copy all shared parameters to the replica; no exchange may be pending."""
         for part in self._parts:
             part.refresh()
 
     def rejoin(self, rows: Any) -> None:
-        """Put in what `fetch` has pulled; `rows` are those of the interval to come, or None."""
+        """Apply what `fetch` has pulled; `rows` are those of the next interval, or None."""
         for part in self._parts:
             part.rejoin(rows)
 
     def take(self) -> Any:
-        """Take the change and the totals of the interval that ends; the mark of when it is done."""
+        """Take the change and the totals of the interval; return the event of its completion."""
         self.finite.fill(1)
         for part in self._parts:
             part.take(self.finite)
         self.device.xp.copyto(self.taken_totals, self.totals)
         self.totals.fill(0)
-        return self.device.mark()
+        return self.device.record_event()
 
-    def drop(self) -> None:
-        """Undo what has not been taken."""
+    def discard(self) -> None:
+        """Undo the change that has not been taken."""
         for part in self._parts:
-            part.drop()
+            part.discard()
         self.totals.fill(0)
 
-    def forget(self) -> None:
-        """Let go of all, the optimizer's slots too; `begin` follows."""
+    def reset(self) -> None:
+        """Clear the replica and reload the optimizer slots; `begin` must follow."""
         for slot, shared in zip(self.slots, (self._model.first, self._model.second), strict=True):
             self.device.copy_into(slot, shared)
         for part in self._parts:
-            part.forget()
+            part.reset()
         self.totals.fill(0)
         self.steps = int(self._model.steps[0])
 
-    # The exchange thread's ------------------------------------------------------------------
+    # Called by the exchange thread ----------------------------------------------------------
 
     def merge(self, fraction: float) -> None:
-        """Add what was taken, times `share`, to the shared parameters."""
+        """Add the change taken, times `fraction`, to the shared parameters."""
         for part in self._parts:
             part.merge(fraction)
 
     def fetch(self) -> None:
-        """Pull for the next `rejoin`."""
+        """Pull the shared parameters for the next `rejoin`."""
         for part in self._parts:
             part.fetch()
 
-    # Measured before training ---------------------------------------------------------------
+    # Called before training -----------------------------------------------------------------
 
-    def merging_seconds(self, rows: Any) -> tuple[float, float]:
-        """What one merge costs: seconds in the way of training, and beside it.
+    def measure_merge(self, rows: Any) -> tuple[float, float]:
+        """Measure the cost of a merge: seconds that block training, and seconds in the background.
 
-        Tried without a change: nothing reaches the shared parameters.
+        The measurement does not change the shared parameters.
         """
         self.begin(rows)
 
-        def border() -> None:
+        def boundary() -> None:
             self.rejoin(rows)
             self.take()
             self.device.synchronize()
 
-        in_the_way = fastest(border)
-        pulling = fastest(self.fetch)
-        self.forget()
-        return in_the_way, 2 * pulling  # a merge moves as much as a pull
+        blocking_seconds = fastest(boundary)
+        pull_seconds = fastest(self.fetch)
+        self.reset()
+        return blocking_seconds, 2 * pull_seconds  # a merge transfers as much as a pull
 
 
 def fastest(work: Callable[[], None]) -> float:
-    """Seconds of the fastest of some repetitions, after one that does not count."""
+    """Seconds of the fastest of REPETITIONS calls of `work`, after one warm-up call."""
     work()
     seconds = []
     for _ in range(REPETITIONS):

@@ -8,7 +8,7 @@ import numpy as np
 from hogbatch.kernels.contract import ADAGRAD, LOSSES, OPTIMIZERS, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
 from workers.replica import Replica
@@ -61,24 +61,24 @@ class Trainer:
         first, second = replica.slots
         network = Executor(device.kernels, device.xp, plan, replica.params, first, second, densify)
         self._hyper = Hyper(0.0, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
-        self._steps = Steps(device, network, self._loss, self._optimizer, self._hyper)
+        self._steps = CapturedSteps(device, network, self._loss, self._optimizer, self._hyper)
 
-    def travel_by_rows(self) -> bool:
+    def exchange_touched_rows(self) -> bool:
         """Exchange only the touched rows of the first layer; False where that cannot be."""
         if not isinstance(self._train_set, CachedSet):
             return False
         first = self._assignment.network.plan()[0]
-        return self.replica.travel_by_rows(first, self._train_set.inputs)
+        return self.replica.exchange_touched_rows(first, self._train_set.inputs)
 
     def reserve(self, batch: int) -> None:
         """Make room for batches of `batch` rows; may run out of memory."""
         if self._train_set.reserve(batch):
-            self._steps.forget()
+            self._steps.clear()
         self._steps.reserve(batch, sparse=self._assignment.train.sparse)
 
     def release(self) -> None:
         """Give back the room for batches where memory has run out: smaller ones need less."""
-        self._steps.forget()
+        self._steps.clear()
         for feed in (self._train_set, self._test_set):
             if feed is not None:
                 feed.release()
@@ -87,9 +87,9 @@ class Trainer:
     def follow(self, epoch: int) -> None:
         """Rows are positions in the order of `epoch` from now on."""
         if epoch == UNSHUFFLED:
-            self._train_set.follow(epoch, np.arange(self._assignment.train.rows))
+            self._train_set.set_order(epoch, np.arange(self._assignment.train.rows))
         else:
-            self._train_set.follow(epoch, self._assignment.orders.of(epoch))
+            self._train_set.set_order(epoch, self._assignment.orders.of(epoch))
 
     def rows(self, start: int, stop: int) -> Any:
         """Row numbers of [start, stop) on the device; None for a set that is staged."""
@@ -108,7 +108,7 @@ class Trainer:
         """The sums of [work.start, work.stop) of the test set, in smaller batches if need be."""
         test, feed = self._assignment.test, self._test_set
         assert test is not None and feed is not None, "evaluation needs a test set"
-        feed.follow(0, np.arange(test.rows))
+        feed.set_order(0, np.arange(test.rows))
         summed, totals = self._evaluated, np.zeros(TOTALS)
         summed.fill(0)
         start, size = work.start, work.batch_size

@@ -10,7 +10,7 @@ from hogbatch.kernels.contract import LOSS, SKIPPED, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.optimizers import OPTIMIZERS
 from steps.problem import Problem
 from workers.feed import CachedSet
@@ -50,12 +50,12 @@ def resident(device: Device, problem: Problem, largest: int) -> CachedSet:
     """All rows on the device, with room for the row numbers of batches up to `largest`."""
     rows = CachedSet(device, problem.examples)
     rows.reserve(largest)
-    rows.follow(0, problem.order)
+    rows.set_order(0, problem.order)
     return rows
 
 
 class OurSteps:
-    """Steps in batches of B rows, from the problem's start on."""
+    """CapturedSteps in batches of B rows, from the problem's start on."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class OurSteps:
         network = Executor(device.kernels, device.xp, plan, params, *slots, variant.densify)
         rate = device.to_device(np.array([problem.rate(optimizer)]))
         hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
-        steps = Steps(device, network, SOFTMAX, spec.kind, hyper)
+        steps = CapturedSteps(device, network, SOFTMAX, spec.kind, hyper)
         steps.set_rate(problem.rate(optimizer))
         totals = device.zeros(TOTALS, np.float64)
 
@@ -124,7 +124,7 @@ class Products:
                     multiply(grads[n + 1], weights[n], grads[n], transpose_b=True)
                 multiply(x[n], grads[n + 1], gradients[n], transpose_a=True)
 
-        self._repeat = device.record(multiply_all)
+        self._repeat = device.capture(multiply_all)
         self._kept = multiply_all  # a recorded graph keeps no memory alive
         self.synchronize = device.synchronize
 

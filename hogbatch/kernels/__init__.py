@@ -1,4 +1,4 @@
-"""Backends by name. There is no current backend: pass one to who needs it."""
+"""Kernel backends by name. There is no global backend: callers pass one explicitly."""
 
 from importlib import import_module
 from typing import cast
@@ -8,11 +8,11 @@ from hogbatch.kernels.contract import Kernels
 BACKENDS = {
     "reference": "hogbatch.kernels.reference",
     "cpu": "hogbatch.kernels.cpu.operations",
-}  # the gpu backend comes with its device: hogbatch.kernels.gpu.device
+}  # the gpu backend is loaded with its device: hogbatch.kernels.gpu.cuda_device
 
 
 def load(name: str) -> Kernels:
-    """Import backend `name`; its packages are needed only from here on."""
+    """Import the backend `name`; the packages that it depends on are first imported here."""
     if name not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {name!r}")
     return cast(Kernels, import_module(BACKENDS[name]))

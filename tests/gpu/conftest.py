@@ -6,7 +6,7 @@ from hogbatch.kernels.gpu.probe import find_gpus
 
 @pytest.fixture(scope="session")
 def make_cuda(missing):
-    """Makes the first GPU, with products in the precision that is given."""
+    """A function that returns the first GPU with the given precision of matrix products."""
     found = find_gpus()
     if not found.devices:
         missing("gpu", found.reason)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def mapping():
-    """A shared mapping of 1 MiB, as the store makes them."""
+    """A shared mapping of 1 MiB, as created by the store."""
     file = os.memfd_create("test")
     os.posix_fallocate(file, 0, 1 << 20)
     shared = mmap.mmap(file, 1 << 20)
@@ -24,7 +24,7 @@ def mapping():
 
 
 def fetch(device, array):
-    """A device array as one of the host."""
+    """Copy a device array to the host."""
     host = np.empty(array.shape, array.dtype)
     device.to_host(array, host)
     return host
@@ -35,7 +35,7 @@ def ones(count):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
-def test_arrays_go_to_the_device_and_come_back(cuda, dtype):
+def test_arrays_round_trip_to_the_device(cuda, dtype):
     host = np.arange(12, dtype=dtype).reshape(3, 4)
     there, back = cuda.to_device(host), np.empty_like(host)
     cuda.to_host(there, back)
@@ -45,17 +45,17 @@ def test_arrays_go_to_the_device_and_come_back(cuda, dtype):
     assert_array_equal(back, host * 2)
 
 
-def test_empty_arrays_travel(cuda):
+def test_empty_arrays_are_copied(cuda):
     host = np.empty((0, 0), np.float32)
     there = cuda.to_device(host)
     cuda.to_host(there, host)
     assert there.shape == (0, 0)
 
 
-def test_shared_memory_is_pinned_once_and_copied_from(cuda, mapping):
+def test_pinned_shared_memory_is_copied(cuda, mapping):
     assert cuda.pin(mapping)
     try:
-        assert not cuda.pin(mapping)  # it is already; refused without an error
+        assert not cuda.pin(mapping)  # already pinned: returns False without an error
         mapping[:] = np.arange(len(mapping))
         there, back = cuda.to_device(mapping), np.empty_like(mapping)
         mapping[:] = 0  # the copy is complete when the call returns
@@ -67,12 +67,12 @@ def test_shared_memory_is_pinned_once_and_copied_from(cuda, mapping):
     cuda.unpin(mapping)
 
 
-def test_unpinning_what_was_never_pinned_is_no_error(cuda):
+def test_unpinning_unpinned_memory_is_not_an_error(cuda):
     cuda.unpin(np.zeros(1000))
     cuda.synchronize()
 
 
-def test_out_of_memory_is_caught_and_survived(cuda):
+def test_the_device_is_usable_after_out_of_memory(cuda):
     with pytest.raises(cuda.out_of_memory):
         cuda.empty(cuda.free_bytes() * 2, np.uint8)
     cuda.free_unused()
@@ -81,29 +81,29 @@ def test_out_of_memory_is_caught_and_survived(cuda):
     assert not back.any()
 
 
-def test_free_bytes_falls_with_what_is_held(cuda):
+def test_free_bytes_decrease_with_allocations(cuda):
     cuda.free_unused()
     before = cuda.free_bytes()
     held = cuda.empty(1 << 28, np.uint8)
     assert cuda.free_bytes() <= before - held.nbytes // 2
 
 
-def test_mapped_memory_that_a_kernel_writes_is_seen_by_the_host(cuda, mapping):
+def test_a_kernel_writes_mapped_host_memory(cuda, mapping):
     assert cuda.pin(mapping)
     try:
         mapped = cuda.mapped(mapping)
         if mapped is None:
             pytest.skip("this GPU cannot use the addresses of the host")
-        mapping[:] = np.arange(len(mapping))  # the kernel reads what is there when it runs
+        mapping[:] = np.arange(len(mapping))  # the kernel reads the values present when it runs
         cuda.kernels.add(0.5, cuda.to_device(2 * ones(len(mapping))), mapped)
-        cuda.wait(cuda.mark())
+        cuda.synchronize_event(cuda.record_event())
         assert_array_equal(mapping, np.arange(len(mapping)) + 1)
         del mapped
     finally:
         cuda.unpin(mapping)
 
 
-def test_memory_that_may_only_be_read_is_copied_from_pinned_or_not(cuda, mapping):
+def test_read_only_memory_is_copied_pinned_or_not(cuda, mapping):
     mapping[:] = 5
     sealed = mapping[:]
     sealed.flags.writeable = False
@@ -115,35 +115,35 @@ def test_memory_that_may_only_be_read_is_copied_from_pinned_or_not(cuda, mapping
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), np.float32), (1000, np.int64), (0, np.int8)])
-def test_pinned_memory_is_an_array_of_the_host(cuda, shape, dtype):
+def test_pinned_memory_is_a_host_array(cuda, shape, dtype):
     pinned = cuda.pinned(shape, dtype)
     pinned[...] = 7
     assert pinned.shape == np.empty(shape).shape and pinned.dtype == dtype
     assert_array_equal(fetch(cuda, cuda.to_device(pinned)), pinned)
 
 
-def test_what_follows_a_copy_that_was_started_finds_what_it_brought(cuda):
+def test_work_after_the_event_of_a_copy_sees_its_data(cuda):
     host, there, seen = cuda.pinned(5000, np.float32), cuda.empty(5000, np.float32), ones(5000)
     for value in (3, 4):
         host[:] = value
         copied = cuda.start_copy(there, host)
-        cuda.follow(copied)
+        cuda.wait_event(copied)
         sums = cuda.to_device(ones(5000))
         cuda.kernels.add(1.0, there, sums)
-        cuda.wait(copied)
-        host[:] = 0  # the copy is behind it
+        cuda.synchronize_event(copied)
+        host[:] = 0  # the copy is complete
         cuda.to_host(sums, seen)
         assert (seen == value + 1).all()
 
 
-def test_a_copy_of_nothing_has_a_mark_too(cuda):
+def test_an_empty_copy_returns_an_event(cuda):
     mark = cuda.start_copy(cuda.empty(0, np.int32), cuda.pinned(0, np.int32))
-    cuda.follow(mark)
-    cuda.wait(mark)
+    cuda.wait_event(mark)
+    cuda.synchronize_event(mark)
 
 
 def in_a_thread(device, work):
-    """Run `work` in a thread that has entered the device; what it returns."""
+    """Run `work` in a thread that has entered the device; return its result."""
     results = []
 
     def live():
@@ -156,21 +156,21 @@ def in_a_thread(device, work):
     return results[0]
 
 
-def test_a_thread_follows_what_another_has_asked_for(cuda):
+def test_a_thread_waits_for_the_work_of_another(cuda):
     shared, change = cuda.to_device(ones(100_000)), cuda.to_device(ones(100_000))
     for _ in range(50):
         cuda.kernels.add(1.0, change, shared)
-    asked = cuda.mark()
+    asked = cuda.record_event()
 
     def read():
-        cuda.follow(asked)
+        cuda.wait_event(asked)
         cuda.kernels.add(1.0, change, shared)
         return fetch(cuda, shared)
 
     assert (in_a_thread(cuda, read) == 52).all()
 
 
-def test_every_thread_has_a_stream_of_its_own(cuda):
+def test_every_thread_has_its_own_stream(cuda):
     def current():
         return cuda.xp.cuda.get_current_stream()
 
@@ -180,7 +180,7 @@ def test_every_thread_has_a_stream_of_its_own(cuda):
     assert all(stream.is_non_blocking for stream in streams)
 
 
-def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition(cuda):
+def test_captured_work_runs_once_and_again_at_each_replay(cuda):
     x, weights = (np.random.default_rng(n).normal(size=(32, 32)) for n in range(2))
     there, by, bias = (cuda.to_device(each.astype(np.float32)) for each in (x, weights, x[0] * 0))
     out, sums, change = (cuda.zeros((32, 32), np.float32) for _ in range(3))
@@ -192,7 +192,7 @@ def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition(cuda):
         cuda.kernels.dense_forward(there, by, bias, LINEAR, 32, out)
         cuda.kernels.add(1.0, change, sums)
 
-    repeat = cuda.record(work)
+    repeat = cuda.capture(work)
     assert (fetch(cuda, sums) == 1).all()
     called = fetch(cuda, out)
     np.testing.assert_allclose(called, x @ weights, rtol=1e-4, atol=1e-4)
@@ -203,11 +203,11 @@ def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition(cuda):
     repeat()
     assert_array_equal(fetch(cuda, out), 2 * called)
     assert (fetch(cuda, sums) == 3).all()
-    assert len(calls) == 2  # done and recorded: it is repeated without Python
+    assert len(calls) == 2  # run and captured: replays do not call Python
 
 
 @pytest.mark.parametrize("call", [1, 2], ids=["done", "recorded"])
-def test_work_that_fails_while_it_is_recorded_says_so_itself(cuda, call):
+def test_work_that_fails_during_capture_raises_its_own_error(cuda, call):
     sums, change, calls = cuda.to_device(ones(5)), cuda.to_device(ones(5)), []
 
     def work():
@@ -217,14 +217,14 @@ def test_work_that_fails_while_it_is_recorded_says_so_itself(cuda, call):
         cuda.kernels.add(1.0, change, sums)
 
     with pytest.raises(ValueError, match="of the work"):
-        cuda.record(work)
+        cuda.capture(work)
     assert (fetch(cuda, sums) == call).all()
-    repeat = cuda.record(work)  # the stream is free again
+    repeat = cuda.capture(work)  # the stream is free again
     repeat()
     assert (fetch(cuda, sums) == call + 2).all()
 
 
-def test_work_that_waits_for_the_device_cannot_be_recorded(cuda):
+def test_work_that_synchronizes_cannot_be_captured(cuda):
     sums, change, seen = cuda.to_device(ones(5)), cuda.to_device(ones(5)), ones(5)
 
     def work():
@@ -232,14 +232,14 @@ def test_work_that_waits_for_the_device_cannot_be_recorded(cuda):
         cuda.to_host(sums, seen)
 
     with pytest.raises(RuntimeError):
-        cuda.record(work)
-    assert (seen == 2).all()  # it was done once
-    repeat = cuda.record(lambda: cuda.kernels.add(1.0, change, sums))
+        cuda.capture(work)
+    assert (seen == 2).all()  # it ran once
+    repeat = cuda.capture(lambda: cuda.kernels.add(1.0, change, sums))
     repeat()
     assert (fetch(cuda, sums) == 4).all()
 
 
-PRODUCTS = {  # each with what it is on the host
+PRODUCTS = {  # each with the same product on the host
     "dense_forward": lambda x, w, g: x @ w,
     "dense_backward": lambda x, w, g: g @ w.T,
     "weight_gradient": lambda x, w, g: x.T @ g,
@@ -261,7 +261,7 @@ def product(device, name, x, w, g):
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize(("precision", "bits"), [("tf32", 11), ("bfloat16", 8)])  # of mantissas
-def test_a_faster_precision_is_near_and_not_equal(cuda, make_cuda, name, precision, bits):
+def test_a_faster_precision_is_close_but_not_equal(cuda, make_cuda, name, precision, bits):
     random = np.random.default_rng(3)
     operands = [random.normal(size=(SIZE, SIZE)).astype(np.float32) for _ in range(3)]
     exact = PRODUCTS[name](*(each.astype(float) for each in operands))
@@ -270,15 +270,15 @@ def test_a_faster_precision_is_near_and_not_equal(cuda, make_cuda, name, precisi
         for device in (cuda, make_cuda(precision))
     )
     assert full < 2.0**-18
-    assert 2.0**-18 < rounded < 2.4 * 2.0**-bits  # rounding makes 0.6 of it, cutting off 1.2
+    assert 2.0**-18 < rounded < 2.4 * 2.0**-bits  # 0.6 of it with rounding, 1.2 with truncation
 
 
-def test_what_measurements_are_kept_by_tells_the_precision(cuda, make_cuda):
+def test_the_key_of_measurements_contains_the_precision(cuda, make_cuda):
     assert len({cuda.model, make_cuda("tf32").model, make_cuda("bfloat16").model}) == 3
     assert cuda.model == make_cuda("float32").model
 
 
-def test_a_machine_without_cublas_is_refused(cuda, monkeypatch):
+def test_a_machine_without_cublas_is_an_error(cuda, monkeypatch):
     from cuda import pathfinder
 
     def load(name):
@@ -289,7 +289,7 @@ def test_a_machine_without_cublas_is_refused(cuda, monkeypatch):
         CudaDevice(0)
 
 
-def test_a_gpu_that_does_not_exist_is_refused(cuda):
+def test_a_missing_gpu_is_an_error(cuda):
     with pytest.raises(DeviceError, match="gpu:999 cannot be used"):
         CudaDevice(999)
     cuda.synchronize()

@@ -1,4 +1,4 @@
-"""A GPU worker whose GPU is short of memory, fails, or cannot pin: with CuPy's own errors."""
+"""A GPU worker with out of memory, device failures and unpinned memory, by CuPy's own errors."""
 
 import numpy as np
 import pytest
@@ -13,17 +13,17 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def nothing_measured(tmp_path, monkeypatch):
-    """Every engine measures its device."""
+    """Use an empty cache, so that every engine measures its device."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
 
 
 @pytest.fixture
 def rehearse(make_cuda):
-    """An engine on a GPU of its own making; the same numbers each time."""
+    """An engine that creates its own GPU device; the data are the same each time."""
     return lambda device=None: Rehearsal(assignment(examples(ROWS)), device=device or make_cuda())
 
 
-def test_a_batch_beyond_the_gpus_memory_goes_back_and_smaller_ones_go_on(rehearse, cuda):
+def test_a_batch_too_large_for_the_gpu_is_returned_and_smaller_ones_train(rehearse, cuda):
     rig, pool = rehearse(), cuda.xp.get_default_memory_pool()
     large = 200_000  # rows of a batch; only its scratch memory counts
     cuda.free_unused()
@@ -38,14 +38,14 @@ def test_a_batch_beyond_the_gpus_memory_goes_back_and_smaller_ones_go_on(rehears
 
 
 @pytest.mark.parametrize("kind", ["runtime.CUDARuntimeError", "driver.CUDADriverError"])
-def test_a_gpu_that_fails_ends_its_worker_with_the_code_of_a_device(rehearse, make_cuda, kind):
+def test_a_failed_gpu_exits_its_worker_with_the_device_error_code(rehearse, make_cuda, kind):
     device = make_cuda()
     module, name = kind.split(".")
     error = getattr(getattr(device.xp.cuda, module), name)
     rig = rehearse(device)
 
     def fail(*_):
-        raise error(700)  # an illegal address: nothing works in this process any more
+        raise error(700)  # illegal address: the device is unusable in this process
 
     device.kernels.take = fail
     (end,) = rig.do(lease())
@@ -53,7 +53,7 @@ def test_a_gpu_that_fails_ends_its_worker_with_the_code_of_a_device(rehearse, ma
     assert str(end).startswith("gpu:0 has failed: ")
 
 
-def test_a_gpu_that_refuses_to_pin_trains_all_the_same(rehearse, cuda, monkeypatch, caplog):
+def test_a_gpu_that_cannot_pin_memory_still_trains(rehearse, cuda, monkeypatch, caplog):
     rig = rehearse()
     rig.do(lease())
 
@@ -65,7 +65,7 @@ def test_a_gpu_that_refuses_to_pin_trains_all_the_same(rehearse, cuda, monkeypat
     (done,) = unpinned.do(lease())
     assert done.rows == ROWS
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "shared memory cannot be pinned: pulls and merges are slower"
+        "shared memory cannot be pinned, so pulls and merges are slower"
     ]
     assert_allclose(unpinned.given.model.params, rig.given.model.params, atol=1e-5)
     assert np.isfinite(unpinned.given.model.params).all()

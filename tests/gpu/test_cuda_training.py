@@ -1,4 +1,4 @@
-"""Layers and batches of real size: several columns a thread, several tiles a product."""
+"""Layers and batches of realistic size: several columns per thread, several tiles per product."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hogbatch.data.batch import csr_inputs, dense_inputs, single_labels
 from hogbatch.kernels.contract import ADAM, LOSS, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +32,7 @@ def make_set(sparse):
 
 
 class Training:
-    """The model with its data on a device; the same arguments make the same numbers."""
+    """The model with its data on a device; equal arguments give equal numbers."""
 
     def __init__(self, device, sparse=False, densify=False):
         self.device = device
@@ -42,7 +42,7 @@ class Training:
         slots = [device.zeros(NETWORK.parameters, np.float32) for _ in range(2)]
         plan = NETWORK.plan()
         network = Executor(device.kernels, device.xp, plan, self._there, *slots, densify)
-        self.steps = Steps(device, network, SOFTMAX, ADAM, HYPER)
+        self.steps = CapturedSteps(device, network, SOFTMAX, ADAM, HYPER)
         parts = make_set(sparse)
         self._data = [type(part)(*map(device.to_device, part)) for part in parts]
         self._totals = device.zeros(TOTALS, np.float64)
@@ -76,7 +76,7 @@ def assert_trains_alike(training, expected, batch, rtol, mean):
     [(False, False), (True, False), (True, True)],
     ids=["dense", "sparse", "written out"],
 )
-def test_a_gpu_trains_as_the_host_does(cuda, sparse, densify):
+def test_a_gpu_trains_like_the_host(cuda, sparse, densify):
     training = Training(cuda, sparse, densify)
     expected = Training(HostDevice(), sparse, densify)
     losses = assert_trains_alike(training, expected, BATCH, rtol=1e-3, mean=1e-5)
@@ -84,7 +84,7 @@ def test_a_gpu_trains_as_the_host_does(cuda, sparse, densify):
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_a_faster_precision_trains_nearly_so(make_cuda, precision):
+def test_a_faster_precision_trains_similarly(make_cuda, precision):
     training, expected = Training(make_cuda(precision)), Training(HostDevice())
     losses = assert_trains_alike(training, expected, SMALL, rtol=2e-3, mean=5e-3)
     assert losses[-1] < 0.99 * losses[0]
@@ -92,7 +92,7 @@ def test_a_faster_precision_trains_nearly_so(make_cuda, precision):
 
 @pytest.fixture
 def memory_limit(cuda):
-    """Sets a limit to the device memory that CuPy may hold: what it holds now, and so much more."""
+    """A function that limits CuPy's device memory to the current use plus the given bytes."""
     pool = cuda.xp.get_default_memory_pool()
 
     def limit(more):
@@ -104,7 +104,7 @@ def memory_limit(cuda):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_batch_that_does_not_fit_is_refused_and_a_smaller_one_goes_on(cuda, memory_limit, sparse):
+def test_a_batch_that_does_not_fit_fails_and_a_smaller_one_trains(cuda, memory_limit, sparse):
     training, expected = Training(cuda, sparse), Training(HostDevice(), sparse)
     assert_trains_alike(training, expected, SMALL, rtol=1e-3, mean=1e-5)
     memory_limit(more=64 << 20)

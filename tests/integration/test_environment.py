@@ -144,7 +144,8 @@ def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
     job.attach()
     assert job.finish() == 0
     audit(job, 8)
-    assert scarce.returncode == 1 and "not even a batch of one row fits" in job.said(scarce)
+    assert scarce.returncode == 1
+    assert "a batch of one row does not fit into memory" in job.said(scarce)
     steps = [(event["from"], event["to"]) for event in job.events("out_of_memory")]
     assert steps[0] == (16, 8) and steps[-1] == (2, 1)
     (lost,) = job.events("worker_lost")

@@ -55,7 +55,7 @@ def test_a_kernel_that_cannot_be_kept_is_compiled_each_time(tmp_path):
         compiled, said = run(tmp_path, limit=100, HOGBATCH_CACHE=cache)
         assert compiled
         assert said.startswith("WARNING") and said.count("\n") == 1
-        assert "are not kept in" in said and "files may not be as large" in said
+        assert "cannot be cached in" in said and "the file size limit is too low" in said
 
 
 def test_a_kernel_that_was_kept_is_loaded_where_no_other_could_be(tmp_path):
@@ -85,4 +85,4 @@ def test_where_not_even_an_empty_file_can_be_made_kernels_are_compiled_all_the_s
         Path(folder, cache_directory().name).touch()  # a file where the directory should be
         environment = {"HOGBATCH_CACHE": folder, "HOME": "/root"}
         _, said = run(tmp_path, prefix=as_another_user(), **environment)
-    assert "compiled kernels are not kept in" in said and "File exists" in said
+    assert "compiled kernels cannot be cached in" in said and "File exists" in said

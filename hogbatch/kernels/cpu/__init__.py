@@ -1,4 +1,5 @@
-"""The CPU backend: compiled by Numba, one thread, no interpreter lock.
+"""The CPU backend: compiled by Numba, single-threaded, runs without the interpreter lock.
 
-`operations` gathers the contract's names; `network` runs a whole lease of them in one call.
+`operations` exports the operations of the kernel contract; `network` runs them for all batches of a
+lease in one call.
 """

@@ -25,14 +25,14 @@ from hogbatch.kernels.cpu.brgemm import (
     multiply,
     multiply_transposed,
     packed_rows,
-    part,
+    single_block,
+    submatrix,
     transpose,
     transposed,
-    whole,
 )
 from hogbatch.kernels.cpu.elementary import sigmoid, tanh
 from hogbatch.kernels.cpu.losses import finite
-from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Finish, Matrix
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
 
 
 @kernel
@@ -74,7 +74,7 @@ def activate_rest(activation, width, out):
 @kernel
 def dense_layer(x, fan_in, weights, bias, activation, width, out):
     """out[B, H] = f(x[B, :fan_in] @ weights[:fan_in, H] + bias), zero from column `width` on."""
-    finish = Finish(ACTIVATE, 1.0, address(bias), floor_of(activation))
+    epilogue = Epilogue(ACTIVATE, 1.0, address(bias), floor_of(activation))
     multiply(
         out.shape[0],
         out.shape[1],
@@ -82,8 +82,8 @@ def dense_layer(x, fan_in, weights, bias, activation, width, out):
         matrix(x),
         matrix(weights),
         matrix(out),
-        whole(),
-        finish,
+        single_block(),
+        epilogue,
     )
     activate_rest(activation, width, out)
 
@@ -147,7 +147,7 @@ def pack(grad, space):
 def pass_down(grad, packed, product, weights, first, rows, out):
     """out[B, first : first + rows] = grad[B, H] @ weights[first : first + rows, H].T."""
     batch, fan_out = grad.shape
-    here, below = part(matrix(weights), first, 0), part(matrix(out), 0, first)
+    here, below = submatrix(matrix(weights), first, 0), submatrix(matrix(out), 0, first)
     multiply_transposed(batch, rows, fan_out, matrix(grad), packed, here, below, product, 1.0, 0)
 
 
@@ -167,20 +167,20 @@ def pass_all_down(grad, weights, space, out):
 
 @kernel
 def weight_gradient(x, grad, out):
-    put_weight_gradient(Finish(STORE, 1.0, 0, 0.0), x, grad, out)
+    put_weight_gradient(Epilogue(STORE, 1.0, 0, 0.0), x, grad, out)
 
 
 @kernel
 def add_weight_gradient(fraction, x, grad, out):
     scaled = x * np.float32(fraction)
-    put_weight_gradient(Finish(ADD, 1.0, 0, 0.0), scaled, grad, out)
+    put_weight_gradient(Epilogue(ADD, 1.0, 0, 0.0), scaled, grad, out)
 
 
 @kernel
-def put_weight_gradient(finish, x, grad, out):
+def put_weight_gradient(epilogue, x, grad, out):
     batch, fan_in = x.shape
     left = transposed(matrix(x))
-    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), whole(), finish)
+    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), single_block(), epilogue)
 
 
 @kernel
@@ -199,17 +199,18 @@ def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, spac
         rows = min(BLOCK_ROWS, fan_in - first)
         if below.shape[1] > 0:
             pass_down(grad, packed, product, weights, first, rows, below)
-        x_block = part(left, first, 0)
+        x_block = submatrix(left, first, 0)
         if kind == SGD:
             if hyper.l2 > 0.0:
                 for f in range(first, first + rows):
                     for h in range(fan_out):
                         weights[f, h] *= decay
-            out, finish = part(matrix(weights), first, 0), Finish(ADD, 1.0, 0, 0.0)
-            multiply(rows, fan_out, batch, x_block, right, out, whole(), finish)
+            out, epilogue = submatrix(matrix(weights), first, 0), Epilogue(ADD, 1.0, 0, 0.0)
+            multiply(rows, fan_out, batch, x_block, right, out, single_block(), epilogue)
         else:
-            out, finish = Matrix(address(space.gradient), fan_out, 1), Finish(STORE, 1.0, 0, 0.0)
-            multiply(rows, fan_out, batch, x_block, right, out, whole(), finish)
+            out = Matrix(address(space.gradient), fan_out, 1)
+            epilogue = Epilogue(STORE, 1.0, 0, 0.0)
+            multiply(rows, fan_out, batch, x_block, right, out, single_block(), epilogue)
             step_rows(kind, hyper, space.gradient, first, rows, slots, weights)
 
 

@@ -1,9 +1,9 @@
-"""The micro-kernels of linear models over CSR rows, where a feature has a single weight.
+"""Micro-kernels of linear models over CSR rows, where each feature has a single weight.
 
-    dot_row     the score of one row
-    fetch_line  has memory brought near before it is needed
+    dot_row         the score of one row
+    prefetch_line   prefetches a cache line
 
-Gathering vectors of weights takes twice as long as loading them one by one.
+Vector gather instructions take twice as long here as loading the weights one by one.
 """
 
 from typing import Final
@@ -15,19 +15,28 @@ from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.rows import numbers_at
-from hogbatch.kernels.cpu.simd import BYTE, FLOAT, INT, INT32, POINTER, Values, Writer, number
+from hogbatch.kernels.cpu.simd import (
+    BYTE,
+    FLOAT,
+    INT,
+    INT32,
+    POINTER,
+    FunctionBuilder,
+    Values,
+    number,
+)
 
-DOT_ROW: Final = "hogbatch_dot_row"  # in the library
+DOT_ROW: Final = "hogbatch_dot_row"  # function name in the library
 PREFETCH: Final = "llvm.prefetch.p0"
 
 # indices, values, start, stop; weights, out
 _DOT_ARGUMENTS = [INT32.as_pointer(), POINTER, INT, INT, POINTER, POINTER]
-_SUMS = 4  # additions under way at a time
+_SUMS = 4  # independent partial sums, to hide the latency of the additions
 
 
 def _write_dot(module: ir.Module) -> None:
-    """out[0] += the sum of values[n] * weights[indices[n]] over n in start:stop."""
-    w = Writer(module, DOT_ROW, _DOT_ARGUMENTS)
+    """Generate out[0] += the sum of values[n] * weights[indices[n]] over n in start:stop."""
+    w = FunctionBuilder(module, DOT_ROW, _DOT_ARGUMENTS)
     indices, values, start, stop, weights, out = w.function.args
     build = w.build
 
@@ -65,7 +74,7 @@ if not config.DISABLE_JIT:
 
 @intrinsic
 def dot_row(typing, indices, values, start, stop, weights, out):
-    """out[0] += X[b] @ weights, X[b] stored in start:stop; arrays by their addresses."""
+    """out[0] += X[b] @ weights, with X[b] stored in start:stop; arrays are passed as addresses."""
 
     def generate(context, builder, signature, arguments):
         library.call(builder, DOT_ROW, library.pointers(builder, arguments, _DOT_ARGUMENTS))
@@ -75,8 +84,8 @@ def dot_row(typing, indices, values, start, stop, weights, out):
 
 
 @intrinsic
-def fetch_line(typing, address):
-    """Have the cache line at `address` near soon; any address will do."""
+def prefetch_line(typing, address):
+    """Prefetch the cache line at `address`; invalid addresses are ignored."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], BYTE.as_pointer())
@@ -89,7 +98,7 @@ def fetch_line(typing, address):
 
 if config.DISABLE_JIT:
 
-    def fetch_line(address):
+    def prefetch_line(address):
         pass
 
     def dot_row(indices, values, start, stop, weights, out):

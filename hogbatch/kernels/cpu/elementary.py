@@ -1,6 +1,6 @@
-"""exp and what is made of it, without a branch or a call, so that loops over them are vectorised.
+"""exp and functions based on it, without branches or calls, so that loops over them are vectorised.
 
-Errors are relative and below 5e-7 unless said otherwise; NaN stays NaN.
+Relative errors are below 5e-7 unless stated otherwise; NaN stays NaN.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ from hogbatch.jit import exact, kernel
 LOG2_E = np.float32(1.44269504)
 LN2_HIGH = np.float32(0.693359375)  # ln 2 in two parts: n LN2_HIGH is exact
 LN2_LOW = np.float32(-2.12194440e-4)
-LEAST = np.float32(-87.0)  # e^-87 is the least that is a normal number
+MIN_ARGUMENT = np.float32(-87.0)  # the smallest whole x for which e^x is a normal number
 ONE, HALF, ZERO, TWO = np.float32(1.0), np.float32(0.5), np.float32(0.0), np.float32(2.0)
 
 
 @exact
 def exp_negative(x):
-    """e^x of x <= 0; below -87 it is e^-87. Cody & Waite's reduction, Cephes' polynomial."""
-    x = LEAST if x < LEAST else x
+    """e^x for x <= 0; e^-87 for x < -87. Cody and Waite's reduction, Cephes' polynomial."""
+    x = MIN_ARGUMENT if x < MIN_ARGUMENT else x
     n = np.floor(x * LOG2_E + HALF)
     r = (x - n * LN2_HIGH) - n * LN2_LOW
     p = np.float32(1.9875691500e-4)
@@ -31,14 +31,14 @@ def exp_negative(x):
 
 @exact
 def power_of_two(n):
-    """2^n of a whole n in [-126, 127]; anything of NaN."""
+    """2^n for an integer n in [-126, 127]; the result for NaN is unspecified."""
     whole = np.int32(0 if n != n else n)
     return np.int32((whole + 127) << 23).view(np.float32)
 
 
 @exact
 def log1p_unit(x):
-    """log(1 + x) of x in [0, 1]: twice the series of artanh(x / (2 + x))."""
+    """log(1 + x) for x in [0, 1]: twice the series of artanh(x / (2 + x))."""
     s = x / (TWO + x)
     square = s * s
     p = np.float32(1 / 15)
@@ -66,7 +66,10 @@ def softplus(z):
 
 @kernel
 def tanh(z):
-    """(1 - e^-2|z|) / (1 + e^-2|z|) with the sign of z; near 0, where that cancels, Cephes'."""
+    """(1 - e^-2|z|) / (1 + e^-2|z|) with the sign of z; Cephes' polynomial for |z| < 0.625.
+
+    The formula suffers from cancellation near 0.
+    """
     small = exp_negative(-TWO * abs(z))
     far = (ONE - small) / (ONE + small)
     square = z * z

@@ -24,7 +24,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import held, sane
-from hogbatch.kernels.cpu.dots import dot_row, fetch_line
+from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
 from hogbatch.kernels.cpu.losses import finite, row_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, most_values, vector
 from hogbatch.kernels.cpu.rows import LINE
@@ -77,8 +77,8 @@ def fetch_row(inputs, row):
     stop = min(inputs.indptr[row + 1], start + LINE * LINES_AHEAD)
     indices, values = address(inputs.indices), address(inputs.values)
     for n in range(start, stop, LINE):
-        fetch_line(indices + 4 * n)
-        fetch_line(values + 4 * n)
+        prefetch_line(indices + 4 * n)
+        prefetch_line(values + 4 * n)
 
 
 @kernel

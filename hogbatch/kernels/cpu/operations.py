@@ -1,4 +1,4 @@
-"""The contract, as Numba compiles it."""
+"""The operations of the kernel contract, compiled by Numba."""
 
 from hogbatch.kernels.cpu.dense import (
     activate_backward as activate_backward,

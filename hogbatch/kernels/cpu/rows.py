@@ -28,8 +28,8 @@ from hogbatch.kernels.cpu.simd import (
     POINTER,
     WIDTH,
     ZERO,
+    FunctionBuilder,
     Values,
-    Writer,
     number,
 )
 
@@ -96,10 +96,10 @@ _FORWARD_ARGUMENTS = [
 
 def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
     """The function for panels of so many vectors; `masked`: only some lanes of its only one."""
-    w = Writer(module, f"forward_rows_{0 if masked else vectors}", _FORWARD_ARGUMENTS)
+    w = FunctionBuilder(module, f"forward_rows_{0 if masked else vectors}", _FORWARD_ARGUMENTS)
     lanes, rows, count, indptr, indices, values, weights, width, bias, out, floor = w.function.args
-    build, mask = w.build, w.first(lanes) if masked else None
-    floors, last = w.spread(floor), build.sub(count, number(1))
+    build, mask = w.build, w.lane_mask(lanes) if masked else None
+    floors, last = w.broadcast(floor), build.sub(count, number(1))
     biases = [w.load(w.at(bias, v * WIDTH), mask) for v in range(vectors)]
     ahead = _ahead(FORWARD_AHEAD, vectors)
 
@@ -133,7 +133,7 @@ def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
             later = weights_of(build.select(inside, later, there))
             for offset in _lines(vectors):
                 w.prefetch(w.at(later, offset))
-            value, here = w.spread(build.load(w.at(values, n))), weights_of(n)
+            value, here = w.broadcast(build.load(w.at(values, n))), weights_of(n)
             return [
                 w.multiply_add(value, w.load(w.at(here, v * WIDTH), mask), total)
                 for v, total in enumerate(sums)
@@ -141,7 +141,7 @@ def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
 
         place = w.at(out, build.mul(b, width))
         for v, total in enumerate(w.loop(start, stop, 1, biases, products)):
-            w.store(w.above(floors, total), w.at(place, v * WIDTH), mask)
+            w.store(w.maximum(floors, total), w.at(place, v * WIDTH), mask)
         return []
 
     w.loop(number(0), count, 1, [], row)
@@ -149,7 +149,7 @@ def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
     return w.function
 
 
-def _least(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+def _least(w: FunctionBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return w.build.select(w.build.icmp_signed("<", x, y), x, y)
 
 
@@ -168,12 +168,12 @@ _SLOTS = {SGD: 0, MOMENTUM: 1, ADAGRAD: 1, ADAM: 2}
 def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Function:
     """The function of one optimizer for panels of so many vectors."""
     name = f"step_touched_{kind}_{0 if masked else vectors}"
-    w = Writer(module, name, _STEP_ARGUMENTS)
+    w = FunctionBuilder(module, name, _STEP_ARGUMENTS)
     lanes, reset, touched, count, head, following, member, shifts, values = w.function.args[:9]
     weights, first, second, grad, width = w.function.args[9:14]
-    build, mask = w.build, w.first(lanes) if masked else None
+    build, mask = w.build, w.lane_mask(lanes) if masked else None
     arrays = [weights, first, second][: 1 + _SLOTS[kind]]
-    stepped = _formula(w, kind, [w.spread(each) for each in w.function.args[14:]])
+    stepped = _formula(w, kind, [w.broadcast(each) for each in w.function.args[14:]])
     ahead, last = _ahead(STEP_AHEAD, vectors), build.sub(count, number(1))
     resets = build.icmp_signed("!=", reset, number(0))
 
@@ -184,7 +184,7 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
         n, *sums = carried
         row = entry(member, n)
         place = build.add(build.load(build.gep(shifts, [row])), n)
-        value = w.spread(build.load(w.at(values, place)))
+        value = w.broadcast(build.load(w.at(values, place)))
         grads = w.at(grad, build.mul(row, width))
         following_n = entry(following, n)
         sums = [
@@ -201,7 +201,7 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
         here = entry(touched, t)
         begin = build.load(build.gep(head, [here]))
         build.store(build.select(resets, ir.Constant(INT32, -1), begin), build.gep(head, [here]))
-        _, *sums = w.repeat([build.sext(begin, INT), *[ZERO] * vectors], occurrence)
+        _, *sums = w.do_while([build.sext(begin, INT), *[ZERO] * vectors], occurrence)
         row = build.mul(here, width)
         for v, total in enumerate(sums):
             places = [w.at(w.at(array, row), v * WIDTH) for array in arrays]
@@ -215,7 +215,9 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
     return w.function
 
 
-def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Values], Values]:
+def _formula(
+    w: FunctionBuilder, kind: int, numbers: Values
+) -> Callable[[ir.Value, Values], Values]:
     """One vector's step, (gradient, [weights, slots...]) to new [weights, slots...].
 
     The formulas are those of `contract.Kernels.step`.
@@ -225,7 +227,7 @@ def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Value
     down = build.fneg(rate)
 
     def scaled(amount: ir.Value, scale: ir.Value) -> ir.Value:
-        return build.fdiv(build.fmul(down, amount), build.fadd(w.root(scale), epsilon))
+        return build.fdiv(build.fmul(down, amount), build.fadd(w.sqrt(scale), epsilon))
 
     def sgd(g: ir.Value, x: ir.Value) -> Values:
         return [w.multiply_add(down, g, x)]
@@ -244,7 +246,7 @@ def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Value
         return [build.fadd(x, scaled(m, v)), m, v]
 
     def sane(g: ir.Value) -> ir.Value:
-        most, least = (w.spread(ir.Constant(FLOAT, edge)) for edge in (LARGEST, -LARGEST))
+        most, least = (w.broadcast(ir.Constant(FLOAT, edge)) for edge in (LARGEST, -LARGEST))
         good = build.and_(build.fcmp_ordered("<", g, most), build.fcmp_ordered(">", g, least))
         return build.select(good, g, ZERO)
 
@@ -256,7 +258,7 @@ def _formula(w: Writer, kind: int, numbers: Values) -> Callable[[ir.Value, Value
 # --- all shapes behind one name -------------------------------------------------------------------
 
 
-def _key(w: Writer, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
+def _key(w: FunctionBuilder, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
     """Which panel: 0 where only some lanes count."""
     masked = w.build.icmp_signed("<", lanes, number(WIDTH))
     return w.build.select(masked, number(0), vectors)
@@ -264,13 +266,13 @@ def _key(w: Writer, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
 
 def _write(module: ir.Module) -> list[str]:
     panels = range(MAX_VECTORS + 1)
-    w = Writer(module, FORWARD, [INT, *_FORWARD_ARGUMENTS])
+    w = FunctionBuilder(module, FORWARD, [INT, *_FORWARD_ARGUMENTS])
     vectors, *passed = w.function.args
     functions = {v: _forward(module, max(v, 1), masked=v == 0) for v in panels}
-    w.calls(_key(w, vectors, passed[0]), functions, passed)
+    w.dispatch(_key(w, vectors, passed[0]), functions, passed)
     w.build.ret_void()
 
-    w = Writer(module, STEP, [INT, INT, *_STEP_ARGUMENTS])
+    w = FunctionBuilder(module, STEP, [INT, INT, *_STEP_ARGUMENTS])
     vectors, kind, *passed = w.function.args
     functions = {
         kind * len(panels) + v: _step(module, kind, max(v, 1), masked=v == 0)
@@ -278,7 +280,7 @@ def _write(module: ir.Module) -> list[str]:
         for v in panels
     }
     key = w.build.add(w.times(len(panels), kind), _key(w, vectors, passed[0]))
-    w.calls(key, functions, passed)
+    w.dispatch(key, functions, passed)
     w.build.ret_void()
     return [FORWARD, STEP]
 

@@ -1,6 +1,7 @@
-"""Vector code for this host: its widths, and the words in which micro-kernels are written.
+"""Vector code for this host: vector widths, and the builder that generates micro-kernels.
 
-A micro-kernel is LLVM IR made at run time, as LIBXSMM makes machine code (Heinecke et al. 2016).
+A micro-kernel is LLVM IR generated at run time, as LIBXSMM generates machine code (Heinecke et al.
+2016).
 """
 
 import os
@@ -10,7 +11,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from hogbatch.errors import UsageError
-from hogbatch.jit import VECTOR
+from hogbatch.jit import VECTOR_VARIABLE
 
 FLOAT = ir.FloatType()
 INT = ir.IntType(64)
@@ -22,13 +23,13 @@ Values = list[ir.Value]
 
 
 def vector_width(forced: str, features: dict[str, bool]) -> int:
-    """Floats in a vector: 16 with AVX-512, 8 with AVX2, else 4 (NEON, SSE); or as forced.
+    """Floats in a vector: `forced` if given, else 16 with AVX-512, 8 with AVX2, 4 with NEON or SSE.
 
-    A forced width wider than the host's is legal, and slow: LLVM splits the vectors.
+    A forced width above the host's is valid but slow, because LLVM splits the vectors.
     """
     if forced:
         if forced not in ("4", "8", "16"):
-            raise UsageError(f"{VECTOR} must be 4, 8 or 16; got {forced!r}")
+            raise UsageError(f"{VECTOR_VARIABLE} must be 4, 8 or 16; got {forced!r}")
         return int(forced)
     if features.get("avx512f"):
         return 16
@@ -36,28 +37,28 @@ def vector_width(forced: str, features: dict[str, bool]) -> int:
 
 
 def vector_registers(width: int, architecture: str) -> int:
-    """Vector registers that a micro-kernel may fill."""
+    """Number of vector registers available to a micro-kernel."""
     return 32 if width == 16 or architecture.startswith(("aarch64", "arm64")) else 16
 
 
-WIDTH = vector_width(os.environ.get(VECTOR, ""), llvm.get_host_cpu_features())
+WIDTH = vector_width(os.environ.get(VECTOR_VARIABLE, ""), llvm.get_host_cpu_features())
 REGISTERS = vector_registers(WIDTH, llvm.get_process_triple())
-LANES = ir.VectorType(FLOAT, WIDTH)
-ZERO = ir.Constant(LANES, [0.0] * WIDTH)
+VECTOR = ir.VectorType(FLOAT, WIDTH)
+ZERO = ir.Constant(VECTOR, [0.0] * WIDTH)
 
 
 def number(value: int) -> ir.Constant:
-    """`value` as an index."""
+    """`value` as an int64 constant."""
     return ir.Constant(INT, value)
 
 
-def picks(lanes: Sequence[int]) -> ir.Constant:
-    """The mask of a shuffle: lanes of its two operands, those of the second from WIDTH on."""
+def shuffle_mask(lanes: Sequence[int]) -> ir.Constant:
+    """The mask of a shuffle: lane numbers; the lanes of the second operand start at WIDTH."""
     return ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes))
 
 
-class Writer:
-    """Writes one function. Pointers are to floats, offsets count floats, loads may be unaligned."""
+class FunctionBuilder:
+    """Builds one function. Pointers are to floats, offsets count floats, loads may be unaligned."""
 
     def __init__(self, module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> None:
         self.module = module
@@ -71,13 +72,15 @@ class Writer:
         return self.build.mul(number(factor), value)
 
     def load(self, pointer: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-        """WIDTH floats from `pointer`; zero where the mask is off, which is not read."""
-        vectors = self.build.bitcast(pointer, LANES.as_pointer())
+        """WIDTH floats from `pointer`; masked-out lanes are zero and are not read."""
+        vectors = self.build.bitcast(pointer, VECTOR.as_pointer())
         if mask is None:
             loaded = self.build.load(vectors)
             loaded.align = 4
             return loaded
-        return self._call("masked.load", LANES, [vectors, ir.Constant(INT32, 4), mask, ZERO], ".p0")
+        return self._call(
+            "masked.load", VECTOR, [vectors, ir.Constant(INT32, 4), mask, ZERO], ".p0"
+        )
 
     def store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None) -> None:
         vectors = self.build.bitcast(pointer, value.type.as_pointer())
@@ -87,38 +90,38 @@ class Writer:
         arguments = [value, vectors, ir.Constant(INT32, 4), mask]
         self._call("masked.store", ir.VoidType(), arguments, ".p0")
 
-    def spread(self, scalar: ir.Value) -> ir.Value:
+    def broadcast(self, scalar: ir.Value) -> ir.Value:
         """`scalar` in every lane."""
         undefined = ir.Constant(ir.VectorType(scalar.type, WIDTH), ir.Undefined)
         one = self.build.insert_element(undefined, scalar, ir.Constant(INT32, 0))
-        return self.build.shuffle_vector(one, undefined, picks([0] * WIDTH))
+        return self.build.shuffle_vector(one, undefined, shuffle_mask([0] * WIDTH))
 
-    def first(self, lanes: ir.Value) -> ir.Value:
-        """A mask of the first `lanes` lanes."""
+    def lane_mask(self, lanes: ir.Value) -> ir.Value:
+        """A mask that selects the first `lanes` lanes."""
         order = ir.Constant(ir.VectorType(INT, WIDTH), list(range(WIDTH)))
-        return self.build.icmp_unsigned("<", order, self.spread(lanes))
+        return self.build.icmp_unsigned("<", order, self.broadcast(lanes))
 
-    def both(self, mask: ir.Value, yes: ir.Value) -> ir.Value:
-        """`mask` where `yes`, a single truth, holds."""
-        return self.build.and_(mask, self.spread(yes))
+    def mask_if(self, mask: ir.Value, yes: ir.Value) -> ir.Value:
+        """`mask` if the scalar condition `yes` holds, else no lanes."""
+        return self.build.and_(mask, self.broadcast(yes))
 
     def multiply_add(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-        """x y + z, rounded once where the host can."""
-        return self._call("fmuladd", LANES, [x, y, z])
+        """x y + z, fused where the host supports it."""
+        return self._call("fmuladd", VECTOR, [x, y, z])
 
-    def above(self, floor: ir.Value, x: ir.Value) -> ir.Value:
-        """max(floor, x), where NaN stays NaN."""
+    def maximum(self, floor: ir.Value, x: ir.Value) -> ir.Value:
+        """max(floor, x); NaN in `x` stays NaN."""
         return self.build.select(self.build.fcmp_ordered(">", floor, x), floor, x)
 
-    def root(self, x: ir.Value) -> ir.Value:
+    def sqrt(self, x: ir.Value) -> ir.Value:
         """The square root of each lane."""
-        return self._call("sqrt", LANES, [x])
+        return self._call("sqrt", VECTOR, [x])
 
     def prefetch(self, pointer: ir.Value, write: bool = False) -> None:
-        """Have the line of `pointer` in the nearest cache soon; any address will do."""
+        """Prefetch the cache line of `pointer` into L1; invalid addresses are ignored."""
         arguments = [
             self.build.bitcast(pointer, BYTE.as_pointer()),
-            *(ir.Constant(INT32, number) for number in (int(write), 3, 1)),  # near, data
+            *(ir.Constant(INT32, hint) for hint in (int(write), 3, 1)),  # locality L1, data cache
         ]
         self._intrinsic("llvm.prefetch.p0", ir.VoidType(), arguments)
 
@@ -147,7 +150,9 @@ class Writer:
         build.position_at_end(after)
         return [self._phi((a, entry), (b, end)) for a, b in zip(carried, new, strict=True)]
 
-    def repeat(self, carried: Values, body: Callable[[Values], tuple[Values, ir.Value]]) -> Values:
+    def do_while(
+        self, carried: Values, body: Callable[[Values], tuple[Values, ir.Value]]
+    ) -> Values:
         """do: carried, again = body(carried); while again."""
         build, entry = self.build, self.build.block
         inside = build.append_basic_block("repeat")
@@ -162,7 +167,7 @@ class Writer:
         build.position_at_end(after)
         return new
 
-    def cases(self, key: ir.Value, bodies: Sequence[Callable[[], None]]) -> None:
+    def switch(self, key: ir.Value, bodies: Sequence[Callable[[], None]]) -> None:
         """Run bodies[key]."""
         after = self.build.append_basic_block("after")
         switch = self.build.switch(key, after)
@@ -174,7 +179,7 @@ class Writer:
             self.build.branch(after)
         self.build.position_at_end(after)
 
-    def calls(self, key: ir.Value, functions: dict[int, ir.Function], arguments: Values) -> None:
+    def dispatch(self, key: ir.Value, functions: dict[int, ir.Function], arguments: Values) -> None:
         """functions[key](*arguments)."""
         after = self.build.append_basic_block("after")
         switch = self.build.switch(key, after)
@@ -186,14 +191,15 @@ class Writer:
             self.build.branch(after)
         self.build.position_at_end(after)
 
-    def sums(self, vectors: Values) -> ir.Value:
-        """Add up each of WIDTH vectors: lane j of the result is the sum of vectors[j].
+    def horizontal_sums(self, vectors: Values) -> ir.Value:
+        """Sum each of WIDTH vectors: lane j of the result is the sum of vectors[j].
 
-        A tree of shuffles and additions, WIDTH - 1 of them: within four lanes first, then between.
+        A tree of WIDTH - 1 shuffles and additions: first within groups of four lanes, then between
+        the groups.
         """
         stage = 0
         while len(vectors) > 1:
-            even, odd = _halves(stage)
+            even, odd = _even_odd_masks(stage)
             vectors = [
                 self.build.fadd(
                     self.build.shuffle_vector(x, y, even), self.build.shuffle_vector(x, y, odd)
@@ -203,11 +209,11 @@ class Writer:
             stage += 1
         return vectors[0]
 
-    def transposed(self, rows: Values) -> Values:
+    def transpose(self, rows: Values) -> Values:
         """Transpose a square of WIDTH vectors."""
         stride = WIDTH // 2
         while stride:
-            low, high = _interleaved(stride)
+            low, high = _transpose_masks(stride)
             for i in range(WIDTH):
                 if not i & stride:
                     x, y = rows[i], rows[i + stride]
@@ -233,8 +239,8 @@ class Writer:
         return self.build.call(function, arguments)
 
 
-def _halves(stage: int) -> tuple[ir.Constant, ir.Constant]:
-    """Even and odd lanes of two vectors put together; from the third stage on, groups of four."""
+def _even_odd_masks(stage: int) -> tuple[ir.Constant, ir.Constant]:
+    """Masks for the even and odd lanes of two vectors; groups of four from the third stage on."""
     size = 1 if stage < 2 else 4
     even: list[int] = []
     odd: list[int] = []
@@ -243,12 +249,12 @@ def _halves(stage: int) -> tuple[ir.Constant, ir.Constant]:
             lanes = range(group, group + 4) if size == 1 else range(WIDTH)
             even += [operand + lane for lane in lanes if not lane & size]
             odd += [operand + lane for lane in lanes if lane & size]
-    return picks(even), picks(odd)
+    return shuffle_mask(even), shuffle_mask(odd)
 
 
-def _interleaved(stride: int) -> tuple[ir.Constant, ir.Constant]:
-    """One step of a transposition: swap the off-diagonal blocks of two rows `stride` apart."""
+def _transpose_masks(stride: int) -> tuple[ir.Constant, ir.Constant]:
+    """Masks of one transposition step: swap the off-diagonal blocks of two rows `stride` apart."""
     lanes = range(WIDTH)
     low = [lane if not lane & stride else WIDTH + (lane ^ stride) for lane in lanes]
     high = [lane ^ stride if not lane & stride else WIDTH + lane for lane in lanes]
-    return picks(low), picks(high)
+    return shuffle_mask(low), shuffle_mask(high)

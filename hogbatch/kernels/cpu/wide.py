@@ -13,9 +13,9 @@ from hogbatch.kernels.contract import ROWS, UPDATES, Floats, Hyper, Links
 from hogbatch.kernels.cpu.brgemm import (
     matrix as as_matrix,
     multiply,
-    part,
+    single_block,
+    submatrix,
     transposed,
-    whole,
 )
 from hogbatch.kernels.cpu.dense import (
     Scratch,
@@ -42,7 +42,7 @@ from hogbatch.kernels.cpu.model import (
     with_own_slots,
 )
 from hogbatch.kernels.cpu.network import backward, forward, matrix, workspace
-from hogbatch.kernels.cpu.tiles import ADD, STORE, Finish
+from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue
 
 NEURONS = 256  # of a block
 
@@ -97,14 +97,14 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     offset = model.table[layer, WEIGHTS]
     weights = matrix(model.params, offset, fan_out, fan_in)
     below[:] = 0.0
-    add, store = Finish(ADD, 1.0, 0, 0.0), Finish(STORE, 1.0, 0, 0.0)
+    add, store = Epilogue(ADD, 1.0, 0, 0.0), Epilogue(STORE, 1.0, 0, 0.0)
     right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, NEURONS, fan_in))
     for first in range(0, fan_out, NEURONS):
         count = min(NEURONS, fan_out - first)
-        here, block = part(as_matrix(weights), first, 0), part(as_matrix(grad), 0, first)
-        multiply(batch, fan_in, count, block, here, as_matrix(below), whole(), add)
+        here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
+        multiply(batch, fan_in, count, block, here, as_matrix(below), single_block(), add)
         bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
-        multiply(count, fan_in, batch, transposed(block), right, out, whole(), store)
+        multiply(count, fan_in, batch, transposed(block), right, out, single_block(), store)
         start, cells = offset + first * fan_in, count * fan_in
         step_row(
             optimizer,

@@ -1,8 +1,8 @@
 """Matrix products by cuBLAS, called through its C interface.
 
-CuPy's own products refuse to run while a CUDA graph is recorded (cupy/cupy#6290), and a step
-without a graph takes as long as its launches. So the library that CuPy has loaded is called
-directly; five functions are enough.
+CuPy refuses matrix products while a CUDA graph is captured (cupy/cupy#6290), and without a graph
+the launch overhead dominates a training step. So the library that CuPy has loaded is called
+directly; five functions are sufficient.
 """
 
 import ctypes
@@ -13,40 +13,40 @@ from cuda import pathfinder
 
 from hogbatch.errors import DeviceError
 
-# cublasComputeType_t: what operands are rounded to; sums are float32 in any case.
-COMPUTE = {"float32": 68, "tf32": 77, "bfloat16": 75}
-WORKSPACE = 32 << 20  # bytes, as NVIDIA advises for Hopper; more than any product of ours needs
+# cublasComputeType_t: the type that operands are rounded to; sums are always float32.
+COMPUTE_TYPES = {"float32": 68, "tf32": 77, "bfloat16": 75}
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; more than our products need
 
 _FLOAT32 = 0  # CUDA_R_32F
-_AS_IT_IS, _TRANSPOSED = 0, 1  # cublasOperation_t
+_NOT_TRANSPOSED, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
 
 
 class Cublas:
-    """A handle with a workspace of its own; for one thread, on whatever stream that is."""
+    """A cuBLAS handle with its own workspace, for one thread; uses the thread's current stream."""
 
     def __init__(self, precision: str) -> None:
-        self._compute = COMPUTE[precision]
+        self._compute = COMPUTE_TYPES[precision]
         try:
             self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
-        except (OSError, RuntimeError) as missing:  # pathfinder's errors are RuntimeErrors
+        except (OSError, RuntimeError) as missing:  # pathfinder raises RuntimeErrors
             raise DeviceError(f"cuBLAS cannot be loaded: {missing}") from missing
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
-        # Its own would be allocated anew by every graph that is recorded.
-        self._workspace = cupy.empty(WORKSPACE, np.uint8)
+        # cuBLAS would allocate a default workspace again for every captured graph.
+        self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
         self._stream: int | None = None
 
     def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
-        """out[M, N] = share * op(a) @ op(b), or what is added to it; op transposes where asked to.
+        """out[M, N] = fraction * op(a) @ op(b), plus out if `add`; op transposes if requested.
 
-        All are C-contiguous float32.
+        All arrays are C-contiguous float32.
         """
         alpha, beta = ctypes.c_float(fraction), ctypes.c_float(add)
         rows, columns = out.shape
         inner = a.shape[0] if transpose_a else a.shape[1]
-        self._follow_stream()
-        # cuBLAS stores by columns: it sees every array transposed, so it is asked for out.T
+        self._use_current_stream()
+        # cuBLAS is column-major and sees every array transposed, so it computes out.T.
         self._call(
             "cublasGemmEx",
             *(self._handle, _operation(transpose_b), _operation(transpose_a)),
@@ -56,12 +56,14 @@ class Cublas:
             *(self._compute, _DEFAULT_ALGORITHM),
         )
 
-    def _follow_stream(self) -> None:
+    def _use_current_stream(self) -> None:
         stream = cupy.cuda.get_current_stream().ptr
         if stream != self._stream:
             self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))
             workspace = _pointer(self._workspace)  # which a change of stream takes away
-            self._call("cublasSetWorkspace_v2", self._handle, workspace, ctypes.c_size_t(WORKSPACE))
+            self._call(
+                "cublasSetWorkspace_v2", self._handle, workspace, ctypes.c_size_t(WORKSPACE_BYTES)
+            )
             self._stream = stream
 
     def _call(self, name: str, *arguments: object) -> None:
@@ -71,7 +73,7 @@ class Cublas:
 
 
 def _operation(transposed: bool) -> int:
-    return _TRANSPOSED if transposed else _AS_IT_IS
+    return _TRANSPOSED if transposed else _NOT_TRANSPOSED
 
 
 def _pointer(array: cupy.ndarray) -> ctypes.c_void_p:

@@ -1,4 +1,4 @@
-"""A GPU through CuPy."""
+"""The `Device` of a GPU, implemented with CuPy."""
 
 import logging
 from collections.abc import Callable
@@ -18,8 +18,8 @@ _PORTABLE, _MAPPED, _READ_ONLY = 1, 2, 8  # flags of cudaHostRegister
 class CudaDevice:
     """One GPU. Raises DeviceError if CuPy or the GPU is missing.
 
-    `precision` is that of matrix products: float32, tf32 or bfloat16. Products are for one thread
-    at a time.
+    `precision` of matrix products: float32, tf32 or bfloat16. Only one thread at a time may compute
+    products.
     """
 
     def __init__(self, ordinal: int, precision: str = "float32") -> None:
@@ -32,7 +32,7 @@ class CudaDevice:
             ) from missing
         try:
             cupy.cuda.Device(ordinal).use()
-        except RuntimeError as refused:  # CuPy's CUDARuntimeError is one
+        except RuntimeError as refused:  # base class of CuPy's CUDARuntimeError
             raise DeviceError(f"gpu:{ordinal} cannot be used: {refused}") from refused
         operations = import_module("hogbatch.kernels.gpu.operations")
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
@@ -42,12 +42,12 @@ class CudaDevice:
         self.xp: Any = cupy
         self.out_of_memory: tuple[type[BaseException], ...] = (cupy.cuda.memory.OutOfMemoryError,)
         self.failures: tuple[type[BaseException], ...] = (
-            cupy.cuda.runtime.CUDARuntimeError,  # of copies and waits
-            cupy.cuda.driver.CUDADriverError,  # of launches
+            cupy.cuda.runtime.CUDARuntimeError,  # raised by copies and waits
+            cupy.cuda.driver.CUDADriverError,  # raised by launches
         )
         self._ordinal = ordinal
-        self._copies = cupy.cuda.Stream(non_blocking=True)
-        self._streams: list[Any] = []  # of threads: CuPy forgets a stream that nobody holds
+        self._copy_stream = cupy.cuda.Stream(non_blocking=True)
+        self._streams: list[Any] = []  # keeps the threads' streams alive
 
     def enter(self) -> None:
         self.xp.cuda.Device(self._ordinal).use()
@@ -55,26 +55,26 @@ class CudaDevice:
         self._streams.append(stream)
         stream.use()
 
-    def mark(self) -> Any:
-        return self._current.record()
+    def record_event(self) -> Any:
+        return self._stream.record()
 
-    def follow(self, mark: Any) -> None:
-        self._current.wait_event(mark)
+    def wait_event(self, event: Any) -> None:
+        self._stream.wait_event(event)
 
-    def wait(self, mark: Any) -> None:
-        mark.synchronize()
+    def synchronize_event(self, event: Any) -> None:
+        event.synchronize()
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()
-        stream = self._current
+        stream = self._stream
         stream.begin_capture()
         try:
             work()
         except BaseException:
             try:
                 stream.end_capture()
-            except RuntimeError:  # what was recorded is void; `work` has said why
-                logging.debug("the capture was void")
+            except RuntimeError:  # the capture is invalid; the exception of `work` is raised
+                logging.debug("the capture was invalidated")
             raise
         graph = stream.end_capture()
         return lambda: graph.launch()
@@ -91,12 +91,12 @@ class CudaDevice:
     def copy_into(self, array: Any, host: HostArray) -> None:
         if host.size > 0:
             array.set(host)
-            self.synchronize()  # a copy from pinned pages returns before it is done
+            self.synchronize()  # copies from pinned pages are asynchronous
 
     def start_copy(self, array: Any, host: HostArray) -> Any:
         if host.size > 0:
-            array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copies)
-        return self._copies.record()
+            array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copy_stream)
+        return self._copy_stream.record()
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         return self.xp.empty(shape, dtype)
@@ -131,20 +131,20 @@ class CudaDevice:
         flags = _PORTABLE | _MAPPED | (0 if array.flags.writeable else _READ_ONLY)
         try:
             self.xp.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, flags)
-        except RuntimeError:  # refused by limits, containers, or for the kind of mapping
+        except RuntimeError:  # memory limits, containers, or an unsupported mapping
             return False
         return True
 
     def unpin(self, array: HostArray) -> None:
         try:
             self.xp.cuda.runtime.hostUnregister(array.ctypes.data)
-        except RuntimeError:  # was never pinned: nothing to undo
+        except RuntimeError:  # it was not pinned
             return
 
     def synchronize(self) -> None:
-        self._current.synchronize()
+        self._stream.synchronize()
 
     @property
-    def _current(self) -> Any:
-        """The stream of this thread."""
+    def _stream(self) -> Any:
+        """The current stream of the calling thread."""
         return self.xp.cuda.get_current_stream()

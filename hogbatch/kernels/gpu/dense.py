@@ -1,17 +1,17 @@
-"""Dense layers and dense steps but for the products: one launch each."""
+"""Dense layers and dense updates, except the matrix products: one kernel launch each."""
 
 from hogbatch.kernels.contract import LINEAR, MOMENTUM, SGD
 from hogbatch.kernels.gpu.launch import (
     THREADS,
+    gradient_repetitions,
     kernel,
     over_cells,
     over_rows,
     rate_of,
-    repeats,
 )
 
 COLUMNS, LANES = 8, 128  # as in dense.cu
-MAX_ROWS = 64  # of blocks, where there are as many blocks as columns can fill in each
+MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
 _gather_dense = kernel("dense", "gather_dense")
 _gather_sparse = kernel("sparse", "gather_sparse")
@@ -35,7 +35,7 @@ def gather(inputs, rows, out):
 
 
 def add_bias_and_activate(bias, activation, width, out):
-    """out[B, H] = f(out + bias[H]), zero from column `width` on."""
+    """out[B, H] = activation(out + bias[H]); columns from `width` on become zero."""
     batch, stored = out.shape
     over_rows(_add_bias_and_activate, batch, stored, bias, activation, width, stored, out)
 
@@ -59,7 +59,7 @@ def scale(fraction, grad):
 def bound_rows(kind, hyper, batch, x, grad):
     if kind in (SGD, MOMENTUM):
         (rows, width), fan_in = grad.shape, x.shape[1]
-        bound = rate_of(hyper), repeats(kind, hyper)
+        bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         over_rows(_bound_rows, rows, THREADS, *bound, batch, fan_in, width, x, grad)
 
 

@@ -1,7 +1,7 @@
-"""Where a GPU worker computes: a GPU, or the host in the role of one.
+"""The device that a GPU worker computes on: a GPU, or the host as a replacement for one.
 
-Importable without CuPy. A worker written against `Device` runs unchanged on both, so its pull,
-step and merge are tested, and a policy rehearsed, on machines without a GPU.
+Importable without CuPy. A worker that uses `Device` runs unchanged on both, so that its pulls,
+steps and merges can be tested, and policies tried out, on machines without a GPU.
 """
 
 import weakref
@@ -22,42 +22,43 @@ HostArray = NDArray[Any]
 class Device(Protocol):
     """One device with its memory, its kernels and its array module.
 
-    Device arrays are ndarrays of `xp`. Any allocation may raise one of `out_of_memory`; then let
-    go of the exception (its traceback keeps arrays alive), call `free_unused`, and ask for less.
-    Any call may raise one of `failures`, after which only a new process can use the device.
+    Device arrays are ndarrays of `xp`. Any allocation may raise one of `out_of_memory`; the caller
+    must then drop the exception (its traceback keeps arrays alive), call `free_unused`, and
+    allocate less. Any call may raise one of `failures`, after which only a new process can use the
+    device.
 
-    Each thread that uses the device has a stream of its own: what a thread asks for is done in
-    that order, what two threads ask for at the same time, unless one follows a mark of the other.
+    Each thread that uses the device has its own stream: the work queued by one thread runs in
+    order, the work of two threads concurrently, unless one waits for an event of the other.
     """
 
-    name: str  # what people call it: "gpu:0", "gpu:host"
-    model: str  # what it is: by that measurements of it are kept
+    name: str  # display name: "gpu:0", "gpu:host"
+    model: str  # hardware model, the key of cached measurements
     kernels: DeviceKernels
-    xp: Any  # the array module: cupy, or numpy's like
+    xp: Any  # the array module: cupy, or one compatible with numpy
     out_of_memory: tuple[type[BaseException], ...]
     failures: tuple[type[BaseException], ...]
 
     def enter(self) -> None:
-        """Give the calling thread its stream; to be called once, before anything else."""
+        """Create the stream of the calling thread, which must call this once, first of all."""
 
-    def mark(self) -> Any:
-        """A point behind everything that this thread has asked for so far."""
+    def record_event(self) -> Any:
+        """Record an event after all work that this thread has queued so far."""
 
-    def follow(self, mark: Any) -> None:
-        """What this thread asks for from now on waits for `mark`; the thread does not."""
+    def wait_event(self, event: Any) -> None:
+        """Let the work that this thread queues next wait for `event`; returns immediately."""
 
-    def wait(self, mark: Any) -> None:
-        """Return when everything before `mark` is done."""
+    def synchronize_event(self, event: Any) -> None:
+        """Block until all work before `event` is done."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Do `work`, and return what does it again in one go: on a GPU, as a CUDA graph.
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Run `work`, and return a function that repeats it: on a GPU, as a CUDA graph.
 
-        Both times it does the same to the same arrays: it allocates nothing the second time, and
-        no number of it comes back to the host.
+        `work` must do the same operations on the same arrays each time. It must not allocate the
+        second time, and must not copy anything to the host.
         """
 
     def to_device(self, host: HostArray) -> Any:
-        """A new device array with the contents of `host`."""
+        """Return a new device array with the contents of `host`."""
 
     def to_host(self, array: Any, out: HostArray) -> None:
         """out = array; same shape and dtype, both C-contiguous. Returns when it is done."""
@@ -66,53 +67,54 @@ class Device(Protocol):
         """array = host; same shape and dtype, both C-contiguous. `host` may change afterwards."""
 
     def start_copy(self, array: Any, host: HostArray) -> Any:
-        """Begin array = host beside what this thread has asked for; the mark of its end.
+        """Start array = host concurrently to the thread's queued work; return its end event.
 
-        `host` is `pinned`, and must not change before that.
+        `host` must be `pinned`, and must not change before the event.
         """
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
-        """A new device array of any content."""
+        """Return a new uninitialized device array."""
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
         """A new device array of zeros."""
 
     def free_bytes(self) -> int:
-        """How much may still be allocated."""
+        """Number of bytes that can still be allocated."""
 
     def free_unused(self) -> None:
-        """Give back memory that was freed but kept for reuse."""
+        """Release memory that was freed but is cached for reuse."""
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
-        """A new host array of any content, which copies go from and to at full speed."""
+        """Return a new uninitialized host array in page-locked memory, for fast copies."""
 
     def mapped(self, array: HostArray) -> Any | None:
-        """`array`, which has been pinned, as a device array: kernels read and write the host's
-        memory. None where they cannot.
+        """Return the pinned `array` as a device array, so that kernels access host memory.
+
+        Returns None if the device does not support this.
         """
 
     def pin(self, array: HostArray) -> bool:
-        """Lock the pages of `array` so that copies run at full speed; whether it worked.
+        """Lock the pages of `array`, so that copies run at full speed; return whether it worked.
 
-        Slow: do it once, on the whole mapping. Never raises; unpinned memory is only slower.
+        Slow: call it once for the whole mapping. Never raises; unpinned memory is only slower.
         """
 
     def unpin(self, array: HostArray) -> None:
-        """Undo `pin`, before `array` is unmapped."""
+        """Undo `pin`; to be called before `array` is unmapped."""
 
     def synchronize(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Block until all queued work is done."""
 
 
 class OutOfHostMemory(MemoryError):
-    """A `HostDevice` was asked for more than its `memory_bytes`."""
+    """An allocation exceeds the `memory_bytes` of a `HostDevice`."""
 
 
 class _CappedNumpy:
-    """NumPy whose allocations count against a limit until the arrays die.
+    """NumPy with a limit for the total size of live arrays.
 
-    `empty`, `zeros` and `full` are what the network and the worker allocate with; the rest of
-    NumPy is passed through.
+    The limit applies to `empty`, `zeros` and `full`, with which the network and the worker
+    allocate; the rest of NumPy is unchanged.
     """
 
     def __init__(self, limit: int) -> None:
@@ -126,7 +128,7 @@ class _CappedNumpy:
         count = int(np.prod(shape, dtype=np.int64))
         self._take(count * np.dtype(dtype).itemsize)
         array: HostArray = np.empty(shape, dtype)
-        weakref.finalize(array, self._give_back, array.nbytes)
+        weakref.finalize(array, self._release, array.nbytes)
         return array
 
     def zeros(self, shape: Shape, dtype: DTypeLike = np.float64) -> HostArray:
@@ -141,19 +143,19 @@ class _CappedNumpy:
         if self.used + size > self.limit:
             raise OutOfHostMemory(
                 f"gpu:host has {self.limit - self.used} of {self.limit} bytes left; "
-                f"{size} were asked for"
+                f"{size} were requested"
             )
         self.used += size
 
-    def _give_back(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self.used -= size
 
 
 class HostDevice:
-    """The host in the role of a GPU: NumPy arrays and the reference kernels.
+    """The host as a replacement for a GPU: NumPy arrays and the reference kernels.
 
-    With `memory_bytes`, allocations beyond that sum raise OutOfHostMemory, so that running out of
-    memory can be rehearsed.
+    With `memory_bytes`, allocations beyond that total raise OutOfHostMemory, so that running out of
+    memory can be tested.
     """
 
     name = "gpu:host"
@@ -166,18 +168,18 @@ class HostDevice:
         self.xp: Any = np if memory_bytes is None else _CappedNumpy(memory_bytes)
 
     def enter(self) -> None:
-        """Every call returns with its work done, on whatever thread."""
+        """Do nothing: every call completes its work before it returns."""
 
-    def mark(self) -> None:
-        """All is done."""
+    def record_event(self) -> None:
+        """Do nothing: all work is done."""
 
-    def follow(self, mark: None) -> None:
-        """It is done."""
+    def wait_event(self, event: None) -> None:
+        """Do nothing: all work is done."""
 
-    def wait(self, mark: None) -> None:
-        """It is done."""
+    def synchronize_event(self, event: None) -> None:
+        """Do nothing: all work is done."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()
         return work
 
@@ -209,7 +211,7 @@ class HostDevice:
         return available().size
 
     def free_unused(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is cached."""
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         return np.empty(shape, dtype)
@@ -218,11 +220,11 @@ class HostDevice:
         return array
 
     def pin(self, array: HostArray) -> bool:
-        """Host memory is the device's own: nothing to lock, always true."""
+        """Return True: the device memory is host memory, so no pages have to be locked."""
         return True
 
     def unpin(self, array: HostArray) -> None:
-        """Nothing was locked."""
+        """Do nothing: no pages were locked."""
 
     def synchronize(self) -> None:
-        """Every call has returned with its work done."""
+        """Do nothing: all work is done."""

@@ -1,4 +1,4 @@
-"""Training steps that are recorded once for each batch size and repeated without Python."""
+"""Training steps captured once for each batch size as CUDA graphs, and replayed without Python."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from hogbatch.kernels.contract import Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import Device
 
-MAX_RECORDED = 16  # batch sizes times buffers; policies that double and halve meet far fewer
+MAX_CAPTURED = 16  # batch sizes times buffers; policies that double and halve use far fewer
 
 
-class Steps:
-    """Steps of one network, with one loss and one optimizer; the rate may change at any time."""
+class CapturedSteps:
+    """Training steps of one network, loss and optimizer; the learning rate may change any time."""
 
     def __init__(
         self, device: Device, network: Executor, loss: int, optimizer: int, hyper: Hyper
@@ -25,57 +25,57 @@ class Steps:
         self._rate = device.zeros(1, np.float64)
         self._rate_set = 0.0
         self._hyper = hyper._replace(rate=self._rate)
-        # None: has been done once, and is recorded when it comes again
-        self._recorded: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
+        # None: the step has run once and is captured the next time.
+        self._captured: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
 
     def reserve(self, batch: int, *, sparse: bool) -> None:
-        """Make room for batches of `batch` rows; may run out of memory."""
+        """Allocate for batches of `batch` rows; may run out of memory."""
         if self._network.reserve(batch, sparse=sparse):
-            self.forget()  # they go where the scratch was
+            self.clear()  # captured steps use the old scratch arrays
 
-    def forget(self) -> None:
-        """Let go of what was recorded: the arrays of a slot are others from now on."""
-        if self._recorded:
-            self._device.synchronize()  # one of them may be under way
-        self._recorded.clear()
+    def clear(self) -> None:
+        """Discard all captured steps; to be called when the arrays of a slot change."""
+        if self._captured:
+            self._device.synchronize()  # one of them may be running
+        self._captured.clear()
 
     def train(
         self, slot: int, inputs: Inputs, labels: Labels, rows: Any, numbers: Any, totals: Any
     ) -> None:
-        """One update from `rows`[B], which are called `numbers`[B], at the rate that was set.
+        """Do one update from `rows`[B], whose numbers in the set are `numbers`[B].
 
-        All arrays are the same whenever `slot` and B are; their contents may differ.
+        Calls with equal `slot` and B must pass the same arrays; their contents may differ.
         """
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         key = len(rows), slot
-        network, hyper = self._network, self._hyper  # not self, which will hold what is recorded
+        network, hyper = self._network, self._hyper  # not self: avoids a reference cycle
         loss, optimizer = self._kinds
 
         def step() -> None:
             network.train_batch(inputs, labels, rows, loss, optimizer, hyper, totals, numbers)
 
-        if key not in self._recorded:
+        if key not in self._captured:
             step()
-            self._remember(key, None)
-        elif (repeat := self._recorded[key]) is not None:
+            self._store(key, None)
+        elif (repeat := self._captured[key]) is not None:
             repeat()
-            self._recorded.move_to_end(key)
+            self._captured.move_to_end(key)
         else:
-            self._remember(key, self._device.record(step))
+            self._store(key, self._device.capture(step))
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate from the next step on."""
+        """Set the learning rate of the next steps."""
         if rate != self._rate_set:
             self._rate.fill(rate)
             self._rate_set = rate
 
     def evaluate(self, inputs: Inputs, labels: Labels, rows: Any, totals: Any) -> None:
-        """Add loss and metrics of `rows`[B] to `totals`."""
+        """Add the loss and metrics of `rows`[B] to `totals`."""
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         self._network.evaluate_batch(inputs, labels, rows, self._kinds[0], totals)
 
-    def _remember(self, key: tuple[int, int], step: Callable[[], None] | None) -> None:
-        self._recorded[key] = step
-        self._recorded.move_to_end(key)
-        while len(self._recorded) > MAX_RECORDED:
-            self._recorded.popitem(last=False)
+    def _store(self, key: tuple[int, int], step: Callable[[], None] | None) -> None:
+        self._captured[key] = step
+        self._captured.move_to_end(key)
+        while len(self._captured) > MAX_CAPTURED:
+            self._captured.popitem(last=False)

@@ -1,11 +1,11 @@
-"""The gpu backend: the contract's operations on CuPy arrays, on the current device and stream."""
+"""The GPU backend: operations of the kernel contract on CuPy arrays, in the current stream."""
 
 from hogbatch.kernels.gpu import dense, losses, replica, sparse
 from hogbatch.kernels.gpu.cublas import Cublas
 
 
 class GpuKernels:
-    """The operations, with products in `precision`: float32, tf32 or bfloat16."""
+    """The operations; `precision` of matrix products is float32, tf32 or bfloat16."""
 
     gather = staticmethod(dense.gather)
     csr_forward = staticmethod(sparse.csr_forward)

@@ -1,7 +1,7 @@
-"""Which GPUs can be used, and if none, why.
+"""Detection of usable GPUs, and the reason if there are none.
 
-Touching CUDA in a process has effects that last (a context, no fork afterwards), and a broken
-driver may crash it. So the question is asked in a throw-away process:
+Initializing CUDA in a process has lasting effects (a context, no fork afterwards), and a broken
+driver may crash it. So GPUs are probed in a short-lived process:
 
     python -m hogbatch.kernels.gpu.probe
 
@@ -29,42 +29,42 @@ class Gpu(msgspec.Struct, frozen=True):
     memory: int  # bytes
 
 
-class Probe(msgspec.Struct, frozen=True):
-    """The usable GPUs, or why there are none, in one sentence."""
+class ProbeResult(msgspec.Struct, frozen=True):
+    """The usable GPUs, or a sentence with the reason why there are none."""
 
     devices: tuple[Gpu, ...] = ()
     reason: str = ""
 
 
-def find_gpus(timeout: float = 120.0) -> Probe:
-    """Ask in a process of its own. Never raises: what goes wrong there becomes the reason.
+def find_gpus(timeout: float = 120.0) -> ProbeResult:
+    """Probe in a separate process. Never raises: failures there become the reason.
 
-    `timeout` is in seconds; the first start of CUDA on a machine can take many.
+    `timeout` is in seconds; the first initialization of CUDA on a machine can take many.
     """
     command = [sys.executable, "-m", "hogbatch.kernels.gpu.probe"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
-        return msgspec.json.decode(answer.stdout, type=Probe)
+        return msgspec.json.decode(answer.stdout, type=ProbeResult)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as failure:
-        return Probe(reason=f"the GPU probe failed: {failure}")
+        return ProbeResult(reason=f"the GPU probe failed: {failure}")
 
 
-def probe() -> Probe:
-    """Ask in this process."""
+def probe() -> ProbeResult:
+    """Probe in this process."""
     wheels = _installed_cupys()
     if len(wheels) > 1:
-        return Probe(
-            reason=f"{' and '.join(wheels)} are both installed and overwrite each other; "
-            "uninstall both, then install one"
+        return ProbeResult(
+            reason=f"{' and '.join(wheels)} are installed and overwrite each other; "
+            "uninstall them, then install one"
         )
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as missing:
         if not wheels:
-            return Probe(
+            return ProbeResult(
                 reason="CuPy is not installed; install hogbatch[cuda12] or hogbatch[cuda13]"
             )
-        return Probe(reason=f"CuPy is installed but cannot be imported: {_line(missing)}")
+        return ProbeResult(reason=f"CuPy is installed but cannot be imported: {_line(missing)}")
     return _probe_with(cupy)
 
 
@@ -74,29 +74,31 @@ def _installed_cupys() -> list[str]:
     return sorted(name for name in names if _CUPY.fullmatch(name))
 
 
-def _probe_with(cupy: Any) -> Probe:
+def _probe_with(cupy: Any) -> ProbeResult:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-    except RuntimeError as refused:  # CuPy's CUDARuntimeError is one
+    except RuntimeError as refused:  # base class of CuPy's CUDARuntimeError
         if runtime.driverGetVersion() == 0:
-            return Probe(reason="CuPy is installed, but there is no NVIDIA driver")
-        return Probe(reason=f"the NVIDIA driver refuses: {_line(refused)}")
+            return ProbeResult(reason="CuPy is installed, but there is no NVIDIA driver")
+        return ProbeResult(reason=f"the NVIDIA driver reports an error: {_line(refused)}")
     if count == 0:
-        return Probe(reason="there is an NVIDIA driver, but no GPU that this process may see")
+        return ProbeResult(
+            reason="there is an NVIDIA driver, but no GPU is visible to this process"
+        )
     try:
         _use_libraries(cupy)
-    # What a missing library raises differs by library and version: ImportError, RuntimeError, ...
+    # The exception for a missing library depends on library and version: ImportError, RuntimeError
     except Exception as failure:
-        return Probe(
-            reason="there is a GPU, but CuPy cannot use it; are the CUDA libraries installed "
-            f"(hogbatch[cuda12] or hogbatch[cuda13] brings them)? {_line(failure)}"
+        return ProbeResult(
+            reason="there is a GPU, but CuPy cannot use it; check that the CUDA libraries are "
+            f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {_line(failure)}"
         )
-    return Probe(tuple(_describe(runtime, ordinal) for ordinal in range(count)))
+    return ProbeResult(tuple(_describe(runtime, ordinal) for ordinal in range(count)))
 
 
 def _use_libraries(cupy: Any) -> None:
-    """Compile and multiply once: needs NVRTC and cuBLAS."""
+    """Compile a kernel and multiply matrices, which needs NVRTC and cuBLAS."""
     nothing = cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
     nothing((1,), (1,), ())
     square = cupy.ones((2, 2), "float32")
@@ -113,7 +115,7 @@ def _describe(runtime: Any, ordinal: int) -> Gpu:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an exception says."""
+    """The first line of the exception's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -1,6 +1,7 @@
-"""The CUDA C of the gpu backend: one compilation unit per file of `cuda/`, with what all share.
+"""The CUDA C sources of the GPU backend: one compilation unit per file of `cuda/`.
 
-Plain CUDA C with extern "C" names, so that NVRTC compiles it with or without CuPy and a GPU.
+`common.cuh` is included in each. Names are extern "C", so that NVRTC compiles the sources with or
+without CuPy and a GPU.
 """
 
 from importlib import resources

@@ -1,4 +1,4 @@
-"""CSR inputs: a batch is its row numbers into the whole set, which stays where it is."""
+"""CSR inputs: a batch is a list of row numbers of the whole set; no rows are copied."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ import numpy as np
 from hogbatch.kernels.contract import MOMENTUM, SGD
 from hogbatch.kernels.gpu.launch import (
     THREADS,
+    gradient_repetitions,
     kernel,
     over_cells,
     over_rows,
     rate_of,
-    repeats,
 )
 
 _csr_forward = kernel("sparse", "csr_forward")
@@ -23,12 +23,12 @@ _add_up = kernel("sparse", "add_up")
 _step_touched = kernel("sparse", "step_touched")
 
 
-class Scratch(NamedTuple):
-    """Scratch of `csr_step`, see sparse.cu."""
+class SparseScratch(NamedTuple):
+    """Scratch memory of `csr_step`, see sparse.cu."""
 
     head: cupy.ndarray  # int32[F]
     touched: cupy.ndarray  # int32[F]
-    found: cupy.ndarray  # int32[1]: only the GPU knows how many rows were touched
+    count: cupy.ndarray  # int32[1]: number of touched rows, known on the GPU only
     sums: cupy.ndarray  # float32[F, H]
 
 
@@ -41,13 +41,13 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
     if kind in (SGD, MOMENTUM):
         batch, width = grad.shape
-        bound = rate_of(hyper), repeats(kind, hyper)
+        bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         csr = inputs.indptr, inputs.values, rows
         over_rows(_csr_bound_rows, batch, THREADS, *bound, *csr, batch, width, grad)
 
 
 def csr_scratch(features, width):
-    return Scratch(
+    return SparseScratch(
         cupy.full(features, -1, np.int32),
         cupy.empty(features, np.int32),
         cupy.zeros(1, np.int32),
@@ -57,15 +57,15 @@ def csr_scratch(features, width):
 
 def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
     _, indptr, indices, values = inputs
-    head, touched, found, sums = scratch
+    head, touched, count, sums = scratch
     width, batch = weights.shape[1], len(rows)
-    found.fill(0)
-    over_rows(_find_touched, batch, THREADS, indptr, indices, rows, head, touched, found)
-    over_cells(_clear_touched, weights.size, touched, found, width, sums)
+    count.fill(0)
+    over_rows(_find_touched, batch, THREADS, indptr, indices, rows, head, touched, count)
+    over_cells(_clear_touched, weights.size, touched, count, width, sums)
     over_rows(_add_up, batch, THREADS, indptr, indices, values, rows, width, grad, sums)
     over_cells(
         _step_touched,
         weights.size,
         *(kind, rate_of(hyper), *map(float, hyper[1:])),
-        *(touched, found, width, sums, head, *slots, weights),
+        *(touched, count, width, sums, head, *slots, weights),
     )

@@ -1,4 +1,4 @@
-"""As much of cuda-pathfinder as finds the stand-in for cuBLAS."""
+"""The part of cuda-pathfinder that finds the stand-in for cuBLAS."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class LoadedDL:
 
 def load_nvidia_dynamic_lib(libname: str) -> LoadedDL:
     if libname != "cublas":
-        raise DynamicLibNotFoundError(f"the stand-in has cublas alone, not {libname}")
+        raise DynamicLibNotFoundError(f"the stand-in provides only cublas, not {libname}")
     try:
         return LoadedDL(str(_cublas.library_path()))
     except _compile.CompileException as refused:

@@ -1,4 +1,4 @@
-"""As much of CuPy as hogbatch uses, on the host. See ../README.md."""
+"""The part of CuPy that hogbatch uses, on the host. See ../README.md."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from cupy._kernel import RawKernel
 from cupy._memory import pinned_pool, pool
 from cupy._streams import get_current_stream
 
-__version__ = "14.2.0"  # whose behaviour this is
+__version__ = "14.2.0"  # the version that is imitated
 __all__ = ["MemoryPointer", "RawKernel", "asarray", "cuda", "ndarray"]
 
 bool_, uint8, int32, int64 = np.bool_, np.uint8, np.int32, np.int64

@@ -1,4 +1,4 @@
-"""CuPy's ndarray: a view of device memory that NumPy works on when its turn in the stream comes."""
+"""CuPy's ndarray: a view of device memory; NumPy runs its operations in stream order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ class ndarray(NDArrayOperatorsMixin):
         kind = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         self.data = memptr if memptr is not None else MemoryPointer(Memory(size), 0)
-        self.on_host = host_view(self.data.ptr, shape, kind)  # only for what runs in a stream
+        self.on_host = host_view(self.data.ptr, shape, kind)  # for use by stream operations only
 
     shape = property(lambda self: self.on_host.shape)
     dtype = property(lambda self: self.on_host.dtype)
@@ -44,7 +44,7 @@ class ndarray(NDArrayOperatorsMixin):
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What must be alive for its contents to be."""
+        """The memory regions that must stay alive while the array is used."""
         if self.size == 0:
             return ()
         last = [(count - 1) * by for count, by in zip(self.shape, self.strides, strict=True)]
@@ -97,7 +97,7 @@ class ndarray(NDArrayOperatorsMixin):
         if any(isinstance(each, np.ndarray) and each.ndim for each in indices):
             raise TypeError("Unsupported type <class 'numpy.ndarray'>")
         if Ellipsis not in indices:
-            indices = (*indices, Ellipsis)  # a single cell is an array, too
+            indices = (*indices, Ellipsis)  # indexing a single cell returns an array, too
         return self._view(self.on_host[indices])
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -168,8 +168,10 @@ def compute(
     writes: ndarray | None = None,
     **keywords: Any,
 ) -> Any:
-    """NumPy's `function` on device arrays. With a place for the result it takes its turn in the
-    stream, or in the graph; without one it is done at once, and its result is a new array.
+    """Call NumPy's `function` on device arrays.
+
+    With `out` or `writes` the call is queued in the stream or captured in the graph. Otherwise it
+    is executed immediately, and the result is a new array.
     """
     used = [each for each in (*_leaves(arguments), out) if isinstance(each, ndarray)]
     given = _hosts(arguments)
@@ -186,7 +188,7 @@ def compute(
 
 
 def asarray(a: Any, dtype: Any = None) -> ndarray:
-    """A device array of `a`, or `a` itself if it is one of that type."""
+    """Return a device array of `a`, or `a` itself if it is one of that type."""
     if isinstance(a, ndarray):
         return a if dtype is None else a.astype(dtype, copy=False)
     host = np.ascontiguousarray(a, dtype).reshape(np.shape(a))
@@ -200,7 +202,7 @@ def _assign(array: np.ndarray, index: Any, value: Any) -> None:
 
 
 def _scalar(value: Any, dtype: np.dtype) -> Any:
-    """A value to write: an array of the device, or a number."""
+    """The value to write: a device array or a scalar."""
     if isinstance(value, (ndarray, *_SCALARS)):
         return value
     if isinstance(value, np.ndarray) and value.size == 1:
@@ -213,7 +215,7 @@ def _leaves(arguments: tuple[Any, ...]) -> list[Any]:
 
 
 def _hosts(value: Any) -> Any:
-    """`value`, in which device arrays are what NumPy sees of them."""
+    """`value` with device arrays replaced by their NumPy views."""
     if isinstance(value, ndarray):
         return value.on_host
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""C++ to shared libraries, kept by the hash of what they were made from."""
+"""Compiles C++ to shared libraries, cached by the hash of their source."""
 
 import ctypes
 import os
@@ -18,22 +18,22 @@ FLAGS = (
 
 
 class CompileException(Exception):
-    """The C++ compiler is missing, or refuses a source."""
+    """The C++ compiler is missing, or reports an error."""
 
 
 def compiler() -> str | None:
-    """GCC, if this host has it; fibers use what its setjmp does, which Clang's does not."""
+    """The path of GCC, or None; fibers depend on GCC's setjmp, Clang's works differently."""
     return shutil.which("g++")
 
 
 @cache
 def library(name: str, source: str) -> ctypes.CDLL:
-    """The shared library made of `source`; its name is for those who look at the folder."""
+    """The shared library compiled from `source`; `name` only makes the file recognisable."""
     return ctypes.CDLL(str(library_path(name, source)))
 
 
 def library_path(name: str, source: str) -> Path:
-    """Where the library made of `source` lies, compiled at its first call."""
+    """The path of the library compiled from `source`, which is compiled at the first call."""
     program = compiler()
     if program is None:
         raise CompileException("this host has no g++")
@@ -55,7 +55,7 @@ def _compile(program: str, source: str, path: Path) -> None:
 
 
 def _folder() -> Path:
-    """A directory of this user alone: what lies in it is executed."""
+    """The cache directory, private to this user because its contents are executed."""
     path = Path(tempfile.gettempdir()) / f"cuda-on-host-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()

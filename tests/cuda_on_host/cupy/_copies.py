@@ -1,4 +1,4 @@
-"""Copies between host and device, and CuPy's pointers, which make them."""
+"""Copies between host and device, and CuPy's memory pointers."""
 
 import ctypes
 from typing import Any
@@ -11,7 +11,7 @@ HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = 1, 2, 3, 4  # cudaMe
 
 
 def copy(target: int, source: int, size: int, kind: int, stream: Stream) -> None:
-    """cudaMemcpyAsync. Pageable host memory has been read, or written, when it returns."""
+    """cudaMemcpyAsync; copies from or to pageable host memory are complete when it returns."""
     if size == 0:
         return
     if kind in (HOST_TO_DEVICE, DEVICE_TO_DEVICE):
@@ -31,7 +31,7 @@ def copy(target: int, source: int, size: int, kind: int, stream: Stream) -> None
 
 
 def fill(target: int, value: int, size: int, stream: Stream) -> None:
-    """cudaMemsetAsync: every byte becomes `value`."""
+    """cudaMemsetAsync: set every byte to `value`."""
     if size > 0:
         regions = (reachable(target, size),)
         stream.enqueue(lambda: ctypes.memset(target, value, size), regions)
@@ -39,11 +39,11 @@ def fill(target: int, value: int, size: int, stream: Stream) -> None:
 
 def _of_device(address: int) -> None:
     if not isinstance(region_of(address), Memory):
-        raise CUDARuntimeError(f"cudaErrorInvalidValue: {address:#x} is no device memory")
+        raise CUDARuntimeError(f"cudaErrorInvalidValue: {address:#x} is not device memory")
 
 
 class MemoryPointer:
-    """A place in device memory."""
+    """A pointer to device memory."""
 
     def __init__(self, mem: Region, offset: int) -> None:
         self.mem = mem

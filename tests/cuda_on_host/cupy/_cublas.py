@@ -1,4 +1,4 @@
-"""The product behind cublasGemmEx of source/cublas.cpp."""
+"""The matrix product called by cublasGemmEx of source/cublas.cpp."""
 
 import ctypes
 import traceback
@@ -23,7 +23,7 @@ _Multiply = ctypes.CFUNCTYPE(
 
 @cache
 def library_path() -> Path:
-    """The shared library, which calls `_multiply` from now on."""
+    """The path of the shared library, in which `_multiply` has been registered."""
     path = _compile.library_path("cublas", (_compile.SOURCE / "cublas.cpp").read_text())
     ctypes.CDLL(str(path)).register_multiply(_multiply)
     return path
@@ -31,7 +31,7 @@ def library_path() -> Path:
 
 @_Multiply
 def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind):
-    """c[m, n] = alpha op(a)[m, k] @ op(b)[k, n] + beta c, stored by columns, in its turn."""
+    """Queue c[m, n] = alpha op(a)[m, k] @ op(b)[k, n] + beta c; all are column-major."""
     try:
         left = _matrix(a, *((k, m) if transpose_a else (m, k)), lda)
         right = _matrix(b, *((n, k) if transpose_b else (k, n)), ldb)
@@ -40,7 +40,7 @@ def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, 
 
         def run() -> None:
             product = alpha * (_rounded(left, kind) @ _rounded(right, kind))
-            out[...] = product + beta * out if beta else product  # with 0, c may be nan
+            out[...] = product + beta * out if beta else product  # with beta 0, c may be NaN
 
         used = [each for each in (left, right, out) if each.size]
         regions = tuple(reachable(each.ctypes.data, 4 * each.size) for each in used)
@@ -52,12 +52,12 @@ def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, 
 
 
 def _matrix(address: int | None, rows: int, columns: int, leading: int) -> np.ndarray:
-    """float32[rows, columns], stored by columns that begin `leading` numbers apart."""
+    """A column-major float32[rows, columns] whose leading dimension is `leading`."""
     return host_view(address or 0, (rows, columns), np.dtype(np.float32), (4, 4 * leading))
 
 
 def _rounded(matrix: np.ndarray, kind: int) -> np.ndarray:
-    """Operands as a product of that kind takes them, in float64 so that the sums are exact."""
+    """The operand rounded for compute type `kind`, in float64 so that the sums are exact."""
     exact = matrix.astype(np.float64)
     if kind not in KEPT_BITS:
         return exact

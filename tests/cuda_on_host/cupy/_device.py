@@ -1,19 +1,19 @@
-"""The one pretended device: its lock, its memory's size, its errors, and who is recording on it."""
+"""The single simulated device: its lock, memory size and errors, and the capturing threads."""
 
 import threading
 
 DEVICES = 1
 MEMORY = 1 << 30  # bytes
-LOCK = threading.RLock()  # one thing at a time happens on the device
-capturing_threads: list[int] = []  # ident of the thread, once for each capture it has begun
+LOCK = threading.RLock()  # the device executes one operation at a time
+capturing_threads: list[int] = []  # thread identifiers, one for each capture in progress
 
 
 class CUDARuntimeError(RuntimeError):
-    """What a function of the CUDA runtime returned, if not success."""
+    """A function of the CUDA runtime returned an error."""
 
 
 def refuse_in_capture(what: str) -> None:
-    """Raise if the calling thread is recording a graph, which allows no `what`."""
+    """Raise an error if the calling thread is capturing a graph, which does not allow `what`."""
     if threading.get_ident() in capturing_threads:
         raise CUDARuntimeError(
             f"cudaErrorStreamCaptureUnsupported: {what} while this thread captures a stream"

@@ -1,4 +1,4 @@
-"""RawKernel: CUDA C compiled by the host's compiler, launched into the current stream."""
+"""RawKernel: CUDA C compiled by the host compiler and launched in the current stream."""
 
 import ctypes
 import re
@@ -37,7 +37,7 @@ class RawKernel:
         self._launch: Any = None
 
     def compile(self) -> None:
-        """What the first call does."""
+        """Compile the kernel, as the first call does."""
         with LOCK:
             if self._launch is not None:
                 return
@@ -64,7 +64,7 @@ class RawKernel:
         get_current_stream().enqueue(lambda: self._run(grid, block, shared_mem, arguments), regions)
 
     def _check(self, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
-        """The limits of any GPU."""
+        """Check the limits that apply to all GPUs."""
         threads = block[0] * block[1] * block[2]
         fits = threads <= 1024 and block[2] <= 64 and grid[0] < 1 << 31 and max(grid[1:]) < 1 << 16
         if not fits or min(*grid, *block) < 1 or shared > self.max_dynamic_shared_size_bytes:
@@ -74,13 +74,13 @@ class RawKernel:
             )
 
     def _argument(self, number: int, value: Any) -> ctypes.Array[ctypes.c_char]:
-        """The bytes of one argument, by CuPy's conventions, if the kernel takes such."""
+        """The bytes of one argument, by CuPy's conventions; TypeError if its type is wrong."""
         kind, content = _bytes_of(value)
         given = f"{kind}{len(content)}"
         takes = self._parameters[number] if number < len(self._parameters) else given
         if given != takes and (given, takes) != ("i8", "p8"):
             raise TypeError(
-                f"argument {number} of kernel {self.name}: got {given}, the CUDA C has {takes} "
+                f"argument {number} of kernel {self.name}: got {given}, expected {takes} "
                 "(p: pointer, i: integer, f: floating point, s: struct; size in bytes)"
             )
         return ctypes.create_string_buffer(content, len(content))
@@ -104,7 +104,7 @@ class RawKernel:
 
 
 def translate(code: str, options: tuple[str, ...] = ()) -> str:
-    """C++ for the host with launch_NAME and describe_NAME for every kernel in `code`."""
+    """Translate to C++ for the host, with launch_NAME and describe_NAME for each kernel."""
     defines = [
         "#define " + option[2:].replace("=", " ", 1) for option in options if option[:2] == "-D"
     ]
@@ -118,7 +118,7 @@ def translate(code: str, options: tuple[str, ...] = ()) -> str:
 
 
 def _bytes_of(value: Any) -> tuple[str, bytes]:
-    """What CuPy passes for a value: its kind and its bytes."""
+    """The kind and bytes that CuPy passes for a value."""
     if isinstance(value, (ndarray, MemoryPointer)):
         address = value.data.ptr if isinstance(value, ndarray) else value.ptr
         return "p", np.int64(address).tobytes()
@@ -134,7 +134,7 @@ def _bytes_of(value: Any) -> tuple[str, bytes]:
 
 
 def _regions(value: Any) -> tuple[Region, ...]:
-    """The memory that an argument points to."""
+    """The memory regions that an argument points to."""
     if isinstance(value, ndarray):
         return value.regions
     return (reachable(value.ptr, 1),) if isinstance(value, MemoryPointer) else ()

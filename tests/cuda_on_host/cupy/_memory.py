@@ -1,6 +1,6 @@
-"""Device memory. Each array ends at a page that nothing may touch, and begins as all ones bits.
+"""Device memory. Each array is followed by a guard page, and all of its bits are initially 1.
 
-`region_of` knows what lives, so that what was freed, or never was the device's, is noticed.
+`region_of` finds live memory only, so that accesses to freed or foreign memory are detected.
 """
 
 import ctypes
@@ -15,8 +15,8 @@ import numpy as np
 
 from cupy._device import MEMORY, CUDARuntimeError, refuse_in_capture
 
-ALIGNMENT = 16  # bytes; more would leave room behind an array where a mistake does not show
-SPOILT = 16 << 20  # bytes at most of a new array that are written to
+ALIGNMENT = 16  # bytes; with more, overruns into the padding would go unnoticed
+MAX_FILL = 16 << 20  # bytes of a new array that are filled
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -32,7 +32,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class Region:
-    """Memory that the device can use, from `ptr` for `size` bytes."""
+    """Memory that the device can access: `size` bytes at `ptr`."""
 
     device_id = 0
 
@@ -41,20 +41,20 @@ class Region:
         self.size = size
 
     def register(self, *mapping: int) -> None:
-        """Let `region_of` find it as long as it lives; then undo its mapping, if that is given."""
+        """Make it known to `region_of` while it is alive; unmap `mapping` afterwards, if given."""
         insort(_starts, self.ptr)
         _regions[self.ptr] = self
         weakref.finalize(self, _forget, self.ptr, *mapping).atexit = False
 
 
 class Memory(Region):
-    """Memory of the device's own, from the pool."""
+    """Device memory from the pool."""
 
     def __init__(self, size: int) -> None:
         super().__init__(0, size)
         if size > 0:
             refuse_in_capture("allocating memory")
-            pool.find_room(size)
+            pool.check_capacity(size)
             self.ptr, *mapping = _map(size)
             self.register(*mapping)
 
@@ -66,21 +66,21 @@ class UnownedMemory(Region):
 
 
 class MemoryPool:
-    """Counts what lives. CuPy's keeps freed memory for reuse, this one keeps none."""
+    """Counts live memory. CuPy's pool caches freed memory for reuse, this one does not."""
 
     def __init__(self) -> None:
-        self._limit = 0  # none
-        self.finish_all: Callable[[], object] = lambda: None  # work that waits keeps memory alive
+        self._limit = 0  # no limit
+        self.finish_all: Callable[[], object] = lambda: None  # queued work keeps memory alive
 
-    def find_room(self, size: int) -> None:
-        """Raise if there is none."""
-        room = min(MEMORY, self._limit or MEMORY) - size
-        if _living_bytes() > room and self.used_bytes() > room:
-            raise OutOfMemoryError(size, _living_bytes(), self._limit)
+    def check_capacity(self, size: int) -> None:
+        """Raise OutOfMemoryError if `size` bytes cannot be allocated."""
+        allowed = min(MEMORY, self._limit or MEMORY) - size
+        if _live_bytes() > allowed and self.used_bytes() > allowed:
+            raise OutOfMemoryError(size, _live_bytes(), self._limit)
 
     def used_bytes(self) -> int:
         self.finish_all()
-        return _living_bytes()
+        return _live_bytes()
 
     total_bytes = used_bytes
 
@@ -99,11 +99,11 @@ class MemoryPool:
 
 class PinnedMemoryPool:
     def free_all_blocks(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is cached."""
 
 
 class PinnedMemoryPointer(mmap.mmap):
-    """Host memory that the device can use; a buffer, as CuPy's is."""
+    """Host memory that the device can access; a buffer, like CuPy's."""
 
     def __new__(cls, size: int) -> "PinnedMemoryPointer":
         self = super().__new__(cls, -1, size)
@@ -117,7 +117,7 @@ class PinnedMemoryPointer(mmap.mmap):
 
 
 def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
-    """At least `size` bytes: like CuPy's, a power of two."""
+    """At least `size` bytes; a power of two, as in CuPy."""
     return PinnedMemoryPointer(max(512, 1 << (size - 1).bit_length()))
 
 
@@ -139,19 +139,19 @@ def host_unregister(ptr: int) -> None:
 
 
 def region_of(address: int) -> Region | None:
-    """The memory of the device, or registered with it, in which `address` lies."""
+    """The device memory or registered host memory that contains `address`, or None."""
     at = bisect_right(_starts, address)
     region = _regions.get(_starts[at - 1]) if at else None
     return region if region is not None and address < region.ptr + region.size else None
 
 
 def reachable(address: int, size: int) -> Region:
-    """`region_of` so many bytes; raises if the device cannot reach all of them."""
+    """The region that contains `size` bytes at `address`; raises an error if there is none."""
     region = region_of(address)
     if region is None or address + size > region.ptr + region.size:
         raise CUDARuntimeError(
-            f"cudaErrorIllegalAddress: {size} bytes at {address:#x} are not in any memory "
-            "that the device can reach (freed, never registered, or too short)"
+            f"cudaErrorIllegalAddress: {size} bytes at {address:#x} are not in memory that "
+            "the device can access (freed, not registered, or too short)"
         )
     return region
 
@@ -164,14 +164,14 @@ class _Interface:
 def host_view(
     address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """A NumPy array that owns nothing, on memory at `address`."""
+    """A NumPy view of the memory at `address`."""
     if 0 in shape:
         return np.empty(shape, dtype)
     fields = {"data": (address, False), "shape": shape, "typestr": dtype.str, "strides": strides}
     return np.asarray(_Interface(**fields))
 
 
-def _living_bytes() -> int:
+def _live_bytes() -> int:
     return sum(each.size for each in list(_regions.values()) if isinstance(each, Memory))
 
 
@@ -182,7 +182,7 @@ def _forget(start: int, *mapping: int) -> None:
 
 
 def _map(size: int) -> tuple[int, int, int]:
-    """Fresh pages for `size` bytes: where these begin, and the mapping."""
+    """Map new pages for `size` bytes; returns their address, and the address and size to unmap."""
     page = mmap.PAGESIZE
     readable = -(-size // page) * page
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -191,11 +191,11 @@ def _map(size: int) -> tuple[int, int, int]:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     _libc.mprotect(begin + readable, page, 0)
     ptr = begin + readable - -(-size // ALIGNMENT) * ALIGNMENT
-    ctypes.memset(ptr, 0xFF, min(begin + readable - ptr, SPOILT))
+    ctypes.memset(ptr, 0xFF, min(begin + readable - ptr, MAX_FILL))
     return ptr, begin, readable + page
 
 
-_starts: list[int] = []  # of all that live, in order
+_starts: list[int] = []  # addresses of all live regions, sorted
 _regions: "weakref.WeakValueDictionary[int, Region]" = weakref.WeakValueDictionary()
 _registered: dict[int, Region] = {}
 pool = MemoryPool()

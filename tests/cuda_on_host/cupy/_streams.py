@@ -1,8 +1,8 @@
-"""Streams that do their work as late as they may.
+"""Streams that run their work as late as possible.
 
-What was asked for waits in its stream until somebody waits for the stream, or for an event behind
-it, so that a host that reads too early, or a stream that follows nothing, finds the old numbers.
-Recorded into a graph, the same work does not run at all until the graph is launched.
+Queued work runs only when the stream, or a later event in it, is waited for. So a read on the host
+or in another stream without synchronization sees the old values. Work captured in a graph does not
+run until the graph is launched.
 """
 
 import itertools
@@ -21,7 +21,7 @@ MAX_WAITING = 1024  # operations in a stream, about as many as a GPU's queue tak
 
 
 class Operation(NamedTuple):
-    """`run` uses `regions` by their addresses; in a stream they stay alive until it has run."""
+    """`run` accesses `regions` by address; a queued operation keeps them alive until it has run."""
 
     run: Callable[[], object]
     regions: tuple[Region, ...]
@@ -44,33 +44,33 @@ class Mark:
 
 
 class Capture:
-    """What is recorded, on the stream where it began and on those that have joined."""
+    """A capture: the operations on the stream where it began, and on streams that joined it."""
 
     def __init__(self, origin: "Stream") -> None:
         self.origin = origin
         self.thread = threading.get_ident()
         self.operations: list[Operation] = []
         self.members = {origin}
-        self.astray: set[Stream] = set()  # members with work that the origin does not wait for
+        self.unjoined: set[Stream] = set()  # members with work that the origin does not wait for
         capturing_threads.append(self.thread)
 
     def add(self, stream: "Stream", operation: Operation) -> None:
         self.operations.append(operation)
         if stream is not self.origin:
-            self.astray.add(stream)
+            self.unjoined.add(stream)
 
     def join(self, stream: "Stream", other: "Stream") -> None:
-        """`stream` waits for `other`, a member."""
+        """Add `stream`, which waits for the member `other`."""
         stream.capture = self
         self.members.add(stream)
-        self.astray.add(stream)
-        self.astray -= {self.origin} if stream is not self.origin else {self.origin, other}
+        self.unjoined.add(stream)
+        self.unjoined -= {self.origin} if stream is not self.origin else {self.origin, other}
 
     def end(self) -> None:
         capturing_threads.remove(self.thread)
         for stream in self.members:
             stream.capture = None
-        if self.astray:
+        if self.unjoined:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined: a stream was not joined")
 
 
@@ -86,7 +86,7 @@ class Stream:
         _streams[self.ptr] = self
 
     def enqueue(self, run: Callable[[], object], regions: tuple[Region, ...] = ()) -> None:
-        """Have `run` called when all that was enqueued before has been."""
+        """Queue `run`, to be called after everything queued before."""
         with LOCK:
             if self.capture is not None:
                 self.capture.add(self, Operation(run, regions))
@@ -99,7 +99,7 @@ class Stream:
                 self.step()
 
     def _ordered_before(self) -> list["Stream"]:
-        """The null stream and the blocking ones wait for each other."""
+        """The streams to wait for: the null stream and blocking streams wait for each other."""
         if self is not Stream.null:
             return [] if self.is_non_blocking else [Stream.null]
         others = [each for each in list(_streams.values()) if not each.is_non_blocking]
@@ -108,7 +108,7 @@ class Stream:
         return [each for each in others if each is not self]
 
     def step(self) -> bool:
-        """Run the next operation; False if there is none. If it fails, those behind it are lost."""
+        """Run the next operation; return False if there is none. A failure clears the queue."""
         with LOCK:
             if not self._queue:
                 return False
@@ -133,8 +133,8 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        """Whether it was; meanwhile the next operation runs."""
-        refuse_in_capture("asking after a stream")
+        """Whether the queue was empty; otherwise the next operation runs."""
+        refuse_in_capture("querying a stream")
         return not self.step()
 
     def record(self, event: "Event | None" = None) -> "Event":
@@ -185,7 +185,7 @@ class Stream:
 
 
 class Event:
-    """A mark in whatever stream it was recorded last."""
+    """An event, which refers to the stream in which it was recorded last."""
 
     def __init__(
         self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
@@ -212,13 +212,13 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether it was; meanwhile the next operation runs."""
-        refuse_in_capture("asking after an event")
+        """Whether the event was complete; otherwise the next operation runs."""
+        refuse_in_capture("querying an event")
         return self.mark is None or self.mark.seconds is not None or not self.mark.stream.step()
 
 
 class Graph:
-    """Recorded work. Like CUDA's it keeps no memory alive; unlike CUDA's it notices."""
+    """Captured work. Like a CUDA graph it does not keep memory alive; it detects freed memory."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self._operations = [
@@ -234,19 +234,19 @@ class Graph:
             stream.enqueue(run, regions)
 
     def upload(self, stream: Stream | None = None) -> None:
-        """It is where it will run."""
+        """Do nothing: the graph needs no upload."""
 
 
 def get_current_stream(device_id: int = -1) -> Stream:
-    """That of the calling thread."""
+    """The current stream of the calling thread."""
     return getattr(_local, "current", Stream.null)
 
 
 def stream_at(ptr: int) -> Stream:
-    """The stream whose `ptr` that is."""
+    """The stream with this `ptr`."""
     with suppress(KeyError):
         return _streams[ptr]
-    raise CUDARuntimeError(f"cudaErrorInvalidResourceHandle: {ptr:#x} is no stream")
+    raise CUDARuntimeError(f"cudaErrorInvalidResourceHandle: {ptr:#x} is not a stream")
 
 
 def get_elapsed_time(start: Event, end: Event) -> float:

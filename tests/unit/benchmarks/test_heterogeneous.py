@@ -10,7 +10,7 @@ from heterogeneous_curves import best_loss, draw, normalised
 from heterogeneous_table import better_alone, both_since, part, ratio, shown, table
 
 from hogbatch.data import samples
-from hogbatch.kernels.gpu.probe import Gpu, Probe
+from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 
 SAMPLES = str(Path(samples.__file__).parent)
 
@@ -233,14 +233,18 @@ def test_data_that_are_not_there_are_named(tmp_path, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_runs(monkeypatch, capsys):
-    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: Probe((Gpu(0, "A", 1), Gpu(2, "B", 1))))
+    monkeypatch.setattr(
+        heterogeneous, "find_gpus", lambda: ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 1)))
+    )
     assert refused([SAMPLES, "--only", "a9a", "--gpu", "1"], capsys) == (
         "no GPU 1 for --gpu (0, 2); --gpu host rehearses without one"
     )
 
 
 def test_a_gpu_is_described_by_name_memory_and_driver(monkeypatch):
-    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: Probe((Gpu(0, "A", 1), Gpu(2, "B", 7))))
+    monkeypatch.setattr(
+        heterogeneous, "find_gpus", lambda: ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
+    )
     found = heterogeneous.described(2)
     assert (found["name"], found["memory"]) == ("B", 7)
     assert found["driver"] is None or found["driver"][0].isdigit()

@@ -1,4 +1,4 @@
-"""One test body for arrays on the host and on a GPU."""
+"""Run the same tests with arrays on the host and on a GPU."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from hogbatch.kernels.executor import Executor
 
 
 class Backend:
-    """A backend whose operations take NumPy arrays, wherever it computes.
+    """A backend whose operations take NumPy arrays, independent of its device.
 
     `backend.step(...)` moves the arrays (also those in named tuples) to the device, runs the
     backend's `step` there, and moves all of them back, so that outputs appear in place.
@@ -36,7 +36,7 @@ class Backend:
         return value
 
     def fetch(self, there, here):
-        """Write what `move` moved back into the arrays it came from."""
+        """Copy the arrays created by `move` back to the original arrays."""
         if isinstance(here, np.ndarray):
             self.device.to_host(there, here)
         elif isinstance(here, tuple):
@@ -44,5 +44,5 @@ class Backend:
                 self.fetch(part_there, part_here)
 
     def network(self, plan, params, first, second):
-        """The interpreted network on this backend, over arrays that `move` made."""
+        """The interpreted network on this backend, with arrays created by `move`."""
         return Executor(self.module, self.device.xp, plan, params, first, second)

@@ -1,7 +1,7 @@
-"""Random arguments for operations, drawn as a few integers so that examples shrink quickly.
+"""Random arguments for operations, generated from a few integers so that examples shrink quickly.
 
 Stored numbers are multiples of 1/8 within ±4: their sums are exact in float32, so backends that
-add in different orders still agree.
+add in different orders agree.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from hogbatch.store.layout import stored_width
 
 examples = settings(max_examples=30, deadline=None)
 
-# Compiled kernels say nothing; interpreted (NUMBA_DISABLE_JIT=1) they warn, as NumPy does.
+# Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
 overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
 SET = 7  # rows of the sets that batches are taken from
@@ -34,7 +34,7 @@ HYPER = Hyper(rate=0.25, l2=0.125, momentum=0.5, beta2=0.75, epsilon=0.01)
 
 
 class Shape(NamedTuple):
-    """Rows of a batch, real inputs and outputs of a layer, and the seed of all numbers."""
+    """Batch size, inputs and outputs of a layer without padding, and the seed of all numbers."""
 
     batch: int
     fan_in: int
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
         return np.random.default_rng(self.seed)
 
 
-# Around the edges of SIMD registers, tiles and blocks; more rows than the set, so rows repeat.
+# Near multiples of SIMD registers, tiles and blocks; batches larger than the set repeat rows.
 _widths = st.sampled_from([1, 2, 3, 5, 8, 15, 16, 17, 33, 70])
 shapes = st.builds(
     Shape, st.sampled_from([1, 2, 3, 6, 7, 8, 13, 17]), _widths, _widths, st.integers(0, 2**32 - 1)
@@ -70,7 +70,7 @@ def weights_and_bias(random, fan_in, width):
 
 
 def junk(*shape):
-    """An output that must be overwritten."""
+    """An array of NaN, for outputs that must be overwritten."""
     return np.full(shape, np.nan, np.float32)
 
 
@@ -92,7 +92,7 @@ def csr_set(random, features, rows=SET):
 
 
 def toarray(inputs, features):
-    """CSR rows as a dense matrix, the obvious way."""
+    """CSR rows as a dense matrix, by a simple loop."""
     dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)
     for row in range(len(dense)):
         for position in range(inputs.indptr[row], inputs.indptr[row + 1]):
@@ -101,12 +101,12 @@ def toarray(inputs, features):
 
 
 def score_width(loss, width):
-    """Real columns of the scores of a loss, given that of a layer."""
+    """The number of score columns of a loss, for a layer of this width."""
     return width if loss in (SOFTMAX, MULTILABEL, SOFTMAX_MANY) else 1
 
 
 def labels_for(random, loss, width, rows=SET):
-    """Labels of every row; of the multi-label rows the first has none and the last has all."""
+    """Labels of every row; with several labels per row the first has none and the last has all."""
     if loss in (MULTILABEL, SOFTMAX_MANY):
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)
@@ -117,7 +117,7 @@ def labels_for(random, loss, width, rows=SET):
 
 
 def slots_for(optimizer_slots, tensor):
-    """Fresh optimizer state for a tensor: one array for each slot, [0, 0] for the others."""
+    """Initial optimizer state for a tensor: one array for each slot, [0, 0] for unused slots."""
     return Slots(*(np.zeros_like(tensor) if n < optimizer_slots else NONE for n in range(2)))
 
 

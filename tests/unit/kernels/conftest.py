@@ -11,7 +11,7 @@ GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 @pytest.fixture(scope="session")
 def backend_named(missing):
-    """Makes a backend for NumPy arrays, or skips the test where it cannot run."""
+    """A function that returns a backend for NumPy arrays, or skips the test if unavailable."""
 
     def make(name):
         if name != "gpu":
@@ -27,11 +27,11 @@ def backend_named(missing):
 
 @pytest.fixture(scope="session", params=[*BACKENDS, GPU])
 def kernels(request, backend_named):
-    """Every backend in turn: a test that asks for it runs once per backend."""
+    """Each backend; a test with this fixture runs once per backend."""
     return backend_named(request.param)
 
 
 @pytest.fixture(scope="session", params=["reference", GPU])
 def device_kernels(request, backend_named):
-    """The backends of devices, which have `ReplicaKernels` too."""
+    """The backends of devices, which also implement `ReplicaKernels`."""
     return backend_named(request.param)

@@ -1,4 +1,4 @@
-"""Products of every shape and form, exact: small whole numbers, whose sums do not round."""
+"""Products of every shape and form, compared exactly: sums of small integers do not round."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.simd import WIDTH
-from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, Blocks, Finish
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, BlockOffsets, Epilogue
 from tests.unit.kernels.cases import examples
 
-GUARD = 40  # floats around every array that nobody may read or write
+GUARD = 40  # floats around every array that must not be read or written
 ALPHA = 0.5
 
 rows = st.sampled_from([*range(1, 10), 12, 15, 16, 17, 20, 31, 32, 33, 48, 70])
@@ -21,7 +21,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def guarded(random, height, width):
-    """Whole numbers in an array[height, width] with NaN before and behind it."""
+    """Integers in an array[height, width] with NaN before and after it."""
     cells = np.full(height * width + 2 * GUARD, np.nan, np.float32)
     inner = cells[GUARD:-GUARD].reshape(height, width)
     inner[...] = random.integers(-8, 9, inner.shape)
@@ -29,7 +29,7 @@ def guarded(random, height, width):
 
 
 def untouched(inner):
-    """Whether the guard of an array is as it was."""
+    """Whether the guard of an array is unchanged."""
     cells = inner.base
     while cells.base is not None:
         cells = cells.base
@@ -41,18 +41,18 @@ def multiply(a, turned, b, c, kind, alpha, bias, floor):
     left = brgemm.matrix(a)
     if turned:
         left = brgemm.transposed(left)
-    finish = Finish(kind, alpha, address(bias), floor)
+    epilogue = Epilogue(kind, alpha, address(bias), floor)
     sizes = c.shape[0], c.shape[1], b.shape[0]
     right, out = brgemm.matrix(b), brgemm.matrix(c)
-    brgemm.multiply(sizes[0], sizes[1], sizes[2], left, right, out, brgemm.whole(), finish)
+    brgemm.multiply(sizes[0], sizes[1], sizes[2], left, right, out, brgemm.single_block(), epilogue)
 
 
 @kernel
 def multiply_blocks(a, b, c, offsets):
-    finish = Finish(STORE, 1.0, 0, 0.0)
+    epilogue = Epilogue(STORE, 1.0, 0, 0.0)
     left, right, out = brgemm.matrix(a[0]), brgemm.matrix(b[0]), brgemm.matrix(c)
-    blocks = Blocks(address(offsets), offsets.shape[0])
-    brgemm.multiply(c.shape[0], c.shape[1], b.shape[1], left, right, out, blocks, finish)
+    blocks = BlockOffsets(address(offsets), offsets.shape[0])
+    brgemm.multiply(c.shape[0], c.shape[1], b.shape[1], left, right, out, blocks, epilogue)
 
 
 @kernel
@@ -100,7 +100,7 @@ def test_a_product_with_b_transposed_is_exact_and_stays_within_its_arrays(beta, 
     packed, product = guarded(random, k, m), guarded(random, n, m)
     expected = ALPHA * a @ b.T + beta * c
     if beta == 0:
-        c[...] = np.nan  # what is not added to is not read
+        c[...] = np.nan  # with beta 0, C is not read
     multiply_transposed(a, b, c, packed, product, ALPHA, beta)
     np.testing.assert_array_equal(c, expected)
     assert untouched(c) and untouched(packed) and untouched(product)
@@ -120,11 +120,11 @@ def test_a_transpose_is_exact_and_stays_within_its_arrays(beta, m, n, seed):
 
 @examples
 @given(count=st.integers(0, 4), m=rows, n=columns, k=depths, seed=seeds)
-def test_blocks_are_summed_wherever_they_lie(count, m, n, k, seed):
+def test_blocks_at_any_offsets_are_summed(count, m, n, k, seed):
     random = np.random.default_rng(seed)
     a = np.stack([guarded(random, m, k) for _ in range(5)])
     b = np.stack([guarded(random, k, n) for _ in range(5)])
-    chosen = random.integers(0, 5, (count, 2))  # in any order, some twice
+    chosen = random.integers(0, 5, (count, 2))  # in any order, with repetitions
     c = guarded(random, m, n)
     multiply_blocks(a, b, c, chosen * (m * k, k * n))
     expected = sum((a[i] @ b[j] for i, j in chosen), np.zeros((m, n)))
@@ -132,7 +132,7 @@ def test_blocks_are_summed_wherever_they_lie(count, m, n, k, seed):
     assert untouched(c)
 
 
-def test_a_sum_that_is_nan_stays_nan_above_any_floor():
+def test_a_nan_sum_stays_nan_with_any_floor():
     a = np.array([[np.nan], [1]], np.float32)
     b, c, bias = np.ones((1, 20), np.float32), np.zeros((2, 20), np.float32), np.zeros((1, 20))
     multiply(a, False, b, c, ACTIVATE, 1.0, bias.astype(np.float32), 0.0)

@@ -186,14 +186,14 @@ def test_no_activation_hides_a_nan_from_the_loss(kernels, kind):
     assert np.isnan(activated(kernels, kind, np.array([[np.nan, 1]], np.float32))).any()
 
 
-def test_gather_reads_only_the_rows_it_is_asked_for(kernels):
+def test_gather_reads_only_the_requested_rows(kernels):
     inputs = dense_inputs(np.array([[np.nan], [5]], np.float32))
     out = junk(2, 1)
     kernels.gather(inputs, np.array([1, 1], np.int64), out)
     assert out.tolist() == [[5], [5]]
 
 
-def test_what_is_not_finite_is_forgotten_once_a_row_was_skipped(kernels):
+def test_values_not_finite_are_cleared_after_a_skipped_row(kernels):
     values, totals = np.array([1, np.nan, -np.inf, 2], np.float32), np.zeros(TOTALS)
     kernels.forget_not_finite(totals, values)
     assert_array_equal(values, [1, np.nan, -np.inf, 2])

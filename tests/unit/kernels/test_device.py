@@ -14,10 +14,10 @@ from hogbatch.machine import budget
 
 
 @pytest.mark.parametrize("memory", [None, 10_000])
-def test_arrays_go_to_the_device_and_come_back(memory):
+def test_arrays_round_trip_to_the_device(memory):
     device, host = HostDevice(memory), np.arange(6, dtype=np.float32).reshape(2, 3)
     there, back = device.to_device(host), np.empty_like(host)
-    host[:] = 0  # the device has a copy of its own
+    host[:] = 0  # the device has its own copy
     device.to_host(there, back)
     assert back.tolist() == [[0, 1, 2], [3, 4, 5]]
     device.copy_into(there, host)
@@ -50,7 +50,7 @@ def test_a_host_device_without_a_cap_reports_the_memory_of_the_machine():
     assert 0 < HostDevice().free_bytes() < 1 << 50
 
 
-def test_a_host_device_needs_no_pinning_and_no_waiting():
+def test_pinning_and_waiting_are_no_ops_on_a_host_device():
     device, array = HostDevice(), np.zeros(3)
     assert device.pin(array)
     device.unpin(array)
@@ -69,36 +69,36 @@ def parameters(function):
 
 
 @pytest.mark.parametrize("kind", [HostDevice, CudaDevice])
-def test_every_device_takes_the_calls_of_the_protocol(kind):
+def test_every_device_implements_the_protocol(kind):
     calls = [name for name in vars(Device) if not name.startswith("_")]
-    assert {"enter", "record", "start_copy", "mapped"} <= set(calls)
+    assert {"enter", "capture", "start_copy", "mapped"} <= set(calls)
     for name in calls:
         assert parameters(getattr(kind, name)) == parameters(getattr(Device, name)), name
 
 
-def test_what_a_device_says_of_itself_is_there():
+def test_device_attributes_are_defined():
     device = HostDevice()
     assert all(hasattr(device, name) for name in Device.__annotations__)
 
 
-def test_what_was_asked_for_before_a_mark_is_done_when_it_is_waited_for():
+def test_work_before_an_event_is_done_after_waiting():
     device = HostDevice()
     device.enter()
     there = device.to_device(np.arange(3.0))
     there += 1
-    mark = device.mark()
-    device.follow(mark)
-    device.wait(mark)
+    mark = device.record_event()
+    device.wait_event(mark)
+    device.synchronize_event(mark)
     assert there.tolist() == [1, 2, 3]
 
 
-def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition():
+def test_captured_work_runs_once_and_again_at_each_replay():
     device, there = HostDevice(), np.zeros(2)
 
     def work():
         there.__iadd__(1)
 
-    repeat = device.record(work)
+    repeat = device.capture(work)
     assert there.tolist() == [1, 1]
     repeat()
     repeat()
@@ -106,37 +106,37 @@ def test_what_is_recorded_is_done_once_and_once_more_at_each_repetition():
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((2, 3), np.float32), (5, np.int64), (0, np.int32)])
-def test_pinned_memory_is_an_array_of_the_host(shape, dtype):
-    array = HostDevice(memory_bytes=0).pinned(shape, dtype)  # it is none of the device's memory
+def test_pinned_memory_is_a_host_array(shape, dtype):
+    array = HostDevice(memory_bytes=0).pinned(shape, dtype)  # does not use device memory
     array[...] = 7
     assert array.shape == np.empty(shape).shape and array.dtype == dtype
     assert array.flags.c_contiguous and array.flags.writeable
 
 
-def test_what_the_device_writes_to_mapped_memory_the_host_has():
+def test_device_writes_to_mapped_memory_reach_the_host():
     device, host = HostDevice(), np.zeros(3, np.float32)
     mapped = device.mapped(host)
     device.kernels.add(0.5, np.array([2, 4, 6], np.float32), mapped)
     assert host.tolist() == [1, 2, 3]
 
 
-def test_a_copy_that_was_started_is_complete_behind_its_mark():
+def test_a_started_copy_is_complete_after_its_event():
     device = HostDevice()
     host, there = device.pinned(3, np.int32), device.zeros(3, np.int32)
     host[:] = 1, 2, 3
-    device.wait(device.start_copy(there, host))
+    device.synchronize_event(device.start_copy(there, host))
     host[:] = 0
     assert there.tolist() == [1, 2, 3]
     with pytest.raises(TypeError):
         device.start_copy(there, np.zeros(3, np.float32))
 
 
-def test_a_gpu_without_cupy_is_an_error_that_says_what_to_install(monkeypatch):
+def test_a_gpu_without_cupy_is_an_error_naming_the_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(DeviceError, match=r"gpu:3 needs CuPy.*install hogbatch\[cuda12\]"):
         CudaDevice(3)
 
 
-def test_the_host_has_what_its_cgroup_leaves_it(monkeypatch):
+def test_host_memory_is_limited_by_the_cgroup(monkeypatch):
     monkeypatch.setattr(budget, "memory_quota", lambda: 12_345)
     assert HostDevice().free_bytes() == 12_345

@@ -1,4 +1,4 @@
-"""Recorded steps do what `Executor.train_batch` does, one call after the other."""
+"""Captured steps equal successive calls of `Executor.train_batch`."""
 
 import gc
 import weakref
@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import MAX_RECORDED, Steps
+from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
 from hogbatch.model.network import Network
 from tests.unit.kernels.cases import csr_set, dense_set, labels_for, some_rows
 
@@ -19,7 +19,7 @@ NETWORK = Network.build(FEATURES, (12,), CLASSES, "sigmoid", "softmax")
 LOSS = LOSSES["softmax"]
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)
 SMALL, LARGE = 6, 11  # rows of batches
-DONE, RECORDED, REPEATED = "done", "recorded", "repeated"  # how a step does its work
+DONE, CAPTURED, REPLAYED = "done", "captured", "replayed"  # how a step is run
 
 optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -27,32 +27,32 @@ forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"]
 
 @pytest.fixture(scope="module")
 def device(device_kernels):
-    device_kernels.device.enter()  # a graph cannot be recorded on the stream of those who have none
+    device_kernels.device.enter()  # a graph cannot be captured on the default stream
     return device_kernels.device
 
 
 class Recorder:
-    """What `record` has been asked for, in the place of the device's own."""
+    """Wraps `device.capture` and records how each step was run."""
 
     def __init__(self, device, patch):
         self.events = []
-        self.kept = weakref.WeakSet()  # what was recorded and is still held by somebody
-        self._record = device.record
-        patch.setattr(device, "record", self.record)
+        self.kept = weakref.WeakSet()  # captured steps that are still referenced
+        self._capture = device.capture
+        patch.setattr(device, "capture", self.capture)
 
-    def record(self, work):
-        self.events.append(RECORDED)
-        again = self._record(work)
+    def capture(self, work):
+        self.events.append(CAPTURED)
+        again = self._capture(work)
 
         def repeat():
-            self.events.append(REPEATED)
+            self.events.append(REPLAYED)
             again()
 
         self.kept.add(repeat)
         return repeat
 
     def by(self, step, *arguments):
-        """How `step` did its work."""
+        """How `step` was run."""
         self.events.clear()
         step(*arguments)
         return self.events[-1] if self.events else DONE
@@ -77,7 +77,7 @@ class Training:
         flat = [start, np.zeros_like(start), np.zeros_like(start)]
         self.flat = [device.to_device(each) for each in flat]
         self.network = Executor(device.kernels, device.xp, NETWORK.plan(), *self.flat)
-        self.steps = Steps(device, self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
+        self.steps = CapturedSteps(device, self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
         self.totals = device.zeros(TOTALS, np.float64)
         self.data = [self._data(random, sparse) for _ in range(slots)]
         self.rows = [{} for _ in range(slots)]  # one array for each slot and size
@@ -89,7 +89,7 @@ class Training:
         return [type(each)(*map(self.device.to_device, each)) for each in (inputs, labels)]
 
     def next_rows(self, slot, batch):
-        """Other rows each time, in the same array."""
+        """Different rows each time, in the same array."""
         if batch not in self.rows[slot]:
             self.rows[slot][batch] = self.device.zeros(batch, np.int64)
         rows = self.rows[slot][batch]
@@ -97,7 +97,7 @@ class Training:
         return rows
 
     def hyper(self, rate):
-        """That of the next update."""
+        """The row numbers of the next update."""
         self.updates += 1
         return corrected(self.optimizer, HYPER._replace(rate=rate), self.updates)
 
@@ -127,36 +127,36 @@ def assert_same(training, expected):
 
 @forms
 @optimizers
-def test_steps_train_as_batches_alone(device, recorder, optimizer, sparse):
+def test_captured_steps_train_like_single_batches(device, recorder, optimizer, sparse):
     training, expected = (Training(device, optimizer, sparse) for _ in range(2))
     training.steps.reserve(LARGE, sparse=sparse)
     for batch in (SMALL, SMALL, LARGE, SMALL, LARGE, SMALL, LARGE, LARGE):
         how = recorder.by(training.step, batch)
         expected.plain(batch)
         assert_same(training, expected)
-    assert how == REPEATED
+    assert how == REPLAYED
 
 
-def test_a_step_is_recorded_when_it_comes_again(device, recorder):
+def test_a_step_is_captured_the_second_time(device, recorder):
     training = Training(device)
     hows = [recorder.by(training.step, SMALL) for _ in range(4)]
-    assert hows == [DONE, RECORDED, REPEATED, REPEATED]
+    assert hows == [DONE, CAPTURED, REPLAYED, REPLAYED]
 
 
 @forms
 @optimizers
-def test_a_new_rate_takes_effect_in_a_recorded_step(device, recorder, optimizer, sparse):
+def test_a_new_rate_takes_effect_in_a_captured_step(device, recorder, optimizer, sparse):
     training, expected = (Training(device, optimizer, sparse) for _ in range(2))
-    for rate in (0.05, 0.05, 0.05, 0.4, 0.05, 30.0, 0.0):  # at 30 rows are bounded
+    for rate in (0.05, 0.05, 0.05, 0.4, 0.05, 30.0, 0.0):  # with 30, rows are bounded
         before = training.numbers()[0]
         how = recorder.by(training.step, SMALL, 0, rate)
         expected.plain(SMALL, rate=rate)
         assert_same(training, expected)
         assert np.array_equal(training.numbers()[0], before) == (rate == 0)
-    assert how == REPEATED
+    assert how == REPLAYED
 
 
-def test_a_rate_that_was_never_set_is_zero(device):
+def test_the_default_rate_is_zero(device):
     training = Training(device)
     before = training.numbers()[0]
     rows = training.next_rows(0, SMALL)
@@ -166,18 +166,18 @@ def test_a_rate_that_was_never_set_is_zero(device):
 
 
 @forms
-def test_a_larger_batch_voids_what_was_recorded_for_smaller_ones(device, recorder, sparse):
+def test_a_larger_batch_discards_captured_steps_of_smaller_ones(device, recorder, sparse):
     training, expected = (Training(device, sparse=sparse) for _ in range(2))
     hows = []
     for batch in (SMALL, SMALL, SMALL, LARGE, SMALL, SMALL, SMALL):
         hows.append(recorder.by(training.step, batch))
         expected.plain(batch)
         assert_same(training, expected)
-    assert hows == [DONE, RECORDED, REPEATED, DONE, DONE, RECORDED, REPEATED]
+    assert hows == [DONE, CAPTURED, REPLAYED, DONE, DONE, CAPTURED, REPLAYED]
 
 
 @pytest.mark.parametrize("enlarge", ["reserve", "evaluate"])
-def test_scratch_that_moves_without_a_step_voids_what_was_recorded(device, recorder, enlarge):
+def test_reallocated_scratch_discards_captured_steps(device, recorder, enlarge):
     training, expected = (Training(device) for _ in range(2))
     for _ in range(3):
         training.step(SMALL)
@@ -193,24 +193,24 @@ def test_scratch_that_moves_without_a_step_voids_what_was_recorded(device, recor
     assert_same(training, expected)
 
 
-def test_scratch_that_stays_voids_nothing(device, recorder):
+def test_unchanged_scratch_keeps_captured_steps(device, recorder):
     training = Training(device)
     for batch in (LARGE, SMALL, SMALL):
         training.step(batch)
     training.steps.reserve(LARGE, sparse=False)
-    assert recorder.by(training.step, SMALL) == REPEATED
+    assert recorder.by(training.step, SMALL) == REPLAYED
 
 
-def test_each_slot_has_steps_of_its_own(device, recorder):
+def test_each_slot_has_its_own_steps(device, recorder):
     training, expected = (Training(device, slots=2) for _ in range(2))
     for n in range(8):
         how = recorder.by(training.step, SMALL, n % 2)
         expected.plain(SMALL, slot=n % 2)
-    assert how == REPEATED
+    assert how == REPLAYED
     assert_same(training, expected)
 
 
-def test_a_slot_is_read_anew_by_each_step(device, recorder):
+def test_each_step_reads_the_slot_again(device, recorder):
     training, expected = (Training(device) for _ in range(2))
     for n in range(4):
         for each in (training, expected):
@@ -218,27 +218,27 @@ def test_a_slot_is_read_anew_by_each_step(device, recorder):
             device.copy_into(each.data[0][0].dense, dense)
         how = recorder.by(training.step, SMALL)
         expected.plain(SMALL)
-    assert how == REPEATED
+    assert how == REPLAYED
     assert_same(training, expected)
 
 
-def test_the_steps_that_were_used_last_are_kept(device, recorder):
+def test_the_most_recently_used_steps_are_kept(device, recorder):
     training = Training(device)
-    training.steps.reserve(MAX_RECORDED + 1, sparse=False)
-    for batch in range(1, MAX_RECORDED + 1):
+    training.steps.reserve(MAX_CAPTURED + 1, sparse=False)
+    for batch in range(1, MAX_CAPTURED + 1):
         training.step(batch)
         training.step(batch)
     gc.collect()
-    assert len(recorder.kept) == MAX_RECORDED
-    assert recorder.by(training.step, 1) == REPEATED
-    assert recorder.by(training.step, MAX_RECORDED + 1) == DONE
+    assert len(recorder.kept) == MAX_CAPTURED
+    assert recorder.by(training.step, 1) == REPLAYED
+    assert recorder.by(training.step, MAX_CAPTURED + 1) == DONE
     gc.collect()
-    assert len(recorder.kept) == MAX_RECORDED - 1  # a step that was only done takes a place too
-    assert recorder.by(training.step, 1) == REPEATED
-    assert recorder.by(training.step, 2) == DONE  # it had waited longest
+    assert len(recorder.kept) == MAX_CAPTURED - 1  # a step that ran once without capture counts too
+    assert recorder.by(training.step, 1) == REPLAYED
+    assert recorder.by(training.step, 2) == DONE  # the least recently used step
 
 
-def test_evaluation_adds_what_the_network_says(device):
+def test_evaluation_adds_the_totals_of_the_network(device):
     training = Training(device)
     rows, out = training.next_rows(0, LARGE), [np.zeros(TOTALS), np.zeros(TOTALS)]
     there = [device.zeros(TOTALS, np.float64) for _ in out]
@@ -251,7 +251,7 @@ def test_evaluation_adds_what_the_network_says(device):
     assert_allclose(out[0], 2 * out[1], rtol=1e-6)
 
 
-def test_memory_that_runs_out_leaves_steps_that_go_on(recorder_of_host):
+def test_steps_continue_after_out_of_memory(recorder_of_host):
     device, recorder = recorder_of_host
     training, expected = Training(device), Training(HostDevice())
     for _ in range(3):
@@ -259,13 +259,15 @@ def test_memory_that_runs_out_leaves_steps_that_go_on(recorder_of_host):
         expected.plain(SMALL)
     with pytest.raises(device.out_of_memory):
         training.steps.reserve(10_000, sparse=False)
-    assert recorder.by(training.step, SMALL) == DONE  # what was recorded went with the scratch
+    assert (
+        recorder.by(training.step, SMALL) == DONE
+    )  # captured steps were discarded with the scratch
     expected.plain(SMALL)
     assert_same(training, expected)
 
 
 @pytest.fixture
 def recorder_of_host(monkeypatch):
-    """A host device of little memory."""
+    """A host device with little memory."""
     device = HostDevice(memory_bytes=100_000)
     return device, Recorder(device, monkeypatch)

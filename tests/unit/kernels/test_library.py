@@ -1,4 +1,4 @@
-"""In processes of their own: a cache is of use to the next process only."""
+"""The library cache, tested in separate processes: only the next process loads from the cache."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(
     numba.config.DISABLE_JIT, reason="without the JIT there is no library"
 )
 
-# Says how often LLVM was asked for machine code, and whether the code is right.
+# Prints how often LLVM generated machine code, and whether the code is correct.
 PROGRAM = """
 import llvmlite.binding as llvm
 compiled = 0
@@ -46,7 +46,7 @@ def test_the_library_is_compiled_once_for_all_processes(tmp_path):
     assert compilations(tmp_path) == 0
 
 
-def test_a_damaged_library_is_compiled_anew(tmp_path):
+def test_a_corrupt_library_is_compiled_again(tmp_path):
     compilations(tmp_path)
     for file in tmp_path.rglob("*.o"):
         content = bytearray(file.read_bytes())

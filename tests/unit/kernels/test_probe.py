@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hogbatch.kernels.gpu import probe
-from hogbatch.kernels.gpu.probe import Gpu, Probe, find_gpus
+from hogbatch.kernels.gpu.probe import Gpu, ProbeResult, find_gpus
 
 
 def installed(monkeypatch, *names):
@@ -15,7 +15,7 @@ def installed(monkeypatch, *names):
 
 
 class FakeCupy:
-    """As much of CuPy as the probe asks; `failures` maps a question to what it raises."""
+    """The part of CuPy used by the probe; `failures` maps a call to the exception it raises."""
 
     def __init__(self, count=1, driver=12090, failures=None):
         self.count, self.driver, self.failures = count, driver, failures or {}
@@ -57,7 +57,7 @@ def cupy(monkeypatch):
 
 def test_gpus_are_described(cupy):
     cupy(count=2)
-    assert probe.probe() == Probe((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), "")
+    assert probe.probe() == ProbeResult((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), "")
 
 
 def test_no_cupy(monkeypatch):
@@ -74,22 +74,23 @@ def test_a_broken_cupy(monkeypatch):
 
 def test_two_cupys(monkeypatch):
     installed(monkeypatch, "cupy-cuda13x", "cupy-cuda12x")
-    assert probe.probe().reason.startswith("cupy-cuda12x and cupy-cuda13x are both installed")
+    assert probe.probe().reason.startswith("cupy-cuda12x and cupy-cuda13x are installed")
 
 
 def test_no_driver(cupy):
     cupy(driver=0, failures={"count": RuntimeError("cudaErrorInsufficientDriver: ...")})
-    assert probe.probe() == Probe((), "CuPy is installed, but there is no NVIDIA driver")
+    assert probe.probe() == ProbeResult((), "CuPy is installed, but there is no NVIDIA driver")
 
 
-def test_a_driver_that_refuses(cupy):
+def test_a_driver_that_reports_an_error(cupy):
     cupy(failures={"count": RuntimeError("cudaErrorNoDevice: no device\nmore")})
-    assert probe.probe().reason == "the NVIDIA driver refuses: cudaErrorNoDevice: no device"
+    reason = probe.probe().reason
+    assert reason == "the NVIDIA driver reports an error: cudaErrorNoDevice: no device"
 
 
 def test_a_driver_without_a_gpu(cupy):
     cupy(count=0)
-    assert "no GPU that this process may see" in probe.probe().reason
+    assert "no GPU is visible to this process" in probe.probe().reason
 
 
 @pytest.mark.parametrize("question", ["kernel", "matmul"])
@@ -107,7 +108,7 @@ def test_the_probe_prints_one_line_of_json():
     assert find_gpus().reason == answer["reason"]
 
 
-def test_a_probe_that_dies_is_a_reason_and_no_error(monkeypatch):
+def test_a_crashed_probe_is_a_reason_and_not_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     found = find_gpus()
     assert found.devices == () and found.reason.startswith("the GPU probe failed: ")

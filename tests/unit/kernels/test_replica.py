@@ -1,4 +1,4 @@
-"""The exchange of a replica; all numbers are such that float32 adds them exactly."""
+"""The exchange of a replica, with numbers that float32 adds exactly."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from hogbatch.data.batch import csr_inputs
 from hogbatch.store.layout import stored_width
 from tests.unit.kernels.cases import csr_set, examples, junk, numbers, shapes, some_rows
 
-FEATURES, WIDTH = 12, 16  # of the wide layers whose rows travel alone
-BEYOND = 7  # where nothing may be written
+FEATURES, WIDTH = 12, 16  # of wide layers, of which only touched rows are exchanged
+BEYOND = 7  # value of cells that must not be written
 FRACTIONS = [0.0, 0.25, 1.0]
 
 
-@pytest.fixture(params=[1, 255, 1000, 2_200_000], ids=str)  # the last is more than a grid covers
+@pytest.fixture(params=[1, 255, 1000, 2_200_000], ids=str)  # the last exceeds the size of a grid
 def size(request):
     return request.param
 
@@ -29,7 +29,7 @@ def finite():
     return np.ones(1, np.float32)
 
 
-def test_take_tells_the_change_and_starts_anew(device_kernels, size):
+def test_take_returns_the_change_and_resets_the_base(device_kernels, size):
     params, base, change, seen = flat(1, size), flat(2, size), junk(size), finite()
     expected, before = params - base, params.copy()
     device_kernels.take(params, base, change, seen)
@@ -39,7 +39,7 @@ def test_take_tells_the_change_and_starts_anew(device_kernels, size):
     assert seen == 1
 
 
-def test_rejoin_keeps_what_was_not_taken(device_kernels, size):
+def test_rejoin_keeps_the_change_not_taken(device_kernels, size):
     pulled, params, base = flat(1, size), flat(2, size), flat(3, size)
     expected, before = pulled + (params - base), pulled.copy()
     device_kernels.rejoin(pulled, params, base)
@@ -49,7 +49,7 @@ def test_rejoin_keeps_what_was_not_taken(device_kernels, size):
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
-def test_add_adds_a_share_of_the_change(device_kernels, size, fraction):
+def test_add_adds_a_fraction_of_the_change(device_kernels, size, fraction):
     change, shared = flat(1, size), flat(2, size)
     expected, before = shared + fraction * change, change.copy()
     device_kernels.add(fraction, change, shared)
@@ -57,7 +57,7 @@ def test_add_adds_a_share_of_the_change(device_kernels, size, fraction):
     assert_array_equal(change, before)
 
 
-def test_a_change_of_nothing_is_taken_and_added(device_kernels):
+def test_an_empty_change_is_taken_and_added(device_kernels):
     empty, seen = (lambda: np.empty(0, np.float32)), finite()
     device_kernels.take(empty(), empty(), empty(), seen)
     device_kernels.rejoin(empty(), empty(), empty())
@@ -66,14 +66,14 @@ def test_a_change_of_nothing_is_taken_and_added(device_kernels):
 
 
 class Worker:
-    """A replica that is exchanged as a GPU worker does it: what it pulls is old when it joins."""
+    """A replica exchanged as in a GPU worker: pulled parameters are outdated at `rejoin`."""
 
     def __init__(self, kernels, shared):
         self.kernels = kernels
         self.params, self.base, self.pulled = (shared.copy() for _ in range(3))
 
     def exchange(self, shared):
-        """One border between two intervals, and what follows beside the second."""
+        """The boundary of two intervals, and the exchange during the second one."""
         change, seen = junk(*shared.shape), finite()
         self.kernels.rejoin(self.pulled, self.params, self.base)
         self.kernels.take(self.params, self.base, change, seen)
@@ -81,7 +81,7 @@ class Worker:
         self.pulled = shared.copy()
 
 
-def test_nothing_that_anybody_did_is_lost(device_kernels):
+def test_no_update_is_lost(device_kernels):
     random, shared = np.random.default_rng(4), flat(5, 300)
     expected = shared.copy()
     workers = [Worker(device_kernels, shared) for _ in range(2)]
@@ -93,9 +93,9 @@ def test_nothing_that_anybody_did_is_lost(device_kernels):
             worker.exchange(shared)
             expected += trained + others
     assert_array_equal(shared, expected)
-    for worker in workers:  # which have nothing left to tell
+    for worker in workers:  # they have no changes left
         worker.exchange(shared)
-        worker.exchange(shared)  # joins what the first one pulled
+        worker.exchange(shared)  # rejoins the parameters pulled first
         assert_array_equal(worker.params, expected)
     assert_array_equal(shared, expected)
 
@@ -105,17 +105,17 @@ WRONG = [(np.nan, 0), (np.inf, 0), (0, -np.inf), (3e38, -3e38)]
 
 @pytest.mark.parametrize(("after", "before"), WRONG, ids=str)
 @pytest.mark.parametrize("where", [0, 699])
-def test_a_change_that_is_not_finite_is_told(device_kernels, after, before, where):
+def test_a_change_that_is_not_finite_is_detected(device_kernels, after, before, where):
     params, base, change, seen = flat(1, 700), flat(2, 700), junk(700), finite()
     params[where], base[where] = after, before
     device_kernels.take(params, base, change, seen)
     assert seen == 0
     device_kernels.take(flat(3, 700), flat(4, 700), change, seen)
-    assert seen == 0  # and is not forgotten when the next part is finite
+    assert seen == 0  # and stays 0 when the next part is finite
 
 
 @pytest.mark.parametrize(("after", "before"), WRONG, ids=str)
-def test_a_touched_row_that_is_not_finite_is_told(device_kernels, after, before):
+def test_a_touched_row_that_is_not_finite_is_detected(device_kernels, after, before):
     layer = Layer.of(seed=1, touched=[5, 0, 9])
     layer.params[9, WIDTH - 1], layer.base[9, WIDTH - 1] = after, before
     seen = finite()
@@ -124,7 +124,7 @@ def test_a_touched_row_that_is_not_finite_is_told(device_kernels, after, before)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_a_row_that_was_not_touched_may_hold_anything(device_kernels, wrong):
+def test_untouched_rows_may_contain_anything(device_kernels, wrong):
     layer, seen = Layer.of(seed=1, touched=[5, 0, 9]), finite()
     layer.params[4], layer.base[7] = wrong, wrong
     device_kernels.take_rows(*layer.rows, layer.params, layer.base, layer.change, seen)
@@ -132,10 +132,10 @@ def test_a_row_that_was_not_touched_may_hold_anything(device_kernels, wrong):
 
 
 class Layer(NamedTuple):
-    """The weights of a wide layer in three places, with the rows of them that were touched."""
+    """Three copies of the weights of a wide layer, and its touched rows."""
 
     touched: list[int]
-    rows: tuple[np.ndarray, np.ndarray]  # `touched` and `found`, as find_rows leaves them
+    rows: tuple[np.ndarray, np.ndarray]  # `touched` and `found` as set by find_rows
     params: np.ndarray
     base: np.ndarray
     shared: np.ndarray
@@ -144,7 +144,9 @@ class Layer(NamedTuple):
     @classmethod
     def of(cls, seed, touched):
         random, shape = np.random.default_rng(seed), (FEATURES, WIDTH)
-        room = np.full(FEATURES, FEATURES + 1000, np.int32)  # nobody reads beyond what was found
+        room = np.full(
+            FEATURES, FEATURES + 1000, np.int32
+        )  # entries after the found ones are not read
         room[: len(touched)] = touched
         rows = room, np.array([len(touched)], np.int32)
         weights = (numbers(random, *shape) for _ in range(3))
@@ -168,7 +170,7 @@ def test_take_rows_packs_the_change_of_the_touched_rows(device_kernels, layer):
     assert seen == 1
 
 
-def test_rejoin_rows_pulls_the_touched_rows_alone(device_kernels, layer):
+def test_rejoin_rows_pulls_only_the_touched_rows(device_kernels, layer):
     params, base, shared = layer.params.copy(), layer.base.copy(), layer.shared.copy()
     device_kernels.rejoin_rows(*layer.rows, layer.shared, layer.params, layer.base)
     params[layer.touched] += (shared - base)[layer.touched]
@@ -179,7 +181,7 @@ def test_rejoin_rows_pulls_the_touched_rows_alone(device_kernels, layer):
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
-def test_add_rows_adds_to_the_touched_rows_alone(device_kernels, layer, fraction):
+def test_add_rows_adds_only_to_the_touched_rows(device_kernels, layer, fraction):
     shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), FEATURES, WIDTH)
     expected_change = change.copy()
     device_kernels.add_rows(fraction, *layer.rows, change, layer.shared)
@@ -189,7 +191,7 @@ def test_add_rows_adds_to_the_touched_rows_alone(device_kernels, layer, fraction
 
 
 class Finding:
-    """The arrays of `find_rows` over a set of `features`, and what one call after another finds."""
+    """The arrays of `find_rows` over a set of `features`, used for successive calls."""
 
     def __init__(self, kernels, features):
         self.kernels = kernels
@@ -208,7 +210,7 @@ def test_find_rows_lists_each_feature_of_the_batch_once(device_kernels, shape):
     random, features = shape.random, stored_width(shape.fan_in)
     inputs = csr_set(random, shape.fan_in)
     finding = Finding(device_kernels, features)
-    for _ in range(2):  # what the first call found is forgotten
+    for _ in range(2):  # the second call starts from scratch
         rows = some_rows(random, shape.batch)
         stored = [inputs.indices[inputs.indptr[row] : inputs.indptr[row + 1]] for row in rows]
         assert sorted(finding.find(inputs, rows)) == np.unique(np.concatenate(stored)).tolist()
@@ -230,12 +232,12 @@ def test_a_feature_of_every_row_is_found_once(device_kernels):
     assert Finding(device_kernels, 4).find(inputs, np.arange(rows)) == [2]
 
 
-def test_touched_rows_travel_there_and_back(device_kernels):
+def test_touched_rows_round_trip(device_kernels):
     """One interval by rows: find, pull, train, take, add."""
     random, layer = np.random.default_rng(6), Layer.of(seed=6, touched=[])
     inputs, rows = csr_set(random, FEATURES), np.array([3, 1])
     finding, seen = Finding(device_kernels, FEATURES), finite()
-    layer.base[:] = layer.params  # nothing is left to be told
+    layer.base[:] = layer.params  # no change is left
     touched = finding.find(inputs, rows)
     assert 0 < len(touched) < FEATURES
     listed = finding.touched, finding.found

@@ -16,17 +16,17 @@ X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
         ({}, 4),
     ],
 )
-def test_the_width_is_what_the_host_has(features, width):
+def test_the_width_depends_on_the_features_of_the_host(features, width):
     assert vector_width("", features) == width
 
 
 @pytest.mark.parametrize("forced", [4, 8, 16])
-def test_a_forced_width_wins_over_the_host(forced):
+def test_a_forced_width_overrides_the_host(forced):
     assert vector_width(str(forced), {"avx512f": True}) == forced
 
 
 @pytest.mark.parametrize("forced", ["5", "32", "wide", "-8"])
-def test_a_width_that_no_host_has_is_refused(forced):
+def test_an_invalid_forced_width_is_an_error(forced):
     with pytest.raises(UsageError, match=f"HOGBATCH_VECTOR must be 4, 8 or 16; got '{forced}'"):
         vector_width(forced, {})
 
@@ -34,5 +34,5 @@ def test_a_width_that_no_host_has_is_refused(forced):
 @pytest.mark.parametrize(
     ("width", "triple", "registers"), [(16, X86, 32), (8, X86, 16), (4, X86, 16), (4, ARM, 32)]
 )
-def test_registers_are_those_of_the_instruction_set(width, triple, registers):
+def test_the_number_of_registers_depends_on_the_instruction_set(width, triple, registers):
     assert vector_registers(width, triple) == registers

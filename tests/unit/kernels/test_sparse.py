@@ -26,7 +26,7 @@ from tests.unit.kernels.cases import (
 
 GUARD = 64  # floats on each side
 
-# Whole panels of vectors, and what is left beside them.
+# Complete panels of vectors, and remainders.
 wide_shapes = st.builds(
     Shape,
     st.sampled_from([1, 5, 16]),
@@ -37,7 +37,7 @@ wide_shapes = st.builds(
 
 
 def guarded(array):
-    """A copy of `array`, and the memory around it."""
+    """A copy of `array` with guards, and the memory around it."""
     memory = np.full(array.size + 2 * GUARD, 7, array.dtype)
     inside = memory[GUARD : GUARD + array.size].reshape(array.shape)
     inside[...] = array
@@ -69,7 +69,7 @@ def test_csr_forward_is_the_dense_layer(kernels, shape):
 
 @examples
 @given(shape=shapes)
-def test_gather_writes_sparse_rows_out(kernels, shape):
+def test_gather_converts_sparse_rows_to_dense(kernels, shape):
     random = shape.random
     inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
     out = junk(shape.batch, stored_width(shape.fan_in))
@@ -92,7 +92,7 @@ def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
         grad = padded(random, shape.batch, shape.width)
         before = [array.copy() for array in (weights, *slots)]
         scratch = scratch_for(kernels, weights)
-        for _ in range(2):  # one scratch serves one step after the other
+        for _ in range(2):  # the scratch is reusable
             kernels.csr_step(optimizer.kind, HYPER, inputs, rows, grad, scratch, slots, weights)
             step_densely(optimizer.kind, inputs, rows, grad, expected_slots, expected)
         touched = touched_by(inputs, rows, len(weights))
@@ -105,7 +105,7 @@ def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
 
 
 def step_densely(kind, inputs, rows, grad, slots, weights):
-    """Step all rows, and put back what the batch did not touch."""
+    """Update all rows, and restore those that the batch did not touch."""
     x = toarray(inputs, len(weights))[rows].astype(float)
     touched = touched_by(inputs, rows, len(weights))
     before = [array.copy() for array in (weights, *slots)]
@@ -121,7 +121,7 @@ def touched_by(inputs, rows, features):
     return toarray(ones, features)[rows].any(axis=0)
 
 
-def test_a_feature_that_rows_share_is_stepped_once_with_the_sum(kernels):
+def test_a_feature_of_several_rows_is_updated_once_with_the_sum(kernels):
     inputs = csr_inputs(
         np.array([0, 1, 2], np.int64), np.array([1, 1], np.int32), np.array([1, 2], np.float32)
     )
@@ -151,7 +151,7 @@ def test_a_batch_of_empty_rows_gives_the_bias_and_changes_nothing(kernels):
 
 @examples
 @given(shape=shapes | wide_shapes, floor=st.sampled_from([0.0, -np.inf]))
-def test_a_floor_is_applied_to_every_score_and_nothing_is_written_beside_them(shape, floor):
+def test_a_floor_is_applied_to_every_score_within_bounds(shape, floor):
     random = shape.random
     inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
@@ -162,7 +162,7 @@ def test_a_floor_is_applied_to_every_score_and_nothing_is_written_beside_them(sh
     assert unharmed(memory)
 
 
-def test_a_score_that_is_not_a_number_stays_so_above_a_floor():
+def test_a_nan_score_stays_nan_with_a_floor():
     inputs = csr_inputs(np.array([0, 1]), np.array([1], np.int32), np.array([1], np.float32))
     weights = np.zeros((2, 16), np.float32)
     weights[1, 3] = np.nan
@@ -176,7 +176,7 @@ def test_a_score_that_is_not_a_number_stays_so_above_a_floor():
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @examples
 @given(shape=shapes | wide_shapes)
-def test_csr_step_writes_nothing_beside_its_arrays(optimizer, shape):
+def test_csr_step_writes_only_within_its_arrays(optimizer, shape):
     random = shape.random
     inputs, rows = csr_set(random, shape.fan_in), some_rows(random, shape.batch)
     grad = padded(random, shape.batch, shape.width)
@@ -198,7 +198,7 @@ def test_csr_step_writes_nothing_beside_its_arrays(optimizer, shape):
     assert (parts[0] == -1).all()
 
 
-def test_a_feature_of_every_row_is_stepped_once(kernels):
+def test_a_feature_of_every_row_is_updated_once(kernels):
     rows = 300
     inputs = csr_inputs(np.arange(rows + 1), np.full(rows, 2, np.int32), np.ones(rows, np.float32))
     weights, first = np.zeros((4, 32), np.float32), np.zeros((4, 32), np.float32)

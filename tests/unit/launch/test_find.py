@@ -2,7 +2,7 @@ import pytest
 
 from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
-from hogbatch.kernels.gpu.probe import Gpu, Probe
+from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 from hogbatch.launch import find
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.topology import Topology
@@ -24,7 +24,7 @@ def server(monkeypatch):
         probes = []
 
         def find_gpus():
-            probes.append(Probe(gpus, reason))
+            probes.append(ProbeResult(gpus, reason))
             return probes[-1]
 
         monkeypatch.setattr(find, "find_gpus", find_gpus)

@@ -18,12 +18,12 @@ from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat, Layer, Optimizer, Welcome
 from workers.session import Session
 
-WITHIN_S = 20  # far more than any step takes, so that a slow machine fails no test
+WITHIN_S = 20  # far more than any step takes, so that tests pass on slow machines
 FEATURES, ROWS, PARAMETERS = 3, 5, 64
 
 
 class FakeEngine:
-    """Does what a test tells it; `prepared` and `submitted` hold what the session asked for."""
+    """Runs the test's callbacks; `prepared` and `submitted` record the session's calls."""
 
     device, label, threads = "cpu", "cpu:2", 2
 
@@ -46,7 +46,7 @@ class FakeEngine:
 
 
 class Rig:
-    """A session on a thread of its own, with this test as its coordinator."""
+    """A session on its own thread, with the test as its coordinator."""
 
     def __init__(self, received, engine):
         self.engine = engine
@@ -62,14 +62,14 @@ class Rig:
         assert self.loopback.send("worker", message)
 
     def hear(self, *, beats=False):
-        """The next message of the worker."""
+        """The next message from the worker."""
         deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             self.loopback.wait(deadline - time.monotonic())
             for _, message in self.loopback.receive():
                 if beats or not isinstance(message, Heartbeat):
                     return message
-        raise AssertionError(f"the worker said nothing in {WITHIN_S} s")
+        raise AssertionError(f"the worker sent nothing within {WITHIN_S} s")
 
     def close(self):
         self.session.leave()
@@ -99,7 +99,7 @@ def segments():
 
 @pytest.fixture
 def coordinator():
-    """A process that stands for the coordinator and does nothing."""
+    """A process in place of the coordinator, which does nothing."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
@@ -116,7 +116,7 @@ def rig(segments, coordinator):
 
 @pytest.fixture
 def started(rig):
-    """A session that has said Hello."""
+    """A session that has sent Hello."""
     rig.start()
     hello = rig.hear()
     assert hello.pid == os.getpid()
@@ -125,7 +125,7 @@ def started(rig):
 
 @pytest.fixture
 def working(started):
-    """A session that was welcomed and is ready."""
+    """A session that has received Welcome and is ready."""
     started.tell(welcome())
     started.hear()
     return started

@@ -1,4 +1,4 @@
-"""A GPU worker but its session, on the host: leases go in, reports come out."""
+"""A GPU worker without its session, on the host: takes leases and returns reports."""
 
 import queue
 from itertools import pairwise
@@ -10,11 +10,11 @@ from workers.gpu import GpuEngine
 
 ROWS = 600
 SPARSE = {"sparse": True}
-WIDE = {"sparse": True, "features": 5000, "stored": 0.0008}  # only touched rows travel
+WIDE = {"sparse": True, "features": 5000, "stored": 0.0008}  # only touched rows are exchanged
 
 
 class Rehearsal:
-    """An engine with this test as its session; `leases` wait for it to be ready."""
+    """An engine with the test as its session; `leases` are queued before it is ready."""
 
     def __init__(self, given, leases=(), device=None, heard=lambda report: None):
         self.given, self.device = given, device or HostDevice()
@@ -23,7 +23,7 @@ class Rehearsal:
         for one in leases:
             self.engine.submit(one)
 
-        def post(report):  # on a thread of the engine, before it goes on
+        def post(report):  # on a thread of the engine, which waits for it
             heard(report)
             self.posts.put(report)
 
@@ -38,13 +38,13 @@ class Rehearsal:
         return [self.posts.get(timeout=WITHIN_S) for _ in range(count)]
 
     def do(self, *leases):
-        """The reports of `leases`, handed out at once."""
+        """The reports of `leases`, submitted together."""
         for one in leases:
             self.engine.submit(one)
         return self.hear(len(leases))
 
     def leave(self, spare):
-        """Let the device have no more memory than `spare` bytes beside what it has taken."""
+        """Limit the device's free memory to `spare` bytes."""
         self.device.xp.limit -= self.device.free_bytes() - spare
 
 
@@ -53,7 +53,7 @@ def lease(start=0, stop=ROWS, batch=32, *, rate=0.1, epoch=0, number=1, task="tr
 
 
 def epochs(count, batch=32, *, edges=(0, 250, 251, ROWS), **fields):
-    """The leases of whole epochs, in each one between two `edges`."""
+    """The leases of complete epochs, each split at `edges`."""
     return [
         lease(start, stop, batch, epoch=epoch, number=epoch * len(edges) + part, **fields)
         for epoch in range(count)
@@ -62,5 +62,5 @@ def epochs(count, batch=32, *, edges=(0, 250, 251, ROWS), **fields):
 
 
 def big():
-    """A device with room enough, that counts what is taken."""
+    """A device with enough memory that counts its allocations."""
     return HostDevice(memory_bytes=1 << 26)

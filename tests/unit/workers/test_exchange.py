@@ -1,4 +1,4 @@
-"""What happens to a change between the device and the shared parameters."""
+"""The exchange of changes between the device and the shared parameters."""
 
 import math
 import queue
@@ -16,14 +16,14 @@ from hogbatch.wire.messages import Failed, Work
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.devices import Kernels
-from workers.exchange import MAX_REFUSED, Exchange, Interval, Tally
+from workers.exchange import MAX_REFUSED, Exchange, Interval, LeaseProgress
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
 
 
 class Rig:
-    """An exchange with this test as its training thread, as the other workers and as the session.
+    """An exchange; the test acts as its training thread, the other workers and the session.
 
     A lease of `intervals` times ten rows changes all parameters by `change` in each of them.
     """
@@ -32,7 +32,7 @@ class Rig:
         self.model, self.fence = shared_model(PARAMETERS), np.full(8, FENCE)
         self.model.params[:] = np.arange(PARAMETERS)
         self.replica = Replica(device or HostDevice(), self.model, "delta")
-        self.replica.travel_whole()
+        self.replica.exchange_all()
         self.posts = queue.SimpleQueue()
         self.exchange = Exchange(self.replica, self.model, self.fence, Damping(beta))
         self.leases = 0
@@ -43,20 +43,20 @@ class Rig:
         self.leases += 1
         rows = 10 * intervals
         work = Work(self.leases, "train", 0, 100, 100 + rows, 10, 0.1, FENCE)
-        tally = Tally(work, began=0.0, rows=rows)
+        progress = LeaseProgress(work, began=0.0, rows=rows)
         starts = range(100, 100 + rows, 10)
-        return [Interval(tally, at, at + 10, at + 10 == work.stop) for at in starts]
+        return [Interval(progress, at, at + 10, at + 10 == work.stop) for at in starts]
 
     def begin(self):
         self.replica.begin(None)
-        self.exchange.pulling()
+        self.exchange.before_pull()
 
     def train(self, change, loss=0.0):
         self.replica.params += np.float32(change)
         self.replica.totals[LOSS] += loss
 
     def hand_over(self, interval, *, wait=True):
-        """End an interval, and wait until it has been exchanged."""
+        """Complete an interval, and wait until it has been exchanged."""
         self.replica.rejoin(None)
         self.exchange.submit(interval, self.replica.take())
         return self.exchange.wait() if wait else None
@@ -74,7 +74,7 @@ def rig():
     return Rig()
 
 
-def test_a_lease_is_reported_once_all_of_it_is_in_the_shared_parameters(rig):
+def test_a_lease_is_reported_after_its_last_merge(rig):
     start, intervals = rig.model.params.copy(), rig.lease(3)
     rig.begin()
     for number, interval in enumerate(intervals, 1):
@@ -88,7 +88,7 @@ def test_a_lease_is_reported_once_all_of_it_is_in_the_shared_parameters(rig):
     assert done.seconds > 0 and rig.model.merges[0] == 3
 
 
-def test_nothing_under_way_need_not_be_waited_for(rig):
+def test_wait_returns_immediately_if_nothing_is_pending(rig):
     assert rig.exchange.wait()
     (interval,) = rig.lease()
     rig.begin()
@@ -96,20 +96,20 @@ def test_nothing_under_way_need_not_be_waited_for(rig):
     assert rig.exchange.wait()
 
 
-def test_staleness_counts_what_others_did_between_pull_and_merge(rig):
+def test_staleness_counts_updates_of_others_between_pull_and_merge(rig):
     one, two, three = rig.lease(3)
     rig.others_update(7)  # before the pull: known to the replica
     rig.begin()
     rig.others_update(3)
-    rig.hand_over(one)  # 3; fetches what stands at 3
+    rig.hand_over(one)  # staleness 3; fetches with 3 updates by others
     rig.model.merges[0] += 2  # another GPU worker
-    rig.hand_over(two)  # was trained on the first pull: 3 + 2; fetches what stands at 5
+    rig.hand_over(two)  # trained from the first pull: 3 + 2; fetches with 5 updates by others
     rig.others_update(4)
-    rig.hand_over(three)  # was trained on what `one` fetched: 2 + 4
+    rig.hand_over(three)  # trained from the fetch of `one`: 2 + 4
     assert rig.heard().staleness == pytest.approx((3 + 5 + 6) / 3)
 
 
-def test_a_worker_that_is_alone_is_never_stale(rig):
+def test_a_single_worker_is_never_stale(rig):
     intervals = rig.lease(3)
     rig.begin()
     for interval in intervals:
@@ -117,12 +117,12 @@ def test_a_worker_that_is_alone_is_never_stale(rig):
     assert rig.heard().staleness == 0
 
 
-def test_the_pull_of_an_interval_is_noted_before_the_exchange_can_pull_again(rig):
+def test_the_pull_of_an_interval_is_recorded_before_the_next_fetch(rig):
     one, two, three = rig.lease(3)
     jobs, done = rig.exchange._jobs, rig.exchange._done
 
     class Prompt:
-        """The exchange thread is done before `submit` goes on."""
+        """The exchange thread finishes before `submit` continues."""
 
         get = jobs.get
 
@@ -134,12 +134,12 @@ def test_the_pull_of_an_interval_is_noted_before_the_exchange_can_pull_again(rig
     rig.exchange._jobs = Prompt()
     rig.others_update(3)
     rig.hand_over(one)
-    rig.hand_over(two)  # was trained on the first pull
+    rig.hand_over(two)  # trained from the first pull
     rig.hand_over(three)
     assert rig.heard().staleness == pytest.approx((3 + 3 + 0) / 3)
 
 
-def test_what_others_did_is_there_an_interval_later(rig):
+def test_updates_of_others_arrive_one_interval_later(rig):
     start, (one, two) = rig.model.params.copy(), rig.lease(2)
     rig.begin()
     rig.train(1)
@@ -153,7 +153,7 @@ def test_what_others_did_is_there_an_interval_later(rig):
 
 
 @pytest.mark.parametrize("beta", [0.0, math.log(2) / 4])
-def test_damping_weighs_a_change_by_its_staleness(beta):
+def test_damping_weights_a_change_by_its_staleness(beta):
     rig = Rig(beta)
     start, (interval,) = rig.model.params.copy(), rig.lease()
     rig.begin()
@@ -171,7 +171,7 @@ def test_a_change_that_is_not_finite_is_refused_and_its_rows_are_skipped(rig):
     rig.train(np.nan, loss=np.nan)
     assert not rig.hand_over(bad)
     assert_array_equal(rig.model.params, start + 1)
-    rig.exchange.give_up(after)
+    rig.exchange.skip(after)
     assert rig.exchange.wait()
     done = rig.heard()
     assert (done.rows, done.updates, done.skipped, done.refused) == (30, 1, 20, 1)
@@ -179,7 +179,7 @@ def test_a_change_that_is_not_finite_is_refused_and_its_rows_are_skipped(rig):
     assert rig.model.merges[0] == 1
 
 
-def test_too_many_refusals_in_a_row_are_an_error(rig):
+def test_too_many_consecutive_refusals_are_an_error(rig):
     def refused(interval):
         rig.begin()
         rig.train(np.inf)
@@ -188,29 +188,29 @@ def test_too_many_refusals_in_a_row_are_an_error(rig):
     intervals = rig.lease(2 * MAX_REFUSED)
     for interval in intervals[: MAX_REFUSED - 1]:
         assert refused(interval)
-    rig.replica.forget()
+    rig.replica.reset()
     rig.begin()
-    assert rig.hand_over(intervals[2])  # they have to be in a row
+    assert rig.hand_over(intervals[2])  # only consecutive refusals count
     for interval in intervals[3 : 2 + MAX_REFUSED]:
         assert refused(interval)
-        rig.exchange.give_up(interval)  # which does not interrupt it
+        rig.exchange.skip(interval)  # does not reset the count
         assert rig.exchange.wait()
     with pytest.raises(HogbatchError, match=f"{MAX_REFUSED} merges in a row were not finite"):
         refused(intervals[-1])
 
 
 class Slow(HostDevice):
-    """Calls `meanwhile` while someone waits for what was asked of it."""
+    """Calls `meanwhile` while a thread waits for the device."""
 
     def __init__(self):
         super().__init__()
         self.meanwhile = lambda: None
 
-    def follow(self, mark):
+    def wait_event(self, event):
         self.meanwhile()
 
 
-def test_a_fence_raised_while_the_device_is_waited_for_keeps_its_change_out():
+def test_a_fence_raised_while_waiting_for_the_device_prevents_the_merge():
     rig = Rig(device=Slow())
     (interval,), start = rig.lease(), rig.model.params.copy()
     rig.begin()
@@ -225,7 +225,7 @@ def test_a_fence_raised_while_the_device_is_waited_for_keeps_its_change_out():
     assert rig.heard() == Failed("fence of lease 1 was revoked after 0 rows")
 
 
-def test_updates_during_a_fetch_count_as_not_seen(rig):
+def test_updates_during_a_fetch_count_as_stale(rig):
     one, two, three = rig.lease(3)
     fetch = rig.replica.fetch
 
@@ -235,12 +235,12 @@ def test_updates_during_a_fetch_count_as_not_seen(rig):
 
     rig.begin()
     rig.replica.fetch = overtaken
-    for interval in (one, two, three):  # the last was trained on what `one` fetched
+    for interval in (one, two, three):  # the last was trained from the fetch of `one`
         rig.hand_over(interval)
     assert rig.heard().staleness == pytest.approx((0 + 5 + 10) / 3)
 
 
-def test_behind_a_raised_fence_nothing_is_merged(rig):
+def test_nothing_is_merged_after_a_raised_fence(rig):
     start, intervals = rig.model.params.copy(), rig.lease(3)
     rig.begin()
     rig.train(1)
@@ -254,7 +254,7 @@ def test_behind_a_raised_fence_nothing_is_merged(rig):
     assert rig.model.merges[0] == 1
 
 
-def test_seconds_are_those_since_the_report_before(rig):
+def test_seconds_are_counted_from_the_previous_report(rig):
     first, second = rig.lease(), rig.lease()
     rig.begin()
     rig.hand_over(first[0])
@@ -286,7 +286,7 @@ class Failing(HostDevice):
 
 
 @pytest.mark.parametrize("enters", [True, False], ids=["at a merge", "at the start"])
-def test_what_the_exchange_fails_with_is_raised_in_the_training_thread(enters):
+def test_an_exception_of_the_exchange_is_raised_in_the_training_thread(enters):
     rig = Rig(device=Failing(enters=enters))
     (interval,) = rig.lease()
     rig.begin()
@@ -299,5 +299,5 @@ def test_what_the_exchange_fails_with_is_raised_in_the_training_thread(enters):
         except RuntimeError as error:
             heard.put(str(error))
 
-    threading.Thread(target=wait, daemon=True).start()  # it may wait for ever
+    threading.Thread(target=wait, daemon=True).start()  # it may wait forever
     assert heard.get(timeout=WITHIN_S) == "the device is gone"

@@ -1,4 +1,4 @@
-"""The same rows reach the device, however a set gets there."""
+"""Cached and staged sets provide the same rows on the device."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def csr_rows(indptr, rows, *arrays):
 
 
 def contents(inputs, labels, rows):
-    """What stands in `rows`, as lists."""
+    """The contents of `rows`, as lists."""
     return (
         csr_rows(inputs.indptr, rows, inputs.indices, inputs.values)
         if len(inputs.indptr)
@@ -52,7 +52,7 @@ def of(batch):
 def test_a_batch_has_the_rows_of_the_order(kind, name, order, cuts):
     train = SETS[name]
     feed, order = kind(HostDevice(), train), np.array(order)
-    feed.follow(0, order)
+    feed.set_order(0, order)
     for start, stop in map(sorted, cuts):
         batch = feed.batch(start, stop)
         assert len(batch.rows) == stop - start
@@ -61,10 +61,10 @@ def test_a_batch_has_the_rows_of_the_order(kind, name, order, cuts):
 
 
 @every_set
-def test_a_staged_batch_is_good_until_the_next_but_one(name):
+def test_a_staged_batch_is_valid_until_the_second_next(name):
     train, order = SETS[name], np.arange(ROWS)[::-1].copy()
     feed = StagedSet(HostDevice(), train)
-    feed.follow(0, order)
+    feed.set_order(0, order)
     before = None
     for start, stop in [(0, 7), (7, 14), (14, 21), (21, ROWS), (0, 11), (3, 14)]:  # grows, too
         batch = feed.batch(start, stop), (start, stop)
@@ -75,10 +75,10 @@ def test_a_staged_batch_is_good_until_the_next_but_one(name):
 
 @every_set
 @every_feed
-def test_a_slot_is_always_the_same_arrays(kind, name):
+def test_a_slot_always_uses_the_same_arrays(kind, name):
     feed = kind(HostDevice(), SETS[name])
     feed.reserve(8)
-    feed.follow(0, np.arange(ROWS))
+    feed.set_order(0, np.arange(ROWS))
     seen = {}
     for start in (0, 8, 4, 9, 15):
         batch = feed.batch(start, start + 8)
@@ -88,10 +88,10 @@ def test_a_slot_is_always_the_same_arrays(kind, name):
 
 
 @every_feed
-def test_room_is_made_once(kind):
+def test_buffers_are_allocated_once(kind):
     device = HostDevice(memory_bytes=1 << 20)
     feed = kind(device, SETS["CSR lists"])
-    feed.follow(0, np.arange(ROWS))
+    feed.set_order(0, np.arange(ROWS))
     feed.reserve(9)
     free = device.free_bytes()
     for start in (0, 9, 14):
@@ -102,10 +102,10 @@ def test_room_is_made_once(kind):
     assert device.free_bytes() < free
 
 
-def test_a_staged_set_survives_room_that_is_not_there():
+def test_a_staged_set_is_usable_after_out_of_memory():
     device, train = HostDevice(memory_bytes=1 << 20), SETS["dense labels"]
     feed = StagedSet(device, train)
-    feed.follow(0, np.arange(ROWS))
+    feed.set_order(0, np.arange(ROWS))
     feed.reserve(4)
     four = (1 << 20) - device.free_bytes()
     device.xp.limit = 2 * four
@@ -117,27 +117,27 @@ def test_a_staged_set_survives_room_that_is_not_there():
 
 @pytest.mark.parametrize(("needed", "kind"), [(1.0, CachedSet), (1.01, StagedSet)])
 @every_set
-def test_a_set_is_cached_where_there_is_room(name, needed, kind):
+def test_a_set_is_cached_if_it_fits(name, needed, kind):
     train = SETS[name]
     arrays = [*train.inputs, *train.labels]
-    size = sum(array.nbytes for array in arrays) + 16 * ROWS  # and two orders
-    spoken_for = 5000
-    device = HostDevice(memory_bytes=spoken_for + int(np.ceil(size / 0.7 / needed)))
-    assert type(feed_for(device, train, spoken_for)) is kind
+    size = sum(array.nbytes for array in arrays) + 16 * ROWS  # including two orders
+    reserved_bytes = 5000
+    device = HostDevice(memory_bytes=reserved_bytes + int(np.ceil(size / 0.7 / needed)))
+    assert type(feed_for(device, train, reserved_bytes)) is kind
     assert type(feed_for(HostDevice(), train)) is CachedSet
 
 
-def test_a_cached_set_follows_two_epochs_at_a_time():
+def test_a_cached_set_keeps_the_orders_of_two_epochs():
     device = HostDevice(memory_bytes=1 << 20)
     feed = CachedSet(device, SETS["dense labels"])
     random = np.random.default_rng(0)
     orders = [random.permutation(ROWS) for _ in range(5)]
     feed.reserve(5)
     for epoch in (0, 1):
-        feed.follow(epoch, orders[epoch])
+        feed.set_order(epoch, orders[epoch])
     free = device.free_bytes()
-    for epoch in (0, 1, 0, 1, 2, 1, 2, 3, 4):  # leases of two are under way at the same time
-        feed.follow(epoch, orders[epoch])
+    for epoch in (0, 1, 0, 1, 2, 1, 2, 3, 4):  # leases of two epochs in progress
+        feed.set_order(epoch, orders[epoch])
         assert_array_equal(feed.rows(4, 9), orders[epoch][4:9])
         assert_array_equal(feed.batch(4, 9).rows, orders[epoch][4:9])
         assert device.free_bytes() == free
@@ -147,20 +147,20 @@ def test_the_order_of_an_epoch_is_copied_once():
     device = HostDevice()
     feed = CachedSet(device, SETS["dense labels"])
     order = np.arange(ROWS)
-    feed.follow(7, order)
-    order[:] = 0  # as the order of epoch 9, written where that of 7 was
-    feed.follow(7, order)
+    feed.set_order(7, order)
+    order[:] = 0  # as if overwritten by the order of epoch 9
+    feed.set_order(7, order)
     assert_array_equal(feed.rows(0, ROWS), np.arange(ROWS))
 
 
 def test_a_staged_set_has_no_rows_on_the_device():
     feed = StagedSet(HostDevice(), SETS["CSR labels"])
-    feed.follow(0, np.arange(ROWS))
+    feed.set_order(0, np.arange(ROWS))
     assert feed.rows(0, 5) is None
 
 
 class Queued(HostDevice):
-    """A device that copies as late as it may: when it is waited for, or followed."""
+    """A device that copies as late as possible: when an event is waited for."""
 
     def __init__(self):
         super().__init__()
@@ -170,11 +170,11 @@ class Queued(HostDevice):
         self.waiting.append((array, host))
         return len(self.waiting)
 
-    def follow(self, mark):
-        self.wait(mark)
+    def wait_event(self, event):
+        self.synchronize_event(event)
 
-    def wait(self, mark):
-        while mark is not None and self.waiting:
+    def synchronize_event(self, event):
+        while event is not None and self.waiting:
             self.copy_into(*self.waiting.pop(0))
 
 
@@ -182,7 +182,7 @@ class Queued(HostDevice):
 def test_a_staged_set_waits_for_its_copies(name):
     train, order = SETS[name], np.arange(ROWS)
     feed = StagedSet(Queued(), train)
-    feed.follow(0, order)
+    feed.set_order(0, order)
     for start in range(0, ROWS - 6, 6):
         rows = order[start : start + 6]
         assert of(feed.batch(start, start + 6)) == contents(train.inputs, train.labels, rows)

@@ -1,4 +1,4 @@
-"""A GPU worker trains and evaluates; see test_gpu_faults for what may go wrong."""
+"""Training and evaluation of a GPU worker; see test_gpu_faults for failures."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "
 
 
 def train(given, leases, device=None):
-    """The shared parameters after `leases`, all of which were done."""
+    """The shared parameters after all `leases` are done."""
     reports = Rehearsal(given, leases, device).hear(len(leases))
     assert [report.rows for report in reports] == [one.stop - one.start for one in leases]
     return given.model.params
@@ -26,7 +26,7 @@ def train(given, leases, device=None):
 
 @every_data
 @pytest.mark.parametrize("merge", ["delta", "overwrite", "average"])
-def test_losses_fall_and_every_row_is_reported(data, merge):
+def test_losses_decrease_and_every_row_is_reported(data, merge):
     given = assignment(examples(ROWS, **data), merge=merge, merge_every=3, optimizer="adagrad")
     leases, losses = epochs(6), np.zeros(6)
     reports = Rehearsal(given, leases).hear(len(leases))
@@ -41,7 +41,7 @@ def test_losses_fall_and_every_row_is_reported(data, merge):
     assert given.model.merges[0] == sum(report.updates for report in reports)
 
 
-def test_an_engine_is_ready_with_what_it_has_measured():
+def test_a_prepared_engine_returns_its_measurements():
     ready = Rehearsal(assignment(examples(ROWS), precision="tf32"))
     sizes = [rows for rows, _ in ready.profile]
     assert sizes[0] == 16 and sizes == sorted(sizes) and sizes[-1] <= ROWS
@@ -49,7 +49,7 @@ def test_an_engine_is_ready_with_what_it_has_measured():
     assert (ready.engine.device, ready.engine.label, ready.engine.threads) == ("gpu", "gpu:host", 1)
 
 
-def test_getting_ready_changes_nothing_that_is_shared():
+def test_preparing_changes_nothing_shared():
     given = assignment(examples(ROWS, **SPARSE), optimizer="adam")
     before = given.model.params.copy()
     Rehearsal(given)
@@ -57,20 +57,20 @@ def test_getting_ready_changes_nothing_that_is_shared():
     assert not given.model.first.any() and not given.model.merges.any()
 
 
-def test_without_a_number_of_batches_between_merges_there_are_some():
+def test_the_number_of_batches_between_merges_has_a_default():
     (report,) = Rehearsal(assignment(examples(ROWS), merge_every=0)).do(lease(batch=10))
     assert 1 <= report.updates <= ROWS / 10
 
 
 @every_data
-def test_how_often_is_merged_changes_nothing_where_nobody_else_trains(data):
+def test_the_merge_frequency_does_not_matter_for_a_single_worker(data):
     rows = examples(ROWS, **data)
     often, seldom = (train(assignment(rows, merge_every=n), epochs(2)) for n in (1, 7))
     assert_allclose(often, seldom, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_touched_rows_travel_as_well_as_all(optimizer):
+def test_exchanging_touched_rows_equals_exchanging_all(optimizer):
     rows, travelled = examples(ROWS, **WIDE), []
 
     def count(fraction, *rest):
@@ -80,7 +80,7 @@ def test_touched_rows_travel_as_well_as_all(optimizer):
     device = HostDevice()
     add_rows, device.kernels = device.kernels.add_rows, Kernels(add_rows=count)
     by_rows = train(assignment(rows, optimizer=optimizer), epochs(2), device)
-    tables = 2 if optimizer == "adagrad" else 1  # whose sums of squares travel too
+    tables = 2 if optimizer == "adagrad" else 1  # Adagrad's slots are exchanged too
     assert len(travelled) == 2 * 20 * tables  # merges
     whole = train(assignment(rows, optimizer=optimizer), epochs(2), Unmapped())
     assert_allclose(by_rows, whole, atol=1e-6)
@@ -88,7 +88,7 @@ def test_touched_rows_travel_as_well_as_all(optimizer):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("data", [{}, SPARSE], ids=["dense", "sparse"])
-def test_staged_sets_train_as_cached_ones_do(data, optimizer, monkeypatch):
+def test_staged_sets_train_like_cached_sets(data, optimizer, monkeypatch):
     rows, staged = examples(ROWS, **data), []
 
     class Staged(feed.StagedSet):
@@ -107,7 +107,7 @@ def test_staged_sets_train_as_cached_ones_do(data, optimizer, monkeypatch):
 
 @every_data
 @pytest.mark.parametrize("merge", ["delta", "overwrite", "average"])
-def test_evaluation_sees_all_that_was_done_before(data, merge):
+def test_evaluation_includes_all_previous_leases(data, merge):
     train_rows, test = examples(ROWS, **data), examples(TEST_ROWS, **data, seed=2)
     given = assignment(train_rows, test, merge=merge)
     rig, losses = Rehearsal(given), []
@@ -123,7 +123,7 @@ def test_evaluation_sees_all_that_was_done_before(data, merge):
 
 
 def evaluated(given):
-    """The sums over the test set, straight from the shared parameters."""
+    """The sums over the test set, directly from the shared parameters."""
     device, none, totals = HostDevice(), np.zeros(0, np.float32), np.zeros(TOTALS)
     plan, test = given.network.plan(), given.test
     network = Executor(device.kernels, np, plan, given.model.params, none, none)
@@ -132,13 +132,13 @@ def evaluated(given):
     return totals
 
 
-# Beside others ---------------------------------------------------------------------------------
+# With other workers ----------------------------------------------------------------------------
 
 
 @every_data
-def test_what_others_do_meanwhile_is_not_lost(data):
+def test_concurrent_updates_of_others_are_not_lost(data):
     given, done = assignment(examples(ROWS, **data), merge_every=2), []
-    # The last feature is 0 everywhere: nobody but this test changes its weights.
+    # The last feature is 0 everywhere: only this test changes its weights.
     weights = given.network.tensors()[0].view(given.model.params)[-1]
     before = weights.copy()
 
@@ -160,13 +160,13 @@ def test_updates_of_others_make_a_lease_stale():
 
     one, two, three = Rehearsal(given, epochs(1), heard=heard).hear(3)
     assert one.staleness == 0
-    # Others come after the last merge and fetch of a lease: too late for the interval that is
-    # trained by then, and for the one that will start from what was fetched.
+    # The updates come after the last merge and fetch of a lease: too late for the interval being
+    # trained then, and for the next one, which starts from the fetched parameters.
     assert (two.updates, two.staleness) == (1, 5)
     assert (three.updates, three.staleness) == (11, pytest.approx((10 + 5) / 11))
 
 
-def test_an_idle_worker_pulls_before_it_goes_on():
+def test_an_idle_worker_pulls_before_it_continues():
     given = assignment(examples(ROWS))
     rig, start = Rehearsal(given), given.model.params.copy()
     rig.do(lease())
@@ -178,14 +178,14 @@ def test_an_idle_worker_pulls_before_it_goes_on():
     assert_array_equal(given.model.params, trained)
 
 
-def test_damping_weakens_what_others_have_overtaken():
+def test_damping_reduces_stale_changes():
     moved = []
     for beta in (0.0, 0.2):
         given = assignment(examples(ROWS), staleness_damping=beta)
         before, slow = given.model.params.copy(), HostDevice()
 
         def loss_gradient(*arguments, steps=given.model.steps, kernel=slow.kernels.loss_gradient):
-            steps[0] += 1  # others make an update in the time of each batch
+            steps[0] += 1  # another worker makes one update per batch
             kernel(*arguments)
 
         slow.kernels = Kernels(loss_gradient=loss_gradient)

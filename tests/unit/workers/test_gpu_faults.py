@@ -1,4 +1,4 @@
-"""A GPU worker runs out of memory, meets numbers that are not finite, or loses its device."""
+"""A GPU worker with out of memory, values that are not finite, and device failures."""
 
 import numpy as np
 import pytest
@@ -20,17 +20,17 @@ every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "
 
 @pytest.fixture(autouse=True)
 def nothing_measured(tmp_path, monkeypatch):
-    """Every engine measures its device; what that takes of the memory is always the same."""
+    """Use an empty cache, so that every engine measures its device and uses the same memory."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
 
 
 def assigned(data=None, **settings):
-    """A set of ROWS rows to train on; the same parameters each time."""
+    """An assignment with ROWS training rows; the parameters are the same each time."""
     return assignment(examples(ROWS, **(data or {})), **settings)
 
 
 def params_after(*leases, data=None, **settings):
-    """The shared parameters where nothing goes wrong."""
+    """The shared parameters after training without faults."""
     rig = Rehearsal(assigned(data, **settings), leases)
     rig.hear(len(leases))
     return rig.given.model.params
@@ -44,7 +44,7 @@ def given_back(too_large, number):
 
 
 @every_data
-def test_leases_whose_batches_do_not_fit_go_back_and_smaller_ones_go_on(data):
+def test_leases_with_too_large_batches_are_returned_and_smaller_ones_train(data):
     rig = Rehearsal(assigned(data), device=big())
     rig.do(lease(batch=256))
     rig.leave(100)
@@ -55,7 +55,7 @@ def test_leases_whose_batches_do_not_fit_go_back_and_smaller_ones_go_on(data):
 
 
 @pytest.mark.parametrize("memory", range(30_000, 70_000, 5_000))
-def test_whatever_there_is_of_memory_no_row_is_lost(memory):
+def test_no_row_is_lost_with_any_amount_of_memory(memory):
     test = examples(TEST_ROWS, seed=1)
     given = assignment(examples(ROWS), test, merge_every=2)
     rig, batch, rows = Rehearsal(given, device=HostDevice(memory)), 512, 0
@@ -72,7 +72,7 @@ def test_whatever_there_is_of_memory_no_row_is_lost(memory):
     assert rows == 4 * ROWS
 
 
-def test_the_order_of_an_epoch_needs_no_memory_that_may_be_missing():
+def test_the_order_of_an_epoch_is_allocated_in_advance():
     def needed(epoch):
         rig = Rehearsal(assigned(), device=big())
         before = rig.device.free_bytes()
@@ -80,14 +80,14 @@ def test_the_order_of_an_epoch_needs_no_memory_that_may_be_missing():
         return before - rig.device.free_bytes()
 
     rig = Rehearsal(assigned(), device=big())
-    rig.leave(needed(0) - 8 * ROWS)  # scratch, but no room for an order
+    rig.leave(needed(0) - 8 * ROWS)  # enough for scratch, but not for an order
     (done,) = rig.do(lease(batch=16))
     assert isinstance(done, Done), done
     assert done.rows == ROWS or done.too_large == 16
 
 
 class Exhausting(HostDevice):
-    """Its memory runs out at the `at`-th batch from now on, once."""
+    """Runs out of memory once, at the `at`-th batch from now on."""
 
     def __init__(self):
         super().__init__()
@@ -105,7 +105,7 @@ class Exhausting(HostDevice):
 @pytest.mark.parametrize(
     ("at", "kept"), [(1, 0), (3, 0), (4, 96), (6, 96), (7, 192), (19, 576)], ids=str
 )
-def test_memory_that_runs_out_in_the_middle_keeps_what_was_merged(data, at, kept):
+def test_running_out_of_memory_in_a_lease_keeps_merged_changes(data, at, kept):
     settings = {"data": data, "merge_every": 3}
     rig = Rehearsal(assigned(**settings), device=Exhausting())
     before = lease(0, 64, number=7)
@@ -122,7 +122,7 @@ def test_memory_that_runs_out_in_the_middle_keeps_what_was_merged(data, at, kept
     np.testing.assert_allclose(rig.given.model.params, expected, atol=1e-6)
 
 
-def test_what_was_under_way_when_memory_ran_out_is_reported():
+def test_the_pending_merge_is_reported_after_out_of_memory():
     device = Exhausting()
     rig = Rehearsal(assigned(), device=device)
     device.at = 8 + 1 + 2  # in the third lease, at its second batch
@@ -134,7 +134,7 @@ def test_what_was_under_way_when_memory_ran_out_is_reported():
     ]
 
 
-def test_a_lease_after_one_that_ran_out_is_done():
+def test_a_lease_after_out_of_memory_is_trained():
     device = Exhausting()
     rig = Rehearsal(assigned(), device=device)
     device.at = 3
@@ -143,15 +143,15 @@ def test_a_lease_after_one_that_ran_out_is_done():
     assert (second.rows, third.rows) == (1, 349)
 
 
-def test_a_device_that_has_no_room_for_a_row_has_failed():
+def test_a_device_too_small_for_one_row_fails():
     rig = Rehearsal(assigned(), device=big())
     rig.leave(10)
     (error,) = rig.do(lease(batch=1))
     assert isinstance(error, HogbatchError)
-    assert str(error).startswith("not even a batch of one row fits: gpu:host has ")
+    assert str(error).startswith("a batch of one row does not fit into memory: gpu:host has ")
 
 
-def test_memory_that_runs_out_of_a_batch_of_one_row_is_a_failure():
+def test_out_of_memory_with_a_batch_of_one_row_is_a_failure():
     rig = Rehearsal(assigned(), device=Exhausting())
     rig.device.at = 5
     (end,) = rig.do(lease(batch=1))
@@ -163,7 +163,7 @@ def test_memory_that_runs_out_of_a_batch_of_one_row_is_a_failure():
 
 @every_data
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
-def test_a_change_that_is_not_finite_is_refused_with_what_was_trained_from_it(data, optimizer):
+def test_a_change_that_is_not_finite_is_refused_with_the_change_based_on_it(data, optimizer):
     settings = {"data": data, "optimizer": optimizer}
     good = [lease(64, 128, number=3), lease(128, ROWS, number=4)]
     leases = [lease(0, 32, rate=NAN, number=1), lease(32, 64, number=2), *good]
@@ -178,7 +178,7 @@ def test_a_change_that_is_not_finite_is_refused_with_what_was_trained_from_it(da
     assert_array_equal(seen[1], before)
     for done, one in zip(rest, good, strict=True):
         assert done.rows == one.stop - one.start and done.skipped == done.refused == 0
-    # From the shared parameters, and with slots that have seen nothing of it.
+    # Continues from the shared parameters, with slots unaffected by the change.
     np.testing.assert_allclose(given.model.params, params_after(*good, **settings), atol=1e-6)
 
 
@@ -197,7 +197,7 @@ def test_a_change_may_be_refused_in_the_middle_of_a_lease():
     assert done.loss > 0
 
 
-def test_too_many_refusals_in_a_row_end_the_worker():
+def test_too_many_consecutive_refusals_fail_the_worker():
     given = assigned()
     before = given.model.params.copy()
     leases = [lease(32 * n, 32 * n + 32, rate=NAN, number=n) for n in range(2 * MAX_REFUSED - 1)]
@@ -208,7 +208,7 @@ def test_too_many_refusals_in_a_row_end_the_worker():
 
 
 @every_data
-def test_a_worker_that_refuses_now_and_then_goes_on(data):
+def test_a_worker_with_occasional_refusals_continues(data):
     rig = Rehearsal(assigned(data, optimizer="adagrad"))
     for _ in range(2 * MAX_REFUSED):
         (refused,) = rig.do(lease(0, 32, rate=NAN))
@@ -219,7 +219,7 @@ def test_a_worker_that_refuses_now_and_then_goes_on(data):
 # Fences ----------------------------------------------------------------------------------------
 
 
-def test_behind_a_raised_fence_nothing_is_merged():
+def test_nothing_is_merged_after_a_raised_fence():
     given = assigned()
     before = given.model.params.copy()
     given.fence[0] = 1
@@ -233,7 +233,7 @@ def test_behind_a_raised_fence_nothing_is_merged():
 
 
 class Broken(Exception):
-    """What a device fails with."""
+    """The exception of a device failure."""
 
 
 class Breaking(HostDevice):
@@ -265,7 +265,7 @@ class Breaking(HostDevice):
 
 
 @pytest.mark.parametrize("when", ["training", "merging", "pulling"])
-def test_a_device_that_fails_at_work_ends_the_worker(when):
+def test_a_device_failure_fails_the_worker(when):
     rig = Rehearsal(assigned(), device=Breaking())
     rig.device.when = when
     (error,) = rig.do(lease())
@@ -273,14 +273,14 @@ def test_a_device_that_fails_at_work_ends_the_worker(when):
     assert str(error) == "gpu:host has failed: it fell off the bus"
 
 
-def test_a_device_that_fails_while_it_is_measured_cannot_be_prepared():
+def test_a_device_failure_during_measurement_fails_preparation():
     device = Breaking()
     device.when = "training"
     with pytest.raises(DeviceError, match="gpu:host has failed: it fell off the bus"):
         Rehearsal(assigned(), device=device)
 
 
-def test_a_device_that_is_not_there_cannot_be_prepared(monkeypatch):
+def test_a_missing_device_fails_preparation(monkeypatch):
     def missing(self, precision):
         raise DeviceError("gpu:7 cannot be used")
 
@@ -289,7 +289,7 @@ def test_a_device_that_is_not_there_cannot_be_prepared(monkeypatch):
         Rehearsal(assigned())
 
 
-def test_a_bug_is_told_as_it_is():
+def test_an_unexpected_exception_is_reported_unchanged():
     rig = Rehearsal(assigned())
     (error,) = rig.do(lease(task="evaluate"))  # there is no test set
     assert isinstance(error, AssertionError)

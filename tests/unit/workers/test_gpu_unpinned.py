@@ -1,4 +1,4 @@
-"""A GPU worker for which the host's memory cannot be pinned: slower, and nothing else."""
+"""A GPU worker for which host memory cannot be pinned: it is slower, but trains the same model."""
 
 import pytest
 from numpy.testing import assert_allclose
@@ -11,12 +11,12 @@ from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, epochs
 
 @pytest.fixture(autouse=True)
 def nothing_measured(tmp_path, monkeypatch):
-    """Every engine measures its device."""
+    """Use an empty cache, so that every engine measures its device."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
 
 
 @pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
-def test_memory_that_cannot_be_pinned_is_said_once_and_training_goes_on(data, caplog):
+def test_unpinned_memory_is_logged_once_and_training_continues(data, caplog):
     trained = []
     for device in (HostDevice(), Unpinned()):
         caplog.clear()
@@ -25,5 +25,5 @@ def test_memory_that_cannot_be_pinned_is_said_once_and_training_goes_on(data, ca
         assert sum(done.rows for done in reports) == 2 * ROWS
         trained.append(rig.given.model.params)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["shared memory cannot be pinned: pulls and merges are slower"]
+    assert warned == ["shared memory cannot be pinned, so pulls and merges are slower"]
     assert_allclose(trained[1], trained[0], atol=1e-6)

@@ -1,4 +1,4 @@
-"""What is measured of a device, when it ends, and what is kept of it."""
+"""Measurements of a device: batch sizes, stopping, and caching."""
 
 import logging
 
@@ -9,22 +9,22 @@ from numpy.testing import assert_array_equal
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.workers.assignments import assignment, examples
-from workers.profile import LONGEST_MEASURED_S, Measured, profile
+from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, profile
 from workers.trainer import Trainer
 
 ROWS = 1000
-GOOD = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # seconds; 128 gains nothing more
+GOOD = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # seconds; 128 rows are not faster
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """The folder where profiles are kept, empty at first."""
+    """The cache directory of profiles, initially empty."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
     return tmp_path / "profiles"
 
 
 class Start:
-    """A worker's start, with a clock that goes by `seconds` (a function of rows and densify)."""
+    """A worker's start with simulated `seconds`, a function of rows and densify."""
 
     def __init__(self, rows=ROWS, *, seconds=None, sparse=False, device=None, **settings):
         self.given = assignment(examples(rows, sparse=sparse), **settings)
@@ -54,27 +54,27 @@ def sizes(profile):
     return [rows for rows, _ in profile]
 
 
-def test_the_ladder_ends_where_doubling_gains_nothing_twice():
+def test_measuring_stops_after_two_doublings_without_speedup():
     assert Start(seconds=lambda rows, _: GOOD[rows]).profile().profile == tuple(GOOD.items())
 
 
-def test_a_single_stall_does_not_end_the_ladder():
+def test_measuring_continues_after_a_single_stall():
     times = {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3}
     start = Start(seconds=lambda rows, _: times[rows])
     assert sizes(start.profile().profile) == [16, 32, 64, 128, 256, 512]
 
 
-def test_the_ladder_ends_at_a_batch_that_takes_too_long():
-    start = Start(seconds=lambda rows, _: 1.1 * LONGEST_MEASURED_S if rows == 64 else 0.2)
+def test_measuring_stops_at_a_batch_that_takes_too_long():
+    start = Start(seconds=lambda rows, _: 1.1 * MAX_BATCH_SECONDS if rows == 64 else 0.2)
     assert sizes(start.profile().profile) == [16, 32, 64]
 
 
 @pytest.mark.parametrize(("rows", "ladder"), [(100, [16, 32, 64, 100]), (16, [16]), (5, [5])])
-def test_the_ladder_ends_with_all_rows(rows, ladder):
+def test_measuring_stops_at_all_rows(rows, ladder):
     assert sizes(Start(rows, seconds=quick).profile().profile) == ladder
 
 
-def test_the_ladder_ends_where_memory_does():
+def test_measuring_stops_when_memory_runs_out():
     def seconds(rows, densify):
         if rows > 64:
             raise OutOfHostMemory
@@ -83,16 +83,16 @@ def test_the_ladder_ends_where_memory_does():
     assert sizes(Start(seconds=seconds).profile().profile) == [16, 32, 64]
 
 
-def test_a_real_device_ends_the_ladder_where_its_memory_does():
+def test_measuring_a_real_device_stops_when_memory_runs_out():
     device = HostDevice(memory_bytes=1 << 24)
     start = Start(device=device)
     start.trainer.reserve(200)
     device.xp.limit -= device.free_bytes()
-    start.trainer.device.xp.limit += 2000  # for gradients, but for no larger batch
+    start.trainer.device.xp.limit += 2000  # enough for gradients, but not for a larger batch
     assert max(sizes(start.profile().profile)) < ROWS
 
 
-def test_a_device_on_which_nothing_fits_cannot_be_measured():
+def test_a_device_without_memory_cannot_be_measured():
     def seconds(rows, densify):
         raise OutOfHostMemory("no room")
 
@@ -100,7 +100,7 @@ def test_a_device_on_which_nothing_fits_cannot_be_measured():
         Start(seconds=seconds).profile()
 
 
-def test_a_second_start_recalls_what_the_first_has_measured(cache):
+def test_a_second_start_loads_the_cached_measurements(cache):
     first, second = Start(seconds=quick), Start(seconds=quick)
     measured = first.profile()
     assert first.measured and len(list(cache.iterdir())) == 1
@@ -119,7 +119,7 @@ def test_a_second_start_recalls_what_the_first_has_measured(cache):
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_another_network_set_or_device_is_measured_anew(other):
+def test_another_network_set_or_device_is_measured_again(other):
     Start(seconds=quick).profile()
     model = other.pop("model", "host")
     again = Start(seconds=quick, **other)
@@ -149,7 +149,7 @@ def test_another_network_set_or_device_is_measured_anew(other):
         b'{"densify": false, "profile": [[Infinity, 1]]}',
     ],
 )
-def test_a_damaged_profile_is_measured_anew(cache, content):
+def test_a_corrupt_profile_is_measured_again(cache, content):
     measured = Start(seconds=quick).profile()
     (kept,) = cache.iterdir()
     written = kept.read_bytes()
@@ -159,15 +159,15 @@ def test_a_damaged_profile_is_measured_anew(cache, content):
     assert again.measured and kept.read_bytes() == written
 
 
-def test_a_profile_that_cannot_be_kept_is_no_error(cache, caplog):
+def test_a_profile_that_cannot_be_cached_is_not_an_error(cache, caplog):
     cache.write_text("no folder")
     with caplog.at_level(logging.WARNING):
         assert Start(seconds=quick).profile().profile
-    assert "cannot be kept" in caplog.text
+    assert "cannot be cached" in caplog.text
 
 
 @pytest.mark.parametrize(("out", "densify"), [(0.5, True), (1.0, False), (2.0, False)])
-def test_rows_are_written_out_where_that_pays(out, densify):
+def test_rows_are_densified_where_that_is_faster(out, densify):
     def seconds(rows, densify):
         return out if densify else 1.0
 
@@ -180,13 +180,13 @@ def test_rows_are_written_out_where_that_pays(out, densify):
 @pytest.mark.parametrize(
     "settings", [{"sparse": False}, {"sparse": True, "optimizer": "adam"}], ids=str
 )
-def test_rows_are_not_written_out_where_they_may_not_be(settings):
+def test_rows_are_not_densified_where_that_changes_results(settings):
     start = Start(seconds=lambda rows, densify: 0.1 if densify else 1.0, **settings)
     assert not start.profile().densify and not start.densify
     assert not any(densify for _, densify in start.measured)
 
 
-def test_what_one_run_may_do_is_not_recalled_for_one_that_may_not():
+def test_cached_densification_does_not_apply_to_runs_that_forbid_it():
     def seconds(rows, densify):
         return 0.1 if densify else 1.0
 
@@ -196,7 +196,7 @@ def test_what_one_run_may_do_is_not_recalled_for_one_that_may_not():
     assert not decayed.profile().densify and not decayed.densify
 
 
-def test_rows_are_not_written_out_where_there_is_no_memory_for_it():
+def test_rows_are_not_densified_without_memory_for_it():
     def seconds(rows, densify):
         if densify:
             raise OutOfHostMemory
@@ -208,7 +208,7 @@ def test_rows_are_not_written_out_where_there_is_no_memory_for_it():
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_nothing_of_measuring_is_left(sparse, optimizer):
+def test_measuring_leaves_no_traces(sparse, optimizer):
     start = Start(64, sparse=sparse, optimizer=optimizer)
     start.given.model.first[:] = 3
     before = start.given.model.params.copy()
@@ -220,8 +220,8 @@ def test_nothing_of_measuring_is_left(sparse, optimizer):
     assert replica.steps == 0 and not replica.totals.any()
 
 
-def test_seconds_of_other_batches_follow_from_the_nearest():
-    measured = Measured(False, ((16, 0.1), (64, 0.2)))
+def test_seconds_are_estimated_from_the_nearest_batch_size():
+    measured = MeasuredSpeeds(False, ((16, 0.1), (64, 0.2)))
     assert measured.seconds(1) == measured.seconds(16) == 0.1
     assert measured.seconds(32) == pytest.approx(0.2)
     assert measured.seconds(60) == 0.2

@@ -1,4 +1,4 @@
-"""What a replica and the shared parameters owe each other, in numbers that float32 adds exactly."""
+"""The exchange of a replica with the shared parameters, in numbers that float32 adds exactly."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hogbatch.kernels.gpu.device import HostDevice
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica
-from workers.replica import Flat, Replica
+from workers.replica import FlatPart, Replica
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
 FIRST = LayerView(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
@@ -21,9 +21,9 @@ PARAMETERS = FIRST.bias + BIASES
 INDICES = np.array([0, 1, 1, 2, 3, 3, 5], np.int32)
 INPUTS = csr_inputs(np.array([0, 2, 5, 5, 7]), INDICES, np.ones(7, np.float32))
 ROWS = 4
-FRACTIONS = [1.0, 0.5, 0.25]  # powers of two: what they weigh stays exact
+FRACTIONS = [1.0, 0.5, 0.25]  # powers of two: products with them are exact
 
-# Each number is an update by a CPU worker, or a call by one of the threads that may call now.
+# Each number selects an update by a CPU worker, or one of the calls that are currently allowed.
 scripts = st.lists(st.integers(0, 2**16 - 1), min_size=80, max_size=160)
 
 by_either_way = pytest.mark.parametrize("way", [0, 1], ids=["host adds", "device adds"])
@@ -31,28 +31,28 @@ by_either_way = pytest.mark.parametrize("way", [0, 1], ids=["host adds", "device
 
 @pytest.fixture
 def model():
-    """A model of whole numbers."""
+    """A model with integer parameters."""
     made = shared_model(PARAMETERS, 2)
     made.params[:] = np.random.default_rng(0).integers(-100, 100, PARAMETERS)
     return made
 
 
 def make(model, rule="delta", *, by_rows=False, device=None, way=None):
-    """A replica of `model` that knows how it travels, and adds in this `way` or the faster."""
+    """A replica of `model`; `way` selects the method of merging, the default is the faster one."""
     made = Replica(device or HostDevice(), model, rule)
     with pytest.MonkeyPatch.context() as patch:
         if way is not None:
-            patch.setattr(Flat, "_faster_way", lambda self: way)
+            patch.setattr(FlatPart, "_fastest_method", lambda self: way)
         if by_rows:
-            assert made.travel_by_rows(FIRST, INPUTS)
+            assert made.exchange_touched_rows(FIRST, INPUTS)
         else:
-            made.travel_whole()
-    made.forget()
+            made.exchange_all()
+    made.reset()
     return made
 
 
 def reach(rows):
-    """The cells of the parameters that training on `rows` may change: all biases are among them."""
+    """The cells of the parameters that training on `rows` may change, including all biases."""
     listed = [INDICES[INPUTS.indptr[row] : INPUTS.indptr[row + 1]] for row in rows]
     features = np.unique(np.concatenate(listed)).astype(int)
     weights = features[:, None] * WIDTH + np.arange(WIDTH)
@@ -60,7 +60,7 @@ def reach(rows):
 
 
 class Threads:
-    """Both threads of a worker, with its replica; `calls` are those that may come next.
+    """Both threads of a worker with its replica; `calls` are the calls allowed next.
 
     `merged` is the sum of what it has added to the shared parameters.
     """
@@ -84,7 +84,7 @@ class Threads:
         return [*training[self.training], *exchange[self.exchange]]
 
     def settle(self):
-        """Let all that is under way reach the shared parameters."""
+        """Complete all pending exchanges."""
         for step in ("take", "merge", "fetch", "forget", "rejoin", "take", "merge", "fetch"):
             if getattr(self, step) in self.calls():
                 getattr(self, step)(0)
@@ -106,7 +106,7 @@ class Threads:
         self.own[cell] += 4 * (n - 100)
 
     def drop(self, n):
-        self.replica.drop()
+        self.replica.discard()
         self.own[:], self.training = 0, "idle"
 
     def rejoin(self, n):
@@ -122,7 +122,7 @@ class Threads:
         self.training = "idle" if self.upcoming is None else "under way"
 
     def forget(self, n):
-        self.replica.forget()
+        self.replica.reset()
         self.own[:], self.training, self.refused = 0, "idle", False
 
     def merge(self, n):
@@ -139,7 +139,7 @@ class Threads:
         self.exchange = "free"
 
     def _choose(self, n):
-        """Rows of an interval, and the cells that it may change."""
+        """The rows of an interval, and the cells that it may change."""
         rows = np.unique([n % ROWS, n // ROWS % ROWS])
         return rows, reach(rows) if self.by_rows else np.arange(PARAMETERS)
 
@@ -149,7 +149,7 @@ class Threads:
 @pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
 @settings(max_examples=25, deadline=None)
 @given(script=scripts)
-def test_a_delta_loses_no_update_of_anyone(way, by_rows, workers, script):
+def test_delta_merges_lose_no_update(way, by_rows, workers, script):
     model = shared_model(PARAMETERS)
     model.params[:] = np.arange(PARAMETERS)
     expected = model.params.astype(float)
@@ -170,7 +170,7 @@ def test_a_delta_loses_no_update_of_anyone(way, by_rows, workers, script):
 
 
 def one_interval(replica, change, rows=(0, 3)):
-    """Train an interval that changes the replica by `change`, and take that."""
+    """Train an interval that changes the replica by `change`, and take the change."""
     replica.begin(np.array(rows))
     replica.params[:] += change
     replica.take()
@@ -190,22 +190,22 @@ def test_the_change_goes_to_the_shared_parameters_once(model, way):
     assert_array_equal(model.params, start + 3)
 
 
-def test_overwrite_leaves_the_replica_and_loses_what_others_did(model):
+def test_overwrite_stores_the_replica_and_loses_other_updates(model):
     start, replica = model.params.copy(), make(model, "overwrite")
     one_interval(replica, 3)
     replica.params += 50  # belongs to the next interval
     model.params[:] -= 1
-    replica.merge(0.5)  # a share means nothing to it
+    replica.merge(0.5)  # ignores the fraction
     assert_array_equal(model.params, start + 3)
     model.params[:] += 8
     replica.fetch()
     replica.rejoin(None)
     replica.take()
     replica.merge(1.0)
-    assert_array_equal(model.params, start + 61)  # what others did before the fetch is in it
+    assert_array_equal(model.params, start + 61)  # includes updates by others before the fetch
 
 
-def test_average_keeps_half_of_either_side(model):
+def test_average_keeps_half_of_each_side(model):
     start, replica = model.params.copy(), make(model, "average")
     one_interval(replica, 4)
     model.params[:] += 16
@@ -215,24 +215,24 @@ def test_average_keeps_half_of_either_side(model):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("by_rows", "cell"), [(False, 5), (True, 0), (True, PARAMETERS - 1)])
-def test_a_change_that_is_not_finite_is_marked_and_forgotten(model, by_rows, cell, bad):
+def test_a_change_that_is_not_finite_is_flagged_and_discarded(model, by_rows, cell, bad):
     replica = make(model, by_rows=by_rows)
     change = np.zeros(PARAMETERS, np.float32)
     change[cell] = bad
     one_interval(replica, change)
     assert replica.finite[0] == 0
-    replica.forget()
+    replica.reset()
     one_interval(replica, 0)
     assert replica.finite[0] == 1
     replica.merge(1.0)
     assert np.isfinite(model.params).all()
 
 
-def test_only_touched_rows_travel(model):
+def test_only_touched_rows_are_exchanged(model):
     replica = make(model, by_rows=True)
     start, touched = model.params.copy(), reach([3])
     replica.begin(np.array([3]))
-    replica.params += 1  # also of rows that the interval does not touch: nobody looks at them
+    replica.params += 1  # rows that the interval does not touch are not read
     replica.take()
     replica.merge(1.0)
     changed = np.zeros(PARAMETERS)
@@ -241,24 +241,24 @@ def test_only_touched_rows_travel(model):
 
 
 @pytest.mark.parametrize("device", [Unmapped(), Unpinned()], ids=["not mapped", "not pinned"])
-def test_a_device_that_does_not_see_the_hosts_memory_lets_the_host_add(model, device):
+def test_without_mapped_memory_the_host_adds(model, device):
     start, replica = model.params.copy(), make(model, device=device)
-    assert not replica.travel_by_rows(FIRST, INPUTS)
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
     one_interval(replica, 2)
     replica.merge(0.5)
     assert_array_equal(model.params, start + 1)
 
 
 @pytest.mark.parametrize("rule", ["overwrite", "average"])
-def test_only_deltas_travel_by_rows(model, rule):
+def test_only_deltas_are_exchanged_by_rows(model, rule):
     start, replica = model.params.copy(), make(model, rule)
-    assert not replica.travel_by_rows(FIRST, INPUTS)
-    one_interval(replica, 2)  # it travels as a whole, as before
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
+    one_interval(replica, 2)  # still exchanged as a whole
     replica.merge(1.0)
     assert (model.params != start).all()
 
 
-def test_a_replica_begins_with_the_shared_slots_and_returns_to_them(model):
+def test_a_replica_starts_with_the_shared_slots_and_resets_to_them(model):
     model.first[:], model.second[:], model.steps[0] = 2, 3, 40
     replica = make(model)
     for _ in range(2):
@@ -267,13 +267,13 @@ def test_a_replica_begins_with_the_shared_slots_and_returns_to_them(model):
         for array in (*replica.slots, replica.totals):
             array.fill(np.nan)
         replica.steps += 1
-        replica.forget()
+        replica.reset()
     assert_array_equal(model.first, 2)
 
 
-def test_a_replica_that_is_new_begins_with_the_shared_parameters(model):
+def test_a_new_replica_starts_with_the_shared_parameters(model):
     new = Replica(HostDevice(), model, "delta")
-    assert new.travel_by_rows(FIRST, INPUTS)
+    assert new.exchange_touched_rows(FIRST, INPUTS)
     new.begin(np.array([1]))
     cells = reach([1])
     assert_array_equal(new.params[cells], model.params[cells])
@@ -286,16 +286,16 @@ def test_totals_are_those_of_the_interval(model):
     replica.take()
     replica.totals += 3
     assert (replica.taken_totals == 5).all() and (replica.totals == 3).all()
-    replica.drop()
+    replica.discard()
     replica.take()
     assert not replica.taken_totals.any()
 
 
 @pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
-def test_measuring_leaves_the_shared_parameters_and_the_slots_alone(model, by_rows):
+def test_measuring_does_not_change_shared_parameters_or_slots(model, by_rows):
     model.first[:] = 1
     start, replica = model.params.copy(), make(model, by_rows=by_rows)
-    in_the_way, beside = replica.merging_seconds(np.arange(ROWS))
+    in_the_way, beside = replica.measure_merge(np.arange(ROWS))
     assert in_the_way > 0 and beside > 0
     assert_array_equal(model.params, start)
     replica.begin(np.array([0, 3]))
@@ -304,7 +304,7 @@ def test_measuring_leaves_the_shared_parameters_and_the_slots_alone(model, by_ro
 
 
 @by_either_way
-def test_the_faster_way_is_found_on_memory_of_its_own(model, monkeypatch, way):
+def test_the_faster_method_is_measured_on_separate_memory(model, monkeypatch, way):
     times, added_to = iter([1.0 + way, 2.0 - way]), []
 
     def timed(add):
@@ -324,15 +324,15 @@ def test_the_faster_way_is_found_on_memory_of_its_own(model, monkeypatch, way):
 
 
 @pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "touched rows"])
-def test_sums_of_a_sparse_layer_travel_and_other_slots_stay(model, by_rows):
+def test_sums_of_a_sparse_layer_are_exchanged_and_other_slots_are_not(model, by_rows):
     model.first[:] = np.arange(PARAMETERS)
     made = [Replica(HostDevice(), model, "delta", sums=FEATURES * WIDTH) for _ in range(2)]
     for one in made:
-        assert not by_rows or one.travel_by_rows(FIRST, INPUTS)
-        _ = by_rows or one.travel_whole()
-        one.forget()
+        assert not by_rows or one.exchange_touched_rows(FIRST, INPUTS)
+        _ = by_rows or one.exchange_all()
+        one.reset()
     start, rows = model.first.copy(), np.array([0, 3])
-    for _ in range(2):  # the second time from what both have merged
+    for _ in range(2):  # the second time starts from the merged values
         for one in made:
             one.begin(rows)
             one.slots[0][:] += 1
@@ -346,14 +346,14 @@ def test_sums_of_a_sparse_layer_travel_and_other_slots_stay(model, by_rows):
     expected[weights if by_rows else slice(FEATURES * WIDTH)] += 4
     assert_array_equal(model.first, expected)
     for one in made:
-        one.forget()
+        one.reset()
         one.begin(rows)
         assert_array_equal(one.slots[0][weights], expected[weights])
 
 
-def test_sums_do_not_travel_where_replicas_overwrite_each_other(model):
+def test_sums_are_not_exchanged_with_overwrite(model):
     replica = Replica(HostDevice(), model, "overwrite", sums=FEATURES * WIDTH)
-    replica.travel_whole()
+    replica.exchange_all()
     replica.begin(None)
     replica.slots[0][:] = 9
     replica.take()

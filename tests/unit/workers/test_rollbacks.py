@@ -174,7 +174,7 @@ def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
 @pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
 def test_a_row_that_is_skipped_is_named_by_its_number_in_the_set(data, staged, monkeypatch):
     if staged:
-        monkeypatch.setattr("workers.feed.ROOM", 0.0)
+        monkeypatch.setattr("workers.feed.MAX_MEMORY_FRACTION", 0.0)
     given = given_for(data)
     bad = int(given.orders.of(1)[77])
     given.train.labels.values[bad] = np.nan  # as nothing but a fault in memory can make it

@@ -24,7 +24,7 @@ def make(train, test=None, *, staged=False, **settings):
     given = assignment(train, test, **settings)
     with pytest.MonkeyPatch.context() as patch:
         if staged:
-            patch.setattr(feed, "ROOM", 0.0)
+            patch.setattr(feed, "MAX_MEMORY_FRACTION", 0.0)
         trainer = Trainer(HostDevice(memory_bytes=1 << 24), given)
     trainer.follow(0)
     return trainer, given
@@ -167,12 +167,12 @@ def test_measuring_moves_nothing_but_the_slots(staged, optimizer):
     assert 0 < trainer.seconds(16) < 10
     assert_array_equal(given.model.params, start)
     assert_array_equal(trainer.replica.params, start)
-    trainer.replica.forget()
+    trainer.replica.reset()
     assert not any(slot.any() for slot in trainer.replica.slots)
     assert trainer.replica.steps == 0 and not trainer.replica.totals.any()
 
 
 def test_only_a_cached_sparse_set_travels_by_rows():
     rows = examples(ROWS, sparse=True)
-    assert make(rows)[0].travel_by_rows()
-    assert not make(rows, staged=True)[0].travel_by_rows()
+    assert make(rows)[0].exchange_touched_rows()
+    assert not make(rows, staged=True)[0].exchange_touched_rows()

@@ -1,13 +1,16 @@
-"""Which neurons of a wide layer may matter to a row, found by locality-sensitive hashing.
+"""Hashed output layers: the active outputs of a batch, found by locality-sensitive hashing.
 
-    functions   the hash functions of all families: drawn here
-    hashing     vectors to bucket numbers
-    chance      random numbers for compiled code
-    tables      bucket numbers to neurons
-    selection   the neurons that a batch computes
-    neurons     their scores, gradients and steps
-    network     a whole lease of that
+    functions   draws the hash functions of all families
+    hashing     computes bucket numbers of vectors
+    rng         random numbers in compiled code
+    tables      hash tables from bucket numbers to neurons
+    sketches    estimates dot products from random projections
+    selection   selects the active neurons of a batch
+    neurons     scores, gradients and updates of the active neurons
+    network     trains all batches of a lease
+    lookup      scores rows by hash tables over a trained layer
 
-SLIDE: Chen et al. 2020, "In Defense of Smart Algorithms over Hardware Acceleration for Large-Scale
-Deep Learning Systems" (MLSys). Shape letters beside those of `contract`: L tables.
+"Neurons" are the outputs of a hashed layer. SLIDE: Chen et al. 2020, "In Defense of Smart
+Algorithms over Hardware Acceleration for Large-Scale Deep Learning Systems" (MLSys). Shapes use the
+letters of `contract`, and L for the number of tables.
 """

@@ -1,13 +1,14 @@
 """Hash functions: K hashes for each of L tables, drawn at random from one of four families.
 
-    simhash   the sign of a projection on random ±1, a third of them not 0: Charikar 2002; sparse
-              projections: Achlioptas 2003
-    wta       which of some random coordinates is largest: Yagnik et al. 2011
-    dwta      the same for vectors with zeros, which do not count: Chen and Shrivastava 2018
+    simhash   the sign of a projection on a random vector, of which a third of the coordinates are
+              ±1 and the others 0: Charikar 2002; sparse projections: Achlioptas 2003
+    wta       the index of the largest of some random coordinates: Yagnik et al. 2011
+    dwta      the same for sparse vectors, ignoring zeros: Chen and Shrivastava 2018
     minhash   the first of the vector's top coordinates in a random order: Shrivastava and Li 2014
 
-The families but simhash cut random permutations of the coordinates into bins, one a hash. A bin
-without a coordinate that counts borrows the hash of another ("densification", Shrivastava 2017).
+All families except simhash split random permutations of the coordinates into bins, one per hash. A
+bin that contains no usable coordinate borrows the hash of another bin ("densification", Shrivastava
+2017).
 """
 
 from typing import Final, NamedTuple
@@ -24,62 +25,68 @@ DWTA: Final = 2
 MINHASH: Final = 3
 FAMILIES: Final = {"simhash": SIMHASH, "wta": WTA, "dwta": DWTA, "minhash": MINHASH}
 
-RATIO: Final = 3  # one in so many coordinates is in a projection
-BIN: Final = 8  # coordinates in a bin of wta and dwta
-TOPK: Final = 30  # coordinates in the set that minhash makes of a vector
-IN_BIN: Final = 2  # of these, so many in a bin on average: one in seven bins has to borrow
+PROJECTION_SPARSITY: Final = 3  # one in 3 coordinates of a projection is not 0
+BIN_SIZE: Final = 8  # coordinates in a bin of wta and dwta
+TOPK: Final = 30  # coordinates in the set that minhash derives from a vector
+TOPK_PER_BIN: Final = 2  # mean number of them in a bin: one in seven bins is empty and borrows
 
 
-class Functions(NamedTuple):
-    """K hashes for each of L tables; hash k of table t is number h = k L + t."""
+class HashFunctions(NamedTuple):
+    """K hash functions for each of L tables; hash k of table t has the number h = k L + t."""
 
     family: int
-    dimension: int  # real coordinates; stored vectors may be wider
+    dimension: int  # coordinates without padding; stored vectors may be wider
     hashes: int  # K
     tables: int  # L
     projections: Floats  # simhash: [dimension, K L, rounded up to whole cache lines]; else [0, 0]
     bins: NDArray[np.int32]  # the coordinates in each bin: [K L, bin]; simhash: [0, 0]
-    # Table t's bucket number: the sum over k of hash * multipliers[k, t], modulo 2^32, >> shift.
+    # Bucket number in table t: the sum over k of hash * multipliers[k, t], modulo 2^32, >> shift.
     multipliers: NDArray[np.int64]  # [K, L]
     shift: int
-    probe: int  # where an empty bin looks: see `hashing.borrow`
+    probe: int  # selects the bins from which an empty bin borrows: see `hashing.borrow`
     offset: int
 
 
 def draw(
-    family: int, dimension: int, hashes: int, tables: int, bits: int, seed: int, size: int = BIN
-) -> Functions:
+    family: int,
+    dimension: int,
+    hashes: int,
+    tables: int,
+    bits: int,
+    seed: int,
+    size: int = BIN_SIZE,
+) -> HashFunctions:
     """Draw K = `hashes` functions for each of L = `tables` tables of 2^bits buckets.
 
-    The same arguments give the same functions, in every process. `size` is that of the bins of wta
-    and dwta (all coordinates, if there are fewer); bits <= 32.
+    The same arguments give the same functions in every process. `size` is the bin size of wta and
+    dwta, limited to the number of coordinates; bits <= 32.
     """
     random = np.random.default_rng(seed)
     count = hashes * tables
     projections, bins = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.int32)
-    values = 2  # that a hash can have
+    values = 2  # number of possible values of a hash
     if family == SIMHASH:
         projections = _projections(random, dimension, count)
     elif family == MINHASH:
-        bins = _bins(random, dimension, count, -(-IN_BIN * dimension // TOPK))
+        bins = _bins(random, dimension, count, -(-TOPK_PER_BIN * dimension // TOPK))
         values = dimension
     else:
         bins = _bins(random, dimension, count, size)
         values = bins.shape[1]
     multipliers, shift = _mixing(random, hashes, tables, (values - 1).bit_length(), bits)
     probe, offset = (int(number) for number in random.integers(0, 1 << 31, 2))
-    return Functions(
+    return HashFunctions(
         *(family, dimension, hashes, tables, projections, bins, multipliers, shift),
         *(probe | 1, offset),
     )
 
 
 def _projections(random: np.random.Generator, dimension: int, count: int) -> Floats:
-    """`count` columns of ±1 in a third of the coordinates; the others are 0, as is the padding."""
+    """`count` columns with ±1 in a third of the coordinates; the others and the padding are 0."""
     width = -(-count // 16) * 16
     projections = aligned(dimension * width).reshape(dimension, width)
     chosen = np.zeros((dimension, count), np.float32)
-    chosen[: -(-dimension // RATIO)] = 1
+    chosen[: -(-dimension // PROJECTION_SPARSITY)] = 1
     signs = random.choice(np.array([-1, 1], np.float32), (dimension, count))
     projections[:, :count] = random.permuted(chosen, axis=0) * signs
     projections[:, count:] = 0
@@ -87,7 +94,7 @@ def _projections(random: np.random.Generator, dimension: int, count: int) -> Flo
 
 
 def _bins(random: np.random.Generator, dimension: int, count: int, size: int) -> NDArray[np.int32]:
-    """`count` bins of `size` coordinates (all, if there are fewer), from permutations."""
+    """`count` bins of min(size, dimension) coordinates, cut from random permutations."""
     size = min(size, dimension)
     each = dimension // size
     order = np.tile(np.arange(dimension, dtype=np.int32), (-(-count // each), 1))
@@ -98,10 +105,11 @@ def _bins(random: np.random.Generator, dimension: int, count: int, size: int) ->
 def _mixing(
     random: np.random.Generator, hashes: int, tables: int, width: int, bits: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Multipliers and shift that make a bucket number of K hashes of `width` bits.
+    """Multipliers and shift that combine K hashes of `width` bits into a bucket number.
 
-    They stand side by side where they fit. Else it is multilinear hashing by multiply and shift:
-    two different lists meet with probability 2^-bits if bits + width <= 33 (Dietzfelbinger 1996).
+    The hashes are concatenated if they fit into `bits`. Otherwise they are combined by multilinear
+    multiply-shift hashing: two different lists collide with probability 2^-bits if
+    bits + width <= 33 (Dietzfelbinger 1996).
     """
     if hashes * width <= bits:
         places = np.int64(1) << (width * np.arange(hashes, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Hash tables over the neurons of a layer that no longer changes: scores by a few of them."""
+"""Approximate scoring of a trained output layer: hash tables over its neurons, built once."""
 
 from collections.abc import Iterator
 
@@ -9,36 +9,43 @@ from hogbatch.config.lsh import Lsh
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dots import fetch_line
+from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
-from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Hashed, Rule, find, scratch
+from hogbatch.kernels.cpu.lsh.selection import (
+    UNION,
+    HashedRows,
+    NeuronFinder,
+    SelectionRule,
+    find,
+    scratch,
+)
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 
-AHEAD = 8  # neurons whose weights are on their way
+PREFETCH_DISTANCE = 8  # neurons by which weights are prefetched
 CACHE_LINE = 64  # bytes
 
 
 @kernel
 def score(weights, bias, x, neurons, scores):
-    """scores[A] = the scores of x[K] by `neurons`[A] of weights[H, K] and bias[H]."""
+    """scores[A] = the scores of x[K] for `neurons`[A], with weights[H, K] and bias[H]."""
     fan_in, count = weights.shape[1], neurons.shape[0]
     for a in range(count):
-        ahead = address(weights) + 4 * fan_in * neurons[min(a + AHEAD, count - 1)]
+        ahead = address(weights) + 4 * fan_in * neurons[min(a + PREFETCH_DISTANCE, count - 1)]
         for line in range(0, 4 * fan_in, CACHE_LINE):
-            fetch_line(ahead + line)
-        near, total = weights[neurons[a]], np.float32(0.0)
+            prefetch_line(ahead + line)
+        row, total = weights[neurons[a]], np.float32(0.0)
         for k in range(fan_in):
-            total += near[k] * x[k]
+            total += row[k] * x[k]
         scores[a] = total + bias[neurons[a]]
 
 
 class Lookup:
-    """Scores a row by those of the neurons weights[H, K] that share a bucket with it.
+    """Scores each row for the neurons of weights[H, K] that share a bucket with it.
 
-    Of the settings only those of functions and tables count: what is found is scored, so nothing
-    need choose among it beforehand.
+    Only the settings of hash functions and tables are used: all neurons found are scored, so no
+    selection rule is needed.
     """
 
     def __init__(self, weights: Floats, bias: Floats, lsh: Lsh) -> None:
@@ -51,19 +58,19 @@ class Lookup:
         tables = empty_tables(lsh.tables, lsh.bits, lsh.bucket)
         order = np.random.default_rng(lsh.seed).permutation(neurons).astype(np.int32)
         insert(tables, 0, lsh.tables, codes, order, lsh.insertion == "reservoir", lsh.seed)
-        everything = Rule(UNION, top=1, seen=1, capacity=neurons, random=0)
-        self._finder = Finder(everything, functions, tables, empty_sketches(fan_in, 1, lsh.seed))
+        rule = SelectionRule(UNION, top=1, min_buckets=1, capacity=neurons, random=0)
+        self._finder = NeuronFinder(rule, functions, tables, empty_sketches(fan_in, 1, lsh.seed))
         self._space = scratch(1, tables, neurons, neurons, lsh.seed)
 
     def scores(self, x: Floats) -> Iterator[tuple[NDArray[np.int32], Floats]]:
-        """The neurons found for each row of x[B, K], and its scores by them; scratch."""
+        """Yield the neurons found for each row of x[B, K], and their scores, both in scratch."""
         functions = self._finder.functions
         codes = np.empty((len(x), functions.tables), np.int32)
         hash_rows(functions, x, codes)
-        found, scores = self._space.found[0], np.empty(len(self._bias), np.float32)
+        candidates, scores = self._space.candidates[0], np.empty(len(self._bias), np.float32)
         unused = np.zeros((1, WORDS), np.int32)
         for row in range(len(x)):
-            hashed = Hashed(codes[row : row + 1], unused)
+            hashed = HashedRows(codes[row : row + 1], unused)
             count = find(self._finder, hashed, 0, self._space)
-            score(self._weights, self._bias, x[row], found[:count], scores[:count])
-            yield found[:count], scores[:count]
+            score(self._weights, self._bias, x[row], candidates[:count], scores[:count])
+            yield candidates[:count], scores[:count]

@@ -18,17 +18,17 @@ from hogbatch.kernels.cpu.dense import activate_backward, forget_not_finite
 from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import (
-    REFRESHED,
-    Neurons,
+    REFRESH_INTERVAL,
+    NeuronBuffers,
     gather_neurons,
     mark,
-    neurons_for,
+    neuron_buffers,
     pass_down,
     refresh_sketches,
     score,
     step_neurons,
 )
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, Hashed, Scratch, select
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, HashedRows, SelectionScratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import ACTIVATION, corrected, most_values
 from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
@@ -38,7 +38,7 @@ class HashedThread(NamedTuple):
     """What one thread keeps from lease to lease."""
 
     head: NDArray[np.int32]  # [F], see `contract.Links`
-    space: Scratch  # of `select`, for batches as large as the lease's
+    space: SelectionScratch  # of `select`, for batches as large as the lease's
     place: NDArray[np.int32]  # [H]: the column of an active neuron, -1 between batches
     changed: NDArray[np.uint8]  # [H], of all threads: 1 where a neuron has changed since its hash
 
@@ -65,9 +65,9 @@ class Room(NamedTuple):
     """Memory for the batches of one lease."""
 
     hidden: Workspace
-    neurons: Neurons
+    neurons: NeuronBuffers
     links: Links
-    hashed: Hashed
+    hashed: HashedRows
     active: NDArray[np.int32]
     labels: Labels  # of a batch, by the columns of its active neurons
     order: NDArray[np.int64]  # [B]: 0, 1, 2, ...
@@ -81,12 +81,12 @@ def room(model, finder, inputs, labels, rows, size, head):
     active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
     return Room(
         workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
-        neurons_for(model, size, active.shape[0]),
+        neuron_buffers(model, size, active.shape[0]),
         Links(
             *(head, np.empty(stored, np.int32)),
             *(np.empty(stored, np.int32), np.empty(stored, np.int32)),
         ),
-        Hashed(
+        HashedRows(
             np.empty((size, finder.tables.counts.shape[0]), np.int32),
             np.empty((size, WORDS), np.int32),
         ),
@@ -117,10 +117,10 @@ def by_column(labels, rows, place, room):
 @kernel
 def find(finder, x, labels, rows, thread, room):
     """Make the neurons active that `rows`[B] need, x[B, K] their inputs; return how many."""
-    hashed = Hashed(room.hashed.codes[: rows.shape[0]], room.hashed.marks[: rows.shape[0]])
+    hashed = HashedRows(room.hashed.codes[: rows.shape[0]], room.hashed.sketches[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
     if finder.rule.kind == NEAREST:
-        hash_rows(finder.sketches.functions, x, hashed.marks)
+        hash_rows(finder.sketches.functions, x, hashed.sketches)
     return select(finder, hashed, labels, rows, thread.space, thread.place, room.active)
 
 
@@ -157,7 +157,7 @@ def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, tota
         activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
         step_neurons(model, optimizer, exact, x, grad, active, thread.place, space.neurons)
         if finder.rule.kind == NEAREST:
-            phase = model.steps[0] % REFRESHED
+            phase = model.steps[0] % REFRESH_INTERVAL
             refresh_sketches(model, finder.sketches, active, phase, space.neurons)
         mark(active, thread.changed)
         backward(model, hidden, inputs, part, lease, exact, space.links, space.hidden)

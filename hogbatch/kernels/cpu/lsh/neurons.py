@@ -1,4 +1,4 @@
-"""The active neurons of an output layer, side by side: scores, gradients, and their step."""
+"""Scores, gradients and updates of the active neurons of an output layer, packed contiguously."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from hogbatch.kernels.cpu.dense import (
     step_row,
     weight_gradient,
 )
-from hogbatch.kernels.cpu.dots import fetch_line
+from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
@@ -28,13 +28,13 @@ from hogbatch.kernels.cpu.network import matrix, slots_at
 from hogbatch.kernels.cpu.rows import LINE, Chains
 from hogbatch.kernels.cpu.sparse import step_panels
 
-HASHED_TOGETHER = 192  # neurons: as many as stay in the nearest caches
-REFRESHED = 4  # one in so many active neurons is sketched anew after its step
-NEURONS_AHEAD = 8  # whose weights are on their way while one is copied
+HASH_BLOCK = 192  # neurons hashed together: as many as stay in the L1 and L2 caches
+REFRESH_INTERVAL = 4  # one in 4 active neurons is sketched again after its update
+PREFETCH_DISTANCE = 8  # neurons by which weights are prefetched
 
 
-class Neurons(NamedTuple):
-    """Memory of one thread for batches of B rows and up to A active neurons; matrices are flat."""
+class NeuronBuffers(NamedTuple):
+    """Buffers of one thread for batches of B rows and up to A active neurons; matrices are flat."""
 
     weights: Floats  # [A, K]
     gradient: Floats  # [A, K]
@@ -44,50 +44,50 @@ class Neurons(NamedTuple):
     second: Floats  # [A]
     scores: Floats  # [B, A]
     grad: Floats  # [B, A]
-    nothing: Floats  # [K], zeros
+    zero_bias: Floats  # [K], zeros
     space: Scratch
-    # To the step that sparse inputs take, neuron `a` is a feature that row `a` alone has, as 1.
+    # For the update kernel of sparse inputs, neuron `a` is a feature with value 1 in row `a` only.
     ends: NDArray[np.int32]  # [A], -1: see `contract.Links.following`
     members: NDArray[np.int32]  # [A]: 0, 1, 2, ...
     shifts: NDArray[np.int64]  # [A], zeros
     ones: Floats  # [A]
-    marks: NDArray[np.int32]  # [A / REFRESHED + 1, WORDS]
+    row_sketches: NDArray[np.int32]  # [A / REFRESH_INTERVAL + 1, WORDS]
 
 
 @kernel
-def neurons_for(model, batch, most):
-    """Allocate for batches of `batch` rows and `most` active neurons."""
-    fan_in, most = model.table[model.table.shape[0] - 1, FAN_IN], stored(most)
-    nothing = aligned(fan_in)
-    nothing[:] = 0.0
-    return Neurons(
-        aligned(most * fan_in),
-        aligned(most * fan_in),
-        aligned(most),
-        aligned(most),
-        aligned(most),
-        aligned(most),
-        aligned(batch * most),
-        aligned(batch * most),
-        nothing,
+def neuron_buffers(model, batch, max_active):
+    """Allocate for batches of `batch` rows and `max_active` active neurons."""
+    fan_in, max_active = model.table[model.table.shape[0] - 1, FAN_IN], stored(max_active)
+    zero_bias = aligned(fan_in)
+    zero_bias[:] = 0.0
+    return NeuronBuffers(
+        aligned(max_active * fan_in),
+        aligned(max_active * fan_in),
+        aligned(max_active),
+        aligned(max_active),
+        aligned(max_active),
+        aligned(max_active),
+        aligned(batch * max_active),
+        aligned(batch * max_active),
+        zero_bias,
         scratch(batch, fan_in),
-        np.full(most, -1, np.int32),
-        np.arange(most).astype(np.int32),
-        np.zeros(most, np.int64),
-        np.ones(most, np.float32),
-        np.empty((most // REFRESHED + 1, WORDS), np.int32),
+        np.full(max_active, -1, np.int32),
+        np.arange(max_active).astype(np.int32),
+        np.zeros(max_active, np.int64),
+        np.ones(max_active, np.float32),
+        np.empty((max_active // REFRESH_INTERVAL + 1, WORDS), np.int32),
     )
 
 
 @kernel
 def stored(count):
-    """Columns for `count` active neurons: whole vectors."""
+    """Stored columns for `count` active neurons: rounded up to whole cache lines."""
     return -(-count // LINE) * LINE
 
 
 @kernel
 def gather_neurons(model, active, neurons):
-    """Copy weights and biases of active[A] together."""
+    """Copy weights and biases of active[A] into contiguous buffers."""
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
@@ -95,9 +95,9 @@ def gather_neurons(model, active, neurons):
     count, row = active.shape[0], 4 * fan_in
     gathered = matrix(neurons.weights, 0, stored(count), fan_in)
     for a in range(count):
-        ahead = address(weights) + row * active[min(a + NEURONS_AHEAD, count - 1)]
+        ahead = address(weights) + row * active[min(a + PREFETCH_DISTANCE, count - 1)]
         for line in range(0, row, 4 * LINE):
-            fetch_line(ahead + line)
+            prefetch_line(ahead + line)
         neuron = active[a]
         for k in range(fan_in):
             gathered[a, k] = weights[neuron, k]
@@ -108,7 +108,7 @@ def gather_neurons(model, active, neurons):
 
 @kernel
 def score(x, count, neurons):
-    """scores[B, A], of x[B, K] by the neurons gathered; columns from `count` on are zero."""
+    """scores[B, A] of x[B, K] for the gathered neurons; columns from `count` on are zero."""
     batch, fan_in = x.shape
     scores = matrix(neurons.scores, 0, batch, stored(count))
     pass_all_down(x, matrix(neurons.weights, 0, stored(count), fan_in), neurons.space, scores)
@@ -120,18 +120,18 @@ def score(x, count, neurons):
 
 @kernel
 def pass_down(grad, neurons, below):
-    """below[B, K] = grad[B, A] @ the weights gathered."""
+    """below[B, K] = grad[B, A] @ the gathered weights."""
     active, fan_in = grad.shape[1], below.shape[1]
     weights = matrix(neurons.weights, 0, active, fan_in)
-    dense_layer(grad, active, weights, neurons.nothing, LINEAR, fan_in, below)
+    dense_layer(grad, active, weights, neurons.zero_bias, LINEAR, fan_in, below)
 
 
 @kernel
 def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
-    """Step weights and biases of active[A] by x[B, K] and grad[B, A]; place[neuron] becomes -1.
+    """Update weights and biases of active[A] from x[B, K] and grad[B, A]; reset place to -1.
 
-    `place`[H] is the column of each active neuron. Others are not even read: momentum, Adam and
-    weight decay leave them alone, as `csr_step` does with the features that do not occur.
+    `place`[H] is the column of each active neuron. Inactive neurons are not read: momentum, Adam
+    and weight decay do not change them, as in `csr_step` for features that do not occur.
     """
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
@@ -156,94 +156,96 @@ def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
 
 @kernel
 def refresh_sketches(model, sketches, active, phase, neurons):
-    """Sketch every REFRESHED-th of active[A], from number `phase` on, as it is now.
+    """Sketch the current weights of every REFRESH_INTERVAL-th of active[A], starting at `phase`.
 
-    What competes is active time and again, so its sketch is never old; of a sketch some hundred
-    updates old, half of the best 20 neurons are not found any more.
+    Competing neurons are active often, so their sketches stay recent. With sketches that are a few
+    hundred updates old, half of the best 20 neurons are no longer found.
     """
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
-    count = (active.shape[0] - phase + REFRESHED - 1) // REFRESHED
-    near = matrix(neurons.weights, 0, count, fan_in)
-    marks = neurons.marks[:count]
+    count = (active.shape[0] - phase + REFRESH_INTERVAL - 1) // REFRESH_INTERVAL
+    packed = matrix(neurons.weights, 0, count, fan_in)
+    row_sketches = neurons.row_sketches[:count]
     for n in range(count):
-        neuron = active[phase + n * REFRESHED]
+        neuron = active[phase + n * REFRESH_INTERVAL]
         for k in range(fan_in):
-            near[n, k] = weights[neuron, k]
-    hash_rows(sketches.functions, near, marks)
+            packed[n, k] = weights[neuron, k]
+    hash_rows(sketches.functions, packed, row_sketches)
     for n in range(count):
-        neuron = active[phase + n * REFRESHED]
-        sketches.lengths[neuron] = np.sqrt(squared_norm(near[n]))
-        for w in range(marks.shape[1]):
-            sketches.neurons[neuron, w] = marks[n, w]
+        neuron = active[phase + n * REFRESH_INTERVAL]
+        sketches.lengths[neuron] = np.sqrt(squared_norm(packed[n]))
+        for w in range(row_sketches.shape[1]):
+            sketches.neurons[neuron, w] = row_sketches[n, w]
 
 
 @kernel
 def step_biases(model, optimizer, hyper, grad, active, neurons):
-    """Step the biases of active[A]; they are never decayed."""
+    """Update the biases of active[A]; weight decay is never applied to them."""
     layer, count = model.table.shape[0] - 1, active.shape[0]
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
     bias = vector(model.params, offset, fan_out)
     first, second = vector(model.first, offset, fan_out), vector(model.second, offset, fan_out)
-    near_first, near_second = (
+    packed_first, packed_second = (
         neurons.first[: min(count, first.shape[0])],
         neurons.second[: min(count, second.shape[0])],
     )
-    near = neurons.bias[:count]
-    pick(active, bias, near)
-    pick(active, first, near_first)
-    pick(active, second, near_second)
-    step_row(optimizer, plain, neurons.bias_gradient[:count], near_first, near_second, near)
-    put_back(active, near, bias)
-    put_back(active, near_first, first)
-    put_back(active, near_second, second)
+    packed = neurons.bias[:count]
+    gather_cells(active, bias, packed)
+    gather_cells(active, first, packed_first)
+    gather_cells(active, second, packed_second)
+    step_row(optimizer, plain, neurons.bias_gradient[:count], packed_first, packed_second, packed)
+    scatter_cells(active, packed, bias)
+    scatter_cells(active, packed_first, first)
+    scatter_cells(active, packed_second, second)
 
 
 @kernel
-def pick(active, cells, near):
-    """near[a] = cells[active[a]]; nothing if there are no cells."""
-    for a in range(near.shape[0]):
-        near[a] = cells[active[a]]
+def gather_cells(active, cells, packed):
+    """packed[a] = cells[active[a]]; does nothing if there are no cells."""
+    for a in range(packed.shape[0]):
+        packed[a] = cells[active[a]]
 
 
 @kernel
-def put_back(active, near, cells):
-    for a in range(near.shape[0]):
-        cells[active[a]] = near[a]
+def scatter_cells(active, packed, cells):
+    """cells[active[a]] = packed[a]; does nothing if there are no cells."""
+    for a in range(packed.shape[0]):
+        cells[active[a]] = packed[a]
 
 
 @kernel
 def mark(active, changed):
-    """Note that active[A] have changed; only then, because `hash_neurons` may be reading them."""
+    """Mark active[A] as changed, after their update: `hash_neurons` may read them meanwhile."""
     for a in range(active.shape[0]):
         changed[active[a]] = 1
 
 
 @kernel
 def hash_neurons(functions, sketches, weights, ids, changed, codes):
-    """codes[id] = the bucket numbers of weights[id], its sketch, and changed[id] = 0, of `ids`.
+    """Compute codes[id], the bucket numbers of weights[id], and its sketch, for all `ids`.
 
-    A neuron that is stepped meanwhile is marked again: the mark goes before the weights are read.
+    changed[id] is set to 0 before the weights are read, so a neuron that another thread updates
+    meanwhile is marked again.
     """
-    size = max(1, min(HASHED_TOGETHER, ids.shape[0]))
-    near = np.empty((size, weights.shape[1]), np.float32)
-    found = np.empty((size, codes.shape[1]), np.int32)
-    marks = np.empty((size, sketches.neurons.shape[1]), np.int32)
+    size = max(1, min(HASH_BLOCK, ids.shape[0]))
+    packed = np.empty((size, weights.shape[1]), np.float32)
+    new_codes = np.empty((size, codes.shape[1]), np.int32)
+    row_sketches = np.empty((size, sketches.neurons.shape[1]), np.int32)
     for start in range(0, ids.shape[0], size):
         count = min(size, ids.shape[0] - start)
         for n in range(count):
             neuron = ids[start + n]
             changed[neuron] = 0
             for k in range(weights.shape[1]):
-                near[n, k] = weights[neuron, k]
-        hash_rows(functions, near[:count], found[:count])
-        hash_rows(sketches.functions, near[:count], marks[:count])
+                packed[n, k] = weights[neuron, k]
+        hash_rows(functions, packed[:count], new_codes[:count])
+        hash_rows(sketches.functions, packed[:count], row_sketches[:count])
         for n in range(count):
-            sketches.lengths[ids[start + n]] = np.sqrt(squared_norm(near[n]))
-            for w in range(marks.shape[1]):
-                sketches.neurons[ids[start + n], w] = marks[n, w]
+            sketches.lengths[ids[start + n]] = np.sqrt(squared_norm(packed[n]))
+            for w in range(row_sketches.shape[1]):
+                sketches.neurons[ids[start + n], w] = row_sketches[n, w]
             for t in range(codes.shape[1]):
-                codes[ids[start + n], t] = found[n, t]
+                codes[ids[start + n], t] = new_codes[n, t]

@@ -1,16 +1,17 @@
-"""The neurons that a batch computes: its true labels, what its rows find, and some at random.
+"""Selection of a batch's active neurons: its labels, candidates from hash tables, random ones.
 
-Five rules say what a row finds in the buckets that its bucket numbers name; the first four are
-SLIDE's (Chen et al. 2020):
+The candidates of a row are selected from the buckets of the row by one of five rules; the first
+four are SLIDE's (Chen et al. 2020):
 
-    vanilla    tables in random order until `top` neurons are gathered
-    union      all that lie there
-    topk       the `top` that lie in most buckets; among equals the first found
-    threshold  those that lie in at least `seen` buckets
-    nearest    the `top` of the largest products with the row, as far as sketches tell
+    vanilla    the first `top` neurons of tables visited in random order
+    union      all neurons
+    topk       the `top` neurons that occur in the most buckets; ties: the first found
+    threshold  the neurons that occur in at least `min_buckets` buckets
+    nearest    the `top` neurons with the largest products with the row, estimated from sketches
 
-Of what they find, best first, rows bring in equal shares, until `capacity` neurons are there: when
-that binds, a row has brought in as many as any other, or one less, or all that it has.
+Rows contribute their candidates, best first, in equal numbers until `capacity` neurons are active.
+If that limit is reached, each row has contributed as many as any other row or one less, or all its
+candidates.
 """
 
 from typing import Final, NamedTuple
@@ -20,11 +21,11 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dots import fetch_line
-from hogbatch.kernels.cpu.lsh.chance import below, mix
-from hogbatch.kernels.cpu.lsh.functions import Functions
+from hogbatch.kernels.cpu.dots import prefetch_line
+from hogbatch.kernels.cpu.lsh.functions import HashFunctions
+from hogbatch.kernels.cpu.lsh.rng import mix, random_below
 from hogbatch.kernels.cpu.lsh.sketches import Sketches, rank_by_product
-from hogbatch.kernels.cpu.lsh.tables import Tables
+from hogbatch.kernels.cpu.lsh.tables import HashTables
 
 VANILLA: Final = 0
 UNION: Final = 1
@@ -39,264 +40,270 @@ RULES: Final = {
     "nearest": NEAREST,
 }
 
-IN_LINE = 16  # int32 in a cache line
-AHEAD = 4  # tables by which a bucket is fetched before it is read
-OFTEN = 255  # buckets: as far as is counted
-TRIES = 16  # at a neuron that is not active yet, before the next such is taken
+IDS_PER_LINE = 16  # int32 in a cache line
+PREFETCH_DISTANCE = 4  # tables by which a bucket is prefetched before it is read
+MAX_COUNT = 255  # upper limit of the bucket counts
+MAX_DRAWS = 16  # draws of an inactive neuron, before the next inactive one is taken instead
 
 
-class Rule(NamedTuple):
-    """What makes a neuron active beside being a true label."""
+class SelectionRule(NamedTuple):
+    """How neurons other than the labels become active."""
 
     kind: int  # VANILLA, ...
-    top: int  # vanilla, topk and nearest: neurons that a row finds
-    seen: int  # threshold: buckets
-    capacity: int  # most neurons found by the rows of a batch, beside their labels
-    random: int  # neurons drawn from the others, as many as there are
+    top: int  # vanilla, topk and nearest: maximum number of candidates of a row
+    min_buckets: int  # threshold: buckets in which a candidate occurs
+    capacity: int  # maximum number of candidates per batch, in addition to the labels
+    random: int  # neurons drawn at random from those not active yet
 
 
-class Finder(NamedTuple):
-    """What finds the neurons of a batch."""
+class NeuronFinder(NamedTuple):
+    """Everything needed to find the candidates of a batch."""
 
-    rule: Rule
-    functions: Functions
-    tables: Tables
-    sketches: Sketches  # read by `nearest` alone
-
-
-class Hashed(NamedTuple):
-    """The rows of a batch, hashed."""
-
-    codes: NDArray[np.int32]  # [B, L]: their bucket numbers
-    marks: NDArray[np.int32]  # [B, WORDS]: their sketches
+    rule: SelectionRule
+    functions: HashFunctions
+    tables: HashTables
+    sketches: Sketches  # used by `nearest` only
 
 
-class Scratch(NamedTuple):
-    """Memory of one thread for batches of up to B rows."""
+class HashedRows(NamedTuple):
+    """Hashes of the rows of a batch."""
 
-    found: NDArray[np.int32]  # [B, the most that a row may bring in]: best first
-    sizes: NDArray[np.int64]  # [B]: how many of them there are
-    taken: NDArray[np.int64]  # [B]: how many of them had their turn
-    met: NDArray[np.int32]  # [1 + the most in a row's buckets]: in the order of meeting
-    several: NDArray[np.int32]  # as `met`: those met several times
-    times: NDArray[np.uint8]  # [C]: in how many buckets, up to OFTEN; zero between rows
-    promises: NDArray[np.float32]  # [the most that a row may bring in]
-    starts: NDArray[np.int64]  # [OFTEN + 1]: where those met so often begin in `found`
+    codes: NDArray[np.int32]  # [B, L]: bucket numbers
+    sketches: NDArray[np.int32]  # [B, WORDS]
+
+
+class SelectionScratch(NamedTuple):
+    """Scratch memory of one thread for batches of up to B rows.
+
+    R is the maximum number of neurons in a row's buckets.
+    """
+
+    candidates: NDArray[np.int32]  # [B, min(R, capacity)]: best first
+    sizes: NDArray[np.int64]  # [B]: number of candidates of each row
+    used: NDArray[np.int64]  # [B]: candidates that have been considered already
+    seen_ids: NDArray[np.int32]  # [R + 1]: neurons in a row's buckets, in the order of discovery
+    repeated: NDArray[np.int32]  # [R + 1]: the neurons in `seen_ids` that occur in several buckets
+    bucket_counts: NDArray[np.uint8]  # [C]: buckets that contain each neuron; 0 between rows
+    estimates: NDArray[np.float32]  # [min(R, capacity)]: see `rank_by_product`
+    group_starts: NDArray[np.int64]  # [MAX_COUNT + 1]: start of each count in `candidates`
     order: NDArray[np.int64]  # [L]: of the tables
-    state: NDArray[np.int64]  # [1]: see `chance.below`
+    state: NDArray[np.int64]  # [1]: see `rng.random_below`
 
 
 @kernel
 def scratch(batch, tables, classes, capacity, seed):
     """Allocate for `batch` rows and C = `classes` neurons; each thread has its own seed."""
     count = tables.buckets.shape[0]
-    most = min(count * tables.buckets.shape[2], classes)
+    max_seen = min(count * tables.buckets.shape[2], classes)
     state = np.empty(1, np.int64)
     state[0] = max(1, mix(mix(seed) + 1))
-    return Scratch(
-        np.empty((batch, min(most, capacity)), np.int32),
+    return SelectionScratch(
+        np.empty((batch, min(max_seen, capacity)), np.int32),
         np.empty(batch, np.int64),
         np.empty(batch, np.int64),
-        np.empty(most + 1, np.int32),
-        np.empty(most + 1, np.int32),
+        np.empty(max_seen + 1, np.int32),
+        np.empty(max_seen + 1, np.int32),
         np.zeros(classes, np.uint8),
-        np.empty(min(most, capacity), np.float32),
-        np.empty(OFTEN + 1, np.int64),
+        np.empty(min(max_seen, capacity), np.float32),
+        np.empty(MAX_COUNT + 1, np.int64),
         np.arange(count),
         state,
     )
 
 
 @kernel
-def select(finder, hashed, labels, rows, space, place, active):
-    """Choose the active neurons of a batch; return how many there are.
+def select(finder, hashed, labels, rows, space, position, active):
+    """Select the active neurons of a batch; return their number.
 
-    `hashed` are the `rows`[B], `labels` their true labels. Neuron active[n]
-    gets place[active[n]] = n; place[C], int32, is -1 before. True labels are there first; no neuron
-    is there twice. active, int32, has room for all labels of the rows + capacity + random.
+    `hashed` contains the hashes of `rows`[B], `labels` the labels of the whole set. The neurons are
+    written to `active`, labels first and without duplicates, and position[active[n]] is set to n;
+    position[C], int32, must be -1 before. `active`, int32, has a length of at least the number of
+    labels of the rows + capacity + random.
     """
-    rule, count = finder.rule, add_labels(labels, rows, place, active)
+    rule, count = finder.rule, add_labels(labels, rows, position, active)
     for b in range(rows.shape[0]):
         space.sizes[b] = find(finder, hashed, b, space)
-    count = take_turns(rule.capacity, rows.shape[0], space, place, active, count)
-    return add_random(rule.random, space.state, place, active, count)
+    count = add_candidates(rule.capacity, rows.shape[0], space, position, active, count)
+    return add_random(rule.random, space.state, position, active, count)
 
 
 @kernel
-def forget(active, count, place):
-    """Make place[C] -1 again, where active[:count] are."""
+def clear_positions(active, count, position):
+    """Reset position[C] to -1 for the neurons active[:count]."""
     for n in range(count):
-        place[active[n]] = -1
+        position[active[n]] = -1
 
 
 @kernel
-def add_labels(labels, rows, place, active):
-    """The true labels of `rows`; return how many are active now."""
+def add_labels(labels, rows, position, active):
+    """Activate the labels of `rows`; return the number of active neurons."""
     count = 0
     single = labels.indptr.shape[0] == 0
     for b in range(rows.shape[0]):
         if single:
-            count = add(np.int32(labels.values[rows[b]]), place, active, count)
+            count = add(np.int32(labels.values[rows[b]]), position, active, count)
         else:
             for n in range(labels.indptr[rows[b]], labels.indptr[rows[b] + 1]):
-                count = add(labels.indices[n], place, active, count)
+                count = add(labels.indices[n], position, active, count)
     return count
 
 
 @kernel
-def add(neuron, place, active, count):
-    """Make `neuron` active, unless it is; return how many are. active[count] must be there."""
-    before = place[np.uint32(neuron)]
-    active[count] = neuron  # if it is not new, the next takes its place
-    place[np.uint32(neuron)] = count if before < 0 else before
+def add(neuron, position, active, count):
+    """Activate `neuron` unless it is active; return their number. active[count] must exist."""
+    before = position[np.uint32(neuron)]
+    active[count] = neuron  # overwritten by the next one if it is not new
+    position[np.uint32(neuron)] = count if before < 0 else before
     return count + (before < 0)
 
 
 @kernel
-def take_turns(capacity, batch, space, place, active, count):
-    """Up to `capacity` of what the rows found; return how many are active.
+def add_candidates(capacity, batch, space, position, active, count):
+    """Activate up to `capacity` candidates of the rows; return the number of active neurons.
 
-    In each round the rows that have more left bring in equal shares of what room there is. What is
-    active already, is nobody's.
+    In each round, every row with candidates left contributes an equal part of the remaining
+    capacity. Candidates that are active already do not count.
     """
     limit, waiting = count + capacity, batch
-    space.taken[:batch] = 0
+    space.used[:batch] = 0
     while waiting > 0 and count < limit:
         fraction = max(1, (limit - count) // waiting)
         waiting = 0
         for b in range(batch):
-            n, size = space.taken[b], space.sizes[b]
+            n, size = space.used[b], space.sizes[b]
             stop = min(count + fraction, limit)
             while n < size and count < stop:
-                count = add(space.found[b, n], place, active, count)
+                count = add(space.candidates[b, n], position, active, count)
                 n += 1
-            space.taken[b] = n
+            space.used[b] = n
             waiting += n < size
     return count
 
 
 @kernel
-def add_random(most, state, place, active, count):
-    """`most` neurons that are not active, or all of them; return how many are active."""
-    classes = place.shape[0]
-    for _ in range(min(most, classes - count)):
-        neuron = below(state, classes)
-        for _ in range(TRIES):
-            if place[neuron] < 0:
+def add_random(number, state, position, active, count):
+    """Activate up to `number` random inactive neurons; return the number of active neurons."""
+    classes = position.shape[0]
+    for _ in range(min(number, classes - count)):
+        neuron = random_below(state, classes)
+        for _ in range(MAX_DRAWS):
+            if position[neuron] < 0:
                 break
-            neuron = below(state, classes)
-        while place[neuron] >= 0:
+            neuron = random_below(state, classes)
+        while position[neuron] >= 0:
             neuron = neuron + 1 if neuron + 1 < classes else 0
-        count = add(neuron, place, active, count)
+        count = add(neuron, position, active, count)
     return count
 
 
-# --- what one row finds ---------------------------------------------------------------------------
+# --- candidates of one row ------------------------------------------------------------------------
 
 
 @kernel
 def find(finder, hashed, b, space):
-    """space.found[b] = what row b finds, best first; return how many that are."""
+    """space.candidates[b] = the candidates of row b, best first; return their number."""
     rule, tables, codes = finder.rule, finder.tables, hashed.codes[b]
-    limit = space.found.shape[1]
+    limit = space.candidates.shape[1]
     if rule.kind == NEAREST:
-        met = meet(tables, codes, False, space.met.shape[0], space)
-        most, near = min(limit, rule.top), space.met[:met]
+        seen = collect(tables, codes, False, space.seen_ids.shape[0], space)
+        wanted, near = min(limit, rule.top), space.seen_ids[:seen]
         size = rank_by_product(
-            finder.sketches, hashed.marks[b], near, most, space.promises, space.found[b]
+            finder.sketches, hashed.sketches[b], near, wanted, space.estimates, space.candidates[b]
         )
     elif rule.kind == TOPK or rule.kind == THRESHOLD:
-        met = meet(tables, codes, False, space.met.shape[0], space)
-        least = min(rule.seen, OFTEN) if rule.kind == THRESHOLD else 1
-        most = min(limit, rule.top) if rule.kind == TOPK else limit
-        size = rank(met, least, most, space, space.found[b])
+        seen = collect(tables, codes, False, space.seen_ids.shape[0], space)
+        min_buckets = min(rule.min_buckets, MAX_COUNT) if rule.kind == THRESHOLD else 1
+        wanted = min(limit, rule.top) if rule.kind == TOPK else limit
+        size = rank_by_count(seen, min_buckets, wanted, space, space.candidates[b])
     else:
         if rule.kind == VANILLA:
             limit = min(limit, rule.top)
         shuffle(space.order, space.state)
-        met = meet(tables, codes, True, limit, space)
-        size = min(met, limit)
-        space.found[b, :size] = space.met[:size]
-    for n in range(met):
-        space.times[np.uint32(space.met[n])] = 0
+        seen = collect(tables, codes, True, limit, space)
+        size = min(seen, limit)
+        space.candidates[b, :size] = space.seen_ids[:size]
+    for n in range(seen):
+        space.bucket_counts[np.uint32(space.seen_ids[n])] = 0
     return size
 
 
 @kernel
 def shuffle(order, state):
+    """Shuffle `order` in place (Fisher-Yates)."""
     for n in range(order.shape[0] - 1, 0, -1):
-        other = below(state, n + 1)
+        other = random_below(state, n + 1)
         order[n], order[other] = order[other], order[n]
 
 
 @kernel
-def meet(tables, codes, shuffled, enough, space):
-    """Collect the neurons in one row's buckets codes[L] in space.met; return how many there are.
+def collect(tables, codes, shuffled, enough, space):
+    """Collect the neurons in one row's buckets codes[L] in space.seen_ids; return their number.
 
-    space.times counts in how many buckets each lies. Table by table, in space.order if `shuffled`,
-    until there are `enough`.
+    space.bucket_counts counts the buckets that contain each neuron, up to MAX_COUNT. Tables are
+    visited one by one, in space.order if `shuffled`, until there are `enough` neurons.
     """
     count, size = tables.buckets.shape[0], tables.buckets.shape[2]
-    for n in range(min(AHEAD, count)):
-        fetch_bucket(tables, space.order[n] if shuffled else n, codes)
-    met = 0
+    for n in range(min(PREFETCH_DISTANCE, count)):
+        prefetch_bucket(tables, space.order[n] if shuffled else n, codes)
+    seen = 0
     for n in range(count):
-        if n + AHEAD < count:
-            fetch_bucket(tables, space.order[n + AHEAD] if shuffled else n + AHEAD, codes)
+        if n + PREFETCH_DISTANCE < count:
+            ahead = n + PREFETCH_DISTANCE
+            prefetch_bucket(tables, space.order[ahead] if shuffled else ahead, codes)
         t = space.order[n] if shuffled else n
         code = codes[t]
         for k in range(min(tables.counts[t, code], size)):
             neuron = tables.buckets[t, code, k]
-            times = space.times[np.uint32(neuron)]
-            space.met[met] = neuron  # if it is not new, the next takes its place
-            met += times == 0
-            space.times[np.uint32(neuron)] = times + (times < OFTEN)
-        if met >= enough:
+            bucket_count = space.bucket_counts[np.uint32(neuron)]
+            space.seen_ids[seen] = neuron  # overwritten by the next one if it is not new
+            seen += bucket_count == 0
+            space.bucket_counts[np.uint32(neuron)] = bucket_count + (bucket_count < MAX_COUNT)
+        if seen >= enough:
             break
-    return met
+    return seen
 
 
 @kernel
-def fetch_bucket(tables, t, codes):
-    """Have the bucket of table t near soon."""
+def prefetch_bucket(tables, t, codes):
+    """Prefetch the row's bucket of table t."""
     width, size = tables.counts.shape[1], tables.buckets.shape[2]
     code = codes[t]
     bucket = address(tables.buckets) + 4 * (t * width + code) * size
-    for k in range(0, min(tables.counts[t, code], size), IN_LINE):
-        fetch_line(bucket + 4 * k)
+    for k in range(0, min(tables.counts[t, code], size), IDS_PER_LINE):
+        prefetch_line(bucket + 4 * k)
 
 
 @kernel
-def rank(met, least, most, space, found):
-    """Up to `most` of the `met` neurons that lie in `least` buckets or more; return how many.
+def rank_by_count(seen, min_buckets, limit, space, candidates):
+    """Rank those of the `seen` neurons that occur in `min_buckets` or more; return their number.
 
-    Those in most buckets first, among equals the first met. Nearly all lie in one bucket, so only
-    the others are sorted, by counting.
+    Up to `limit` neurons, those in the most buckets first; ties in the order of discovery. Nearly
+    all neurons occur in one bucket only, so only the others are sorted, by a counting sort.
     """
-    several = 0
-    for n in range(met):
-        space.several[several] = space.met[n]
-        several += space.times[np.uint32(space.met[n])] > 1
-    starts = space.starts
-    starts[:] = 0
-    for n in range(several):
-        starts[space.times[space.several[n]]] += 1
+    repeated = 0
+    for n in range(seen):
+        space.repeated[repeated] = space.seen_ids[n]
+        repeated += space.bucket_counts[np.uint32(space.seen_ids[n])] > 1
+    group_starts = space.group_starts
+    group_starts[:] = 0
+    for n in range(repeated):
+        group_starts[space.bucket_counts[space.repeated[n]]] += 1
     size = 0
-    for times in range(starts.shape[0] - 1, 1, -1):
-        same, starts[times] = starts[times], size
-        size += same if times >= least else 0
-    for n in range(several):
-        neuron = space.several[n]
-        times = space.times[neuron]
-        if times >= least and starts[times] < most:
-            found[starts[times]] = neuron
-            starts[times] += 1
-    size = min(size, most)
-    if least <= 1:
-        for n in range(met):
-            if size == most:
+    for bucket_count in range(group_starts.shape[0] - 1, 1, -1):
+        same, group_starts[bucket_count] = group_starts[bucket_count], size
+        size += same if bucket_count >= min_buckets else 0
+    for n in range(repeated):
+        neuron = space.repeated[n]
+        bucket_count = space.bucket_counts[neuron]
+        if bucket_count >= min_buckets and group_starts[bucket_count] < limit:
+            candidates[group_starts[bucket_count]] = neuron
+            group_starts[bucket_count] += 1
+    size = min(size, limit)
+    if min_buckets <= 1:
+        for n in range(seen):
+            if size == limit:
                 break
-            if space.times[space.met[n]] == 1:
-                found[size] = space.met[n]
+            if space.bucket_counts[space.seen_ids[n]] == 1:
+                candidates[size] = space.seen_ids[n]
                 size += 1
     return size

@@ -1,8 +1,9 @@
-"""Sketches: signs of random projections, by which the product of two vectors is estimated.
+"""Sketches: signs of random projections, from which the dot product of two vectors is estimated.
 
-In how many buckets a neuron was found says little about its score. Of b signs of projections, two
-vectors at angle a differ in b a / pi (Charikar 2002), so 512 bits, one cache line a neuron, tell
-the cosine to within some hundredths; times the length of its weights, that ranks a neuron.
+The number of buckets that contain a neuron is a poor predictor of its score. Two vectors at angle a
+differ in b a / pi of b signs of projections (Charikar 2002). So 512 bits, one cache line per
+neuron, determine the cosine to a few hundredths. Neurons are ranked by the cosine times the norm of
+their weights.
 """
 
 from typing import NamedTuple
@@ -17,28 +18,28 @@ from numpy.typing import NDArray
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dots import fetch_line
-from hogbatch.kernels.cpu.lsh.functions import SIMHASH, Functions, draw
+from hogbatch.kernels.cpu.dots import prefetch_line
+from hogbatch.kernels.cpu.lsh.functions import SIMHASH, HashFunctions, draw
 
-SIGNS = 32  # in one word of a sketch
-WORDS = 16
-AHEAD = 16  # neurons whose sketches are on their way
+WORD_BITS = 32
+WORDS = 16  # in a sketch
+PREFETCH_DISTANCE = 16  # neurons by which sketches are prefetched
 
 
 class Sketches(NamedTuple):
-    """Of C neurons, for vectors of d coordinates."""
+    """Sketches of C neurons with d weights each."""
 
-    functions: Functions
+    functions: HashFunctions
     neurons: NDArray[np.int32]  # [C, WORDS]
-    lengths: Floats  # [C]: of each neuron's weights
-    cosines: Floats  # [SIGNS WORDS + 1]: of two vectors whose sketches differ in so many bits
+    lengths: Floats  # [C]: Euclidean norms of the neurons' weights
+    cosines: Floats  # [WORD_BITS WORDS + 1]: cosine estimate for each Hamming distance
 
 
 def empty_sketches(dimension: int, neurons: int, seed: int) -> Sketches:
     """Allocate for `neurons` of `dimension` weights each."""
-    bits = SIGNS * WORDS
+    bits = WORD_BITS * WORDS
     return Sketches(
-        draw(SIMHASH, dimension, SIGNS, WORDS, SIGNS, seed),
+        draw(SIMHASH, dimension, WORD_BITS, WORDS, WORD_BITS, seed),
         np.zeros((neurons, WORDS), np.int32),
         np.zeros(neurons, np.float32),
         np.cos(np.pi * np.arange(bits + 1) / bits).astype(np.float32),
@@ -46,8 +47,8 @@ def empty_sketches(dimension: int, neurons: int, seed: int) -> Sketches:
 
 
 @intrinsic
-def bits_set(typing, word):
-    """How many bits of an int64 are 1."""
+def popcount(typing, word):
+    """Number of bits of an int64 that are 1."""
 
     def generate(context, builder, signature, arguments):
         kind = ir.FunctionType(arguments[0].type, [arguments[0].type])
@@ -59,40 +60,41 @@ def bits_set(typing, word):
 
 if config.DISABLE_JIT:
 
-    def bits_set(word):
+    def popcount(word):
         return (int(word) & 0xFFFFFFFFFFFFFFFF).bit_count()
 
 
 @kernel
-def differing(sketch, others, n):
-    """Bits in which `sketch`[WORDS / 2] and others[n] differ, both int64."""
+def hamming_distance(sketch, others, n):
+    """Number of bits in which `sketch`[WORDS / 2] and others[n] differ, both int64."""
     count = 0
     for w in range(WORDS // 2):
-        count += bits_set(sketch[w] ^ others[n, w])
+        count += popcount(sketch[w] ^ others[n, w])
     return count
 
 
 @kernel
-def rank_by_product(sketches, mark, met, limit, promises, found):
-    """found[:n] = the n = min(limit, len(met)) of the neurons met[...] of the largest products
-    with the vector whose sketch is mark[WORDS], as far as sketches tell, best first; returns n.
+def rank_by_product(sketches, sketch, ids, limit, estimates, ranked):
+    """Rank the neurons ids[...] by their estimated product with the vector sketched by `sketch`.
 
-    promises[limit] is scratch.
+    ranked[:n] = the n = min(limit, len(ids)) neurons with the largest estimates, best first;
+    returns n. sketch is int32[WORDS], estimates[limit] scratch.
     """
     if limit == 0:
         return 0
-    neurons, own = sketches.neurons.view(np.int64), mark.view(np.int64)
+    neurons, own = sketches.neurons.view(np.int64), sketch.view(np.int64)
     lines, size = address(neurons), 0
-    for n in range(met.shape[0]):
-        fetch_line(lines + 4 * WORDS * met[min(n + AHEAD, met.shape[0] - 1)])
-        neuron = np.uint32(met[n])  # no negative index: none is looked for
-        promise = sketches.lengths[neuron] * sketches.cosines[differing(own, neurons, neuron)]
-        if size == limit and promise <= promises[size - 1]:
+    for n in range(ids.shape[0]):
+        prefetch_line(lines + 4 * WORDS * ids[min(n + PREFETCH_DISTANCE, ids.shape[0] - 1)])
+        neuron = np.uint32(ids[n])  # unsigned: Numba omits the check for negative indices
+        distance = hamming_distance(own, neurons, neuron)
+        estimate = sketches.lengths[neuron] * sketches.cosines[distance]
+        if size == limit and estimate <= estimates[size - 1]:
             continue
         size = min(size + 1, limit)
         place = size - 1
-        while place > 0 and promise > promises[place - 1]:
-            promises[place], found[place] = promises[place - 1], found[place - 1]
+        while place > 0 and estimate > estimates[place - 1]:
+            estimates[place], ranked[place] = estimates[place - 1], ranked[place - 1]
             place -= 1
-        promises[place], found[place] = promise, met[n]
+        estimates[place], ranked[place] = estimate, ids[n]
     return size

@@ -1,6 +1,6 @@
 """L hash tables with buckets of fixed size, in flat arrays that processes can share.
 
-Tables are built apart from each other, so threads build some each, without locks.
+Tables are independent of each other, so threads build different tables without locks.
 """
 
 from typing import NamedTuple
@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dots import fetch_line
-from hogbatch.kernels.cpu.lsh.chance import mix, scaled
+from hogbatch.kernels.cpu.dots import prefetch_line
+from hogbatch.kernels.cpu.lsh.rng import mix, to_range
 
-TOGETHER = 512  # ids whose codes stay near while they go into one table after the other
-AHEAD = 16  # ids by which a bucket is fetched before it is written
+INSERT_BLOCK = 512  # ids whose codes stay in cache while they are inserted into all tables
+PREFETCH_DISTANCE = 16  # ids by which a bucket is prefetched before it is written
 
 
-class Tables(NamedTuple):
-    """Bucket `code` of table t holds the first min(counts, bucket) ids of buckets[t, code]."""
+class HashTables(NamedTuple):
+    """Bucket `code` of table t contains the first min(counts, bucket) ids of buckets[t, code]."""
 
     buckets: NDArray[np.int32]  # [L, 2**bits, bucket]
-    counts: NDArray[np.int32]  # [L, 2**bits]: ids that came, also those that are gone again
+    counts: NDArray[np.int32]  # [L, 2**bits]: ids inserted, including replaced ones
 
 
-def empty_tables(tables: int, bits: int, bucket: int) -> Tables:
+def empty_tables(tables: int, bits: int, bucket: int) -> HashTables:
     """Allocate `tables` tables of 2**bits buckets for `bucket` ids each."""
-    return Tables(
+    return HashTables(
         np.zeros((tables, 1 << bits, bucket), np.int32), np.zeros((tables, 1 << bits), np.int32)
     )
 
 
 @kernel
 def clear(tables, first_table, last_table):
-    """Forget all ids of tables first_table:last_table."""
+    """Remove all ids from tables first_table:last_table."""
     for t in range(first_table, last_table):
         for code in range(tables.counts.shape[1]):
             tables.counts[t, code] = 0
@@ -41,34 +41,35 @@ def clear(tables, first_table, last_table):
 
 @kernel
 def insert(tables, first_table, last_table, codes, order, reservoir, seed):
-    """Put the ids order[n], int32, into tables first_table:last_table, one after the other.
+    """Insert the ids order[n], int32, into tables first_table:last_table, in that order.
 
-    Id i goes to bucket codes[i, t]; codes is int32[N, L]. A full bucket forgets its oldest id, or
-    with `reservoir` keeps each id that came with equal probability (Vitter 1985, algorithm R).
-    Who comes last stays, so `order` is best random.
+    Id i is inserted into bucket codes[i, t]; codes is int32[N, L]. In a full bucket a new id
+    replaces the oldest one; with `reservoir`, each id inserted so far is kept with equal
+    probability (Vitter 1985, algorithm R). Otherwise the last ids are kept, so `order` should be
+    random.
     """
-    for start in range(0, order.shape[0], TOGETHER):
-        stop = min(start + TOGETHER, order.shape[0])
+    for start in range(0, order.shape[0], INSERT_BLOCK):
+        stop = min(start + INSERT_BLOCK, order.shape[0])
         for t in range(first_table, last_table):
-            insert_some(tables, t, codes, order, start, stop, reservoir, mix(seed + t))
+            insert_range(tables, t, codes, order, start, stop, reservoir, mix(seed + t))
 
 
 @kernel
-def insert_some(tables, t, codes, order, start, stop, reservoir, key):
-    """`insert` order[start:stop] into table t; `key` is its random number."""
+def insert_range(tables, t, codes, order, start, stop, reservoir, key):
+    """Insert order[start:stop] into table t; `key` is the table's random number."""
     size = tables.buckets.shape[2]
     buckets = address(tables.buckets) + 4 * t * tables.counts.shape[1] * size
     for n in range(start, stop):
-        if n + AHEAD < stop:
-            next_code = codes[order[n + AHEAD], t]
+        if n + PREFETCH_DISTANCE < stop:
+            next_code = codes[order[n + PREFETCH_DISTANCE], t]
             place = tables.counts[t, next_code] % size
-            fetch_line(buckets + 4 * (next_code * size + place))
+            prefetch_line(buckets + 4 * (next_code * size + place))
         id = order[n]
         code = codes[id, t]
         count = tables.counts[t, code]
         place = count
         if count >= size:
-            place = scaled(mix(key ^ id), count + 1) if reservoir else count % size
+            place = to_range(mix(key ^ id), count + 1) if reservoir else count % size
         if place < size:
             tables.buckets[t, code, place] = id
         tables.counts[t, code] = count + 1

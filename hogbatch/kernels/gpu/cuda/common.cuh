@@ -1,8 +1,8 @@
-// What all kernels share. Arguments are what CuPy passes for Python numbers: every integer is a
-// long long, every number a double. Before this text come #defines of kernels/contract.py: kinds of
+// Included in all sources. Argument types are those that CuPy passes for Python numbers: long long
+// for int and double for float. The #defines from kernels/contract.py come first: the kinds of
 // activations, losses and optimizers, FURTHEST, and the cells of `totals`.
 
-#define BLOCK 256  // most threads of a block, a power of two
+#define BLOCK 256  // maximum number of threads per block, a power of two
 #define INF __int_as_float(0x7f800000)
 
 // A grid-stride loop: any grid covers any count.
@@ -10,10 +10,10 @@
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (count);    \
          i += gridDim.x * (long long)blockDim.x)
 
-// The columns of one row, by the threads of one block.
+// The threads of a block process the columns of one row.
 #define EACH_COLUMN(h, width) for (int h = threadIdx.x; h < (width); h += blockDim.x)
 
-// Sum over the threads of a block, for all of them; its size is a power of two.
+// The sum over all threads of a block, returned to each of them; the block size is a power of two.
 __device__ float block_sum(float mine)
 {
     __shared__ float sums[BLOCK];
@@ -34,7 +34,7 @@ __device__ float sigmoid(float z)
     return (z < 0 ? small : 1.0f) / (1.0f + small);
 }
 
-// f(z); nan stays nan, so that the loss can see it and skip the row.
+// Activation of z; NaN stays NaN, so that the loss can detect it and skip the row.
 __device__ float activated(long long kind, float z)
 {
     if (kind == RELU) return z < 0 ? 0.0f : z;
@@ -43,7 +43,8 @@ __device__ float activated(long long kind, float z)
     return z;
 }
 
-// Shrinks one row's gradient, where its own step would move it by more than FURTHEST gradients.
+// Scales down one row's gradient if its own step would move the output by more than FURTHEST
+// gradients.
 __device__ void shrink_far(double moved, int H, float* grad)
 {
     if (moved <= FURTHEST) return;
@@ -51,8 +52,8 @@ __device__ void shrink_far(double moved, int H, float* grad)
     EACH_COLUMN(h, H) grad[h] *= fraction;
 }
 
-// One cell of `Kernels.step`; 1 - beta is taken in double, where it is exact enough. The rate is
-// read when the kernel runs: a recorded step is repeated at another rate.
+// One cell of `Kernels.step`; 1 - beta is computed in double for accuracy. The learning rate is read
+// when the kernel runs, because a captured step is replayed with other rates.
 __device__ void step_cell(long long kind, const double* rate, double l2, double momentum,
                           double beta2, double epsilon, float gradient, float* first,
                           float* second, float* weights, long long cell)

@@ -1,4 +1,4 @@
-// Dense layers; their products are cuBLAS's. A block takes one row of the batch at a time.
+// Dense layers, except their products (cuBLAS). One block per row of the batch.
 
 extern "C" __global__ void gather_dense(const float* dense, const long long* rows, long long F,
                                         long long K, float* out)
@@ -14,7 +14,7 @@ extern "C" __global__ void add_bias_and_activate(const float* bias, long long ki
     EACH_COLUMN(h, H) row[h] = h < width ? activated(kind, row[h] + bias[h]) : 0.0f;
 }
 
-// Columns by blockIdx.x, rows by blockIdx.y: a wide layer has more columns than a batch has rows.
+// blockIdx.x selects columns, blockIdx.y rows: a wide layer has more columns than a batch has rows.
 extern "C" __global__ void add_bias(const float* bias, long long B, long long width, long long H,
                                     float* out)
 {
@@ -41,7 +41,7 @@ extern "C" __global__ void scale(double fraction, long long count, float* grad)
     EACH(i, count) grad[i] *= (float)fraction;
 }
 
-// `repeats`: how often a gradient comes again, 1 / (1 - momentum).
+// `repeats`: how often a gradient is added in total, 1 / (1 - momentum).
 extern "C" __global__ void bound_rows(const double* rate, double repeats, long long B, long long K,
                                       long long H, const float* x, float* grad)
 {
@@ -50,8 +50,8 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// out[H] = fraction * sum over B of grad[B, H], or that is added to it: COLUMNS neighbours fill a sector
-// of 32 bytes, and LANES threads share the rows of each column.
+// out[H] = fraction * sum over B of grad[B, H], plus out[H] if `add`. COLUMNS adjacent columns fill a
+// sector of 32 bytes; LANES threads process the rows of each column.
 #define COLUMNS 8
 #define LANES 128
 extern "C" __global__ void sum_columns(double fraction, long long add, long long B, long long H,

@@ -1,7 +1,7 @@
-// Losses with their gradients and metrics, one block a row of the batch.
+// Losses with their gradients and metrics, one block per row of the batch.
 
-// The first column of z[0, width) that is greatest among those after (value, column) in the order
-// value descending, column ascending; `width` if there is none. Start with (inf, -1).
+// The column that follows (value, column) in z[0, width), sorted by descending value and then by
+// ascending column; `width` if there is none. Start with (inf, -1).
 __device__ int block_next_best(const float* z, int width, float value, int column)
 {
     __shared__ float values[BLOCK];
@@ -32,10 +32,10 @@ __device__ int block_next_best(const float* z, int width, float value, int colum
     return found;
 }
 
-// nan stays nan: the second term keeps it, though fmaxf does not.
+// NaN stays NaN: fmaxf drops it, but the second term keeps it.
 __device__ float softplus(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
 
-// Losses of one score, by one thread: the loss, and its slope through `slope`.
+// Losses of a single score, for one thread. Returns the loss; *slope is its derivative.
 __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 {
     if (kind == SQUARED) {
@@ -51,9 +51,9 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
     return softplus(-margin);
 }
 
-// Losses of a row, by one block. `slopes`, if given, gets the row's slope times `scale`.
-// softmax_loss is for the even distribution over the `count` columns `present`; 0 if there are
-// none, and NaN still where a score is not finite.
+// Losses of a row, for one block. `slopes`, if given, is set to the derivatives times `scale`.
+// The target of softmax_loss is the uniform distribution over the `count` columns `present`. With
+// none the loss is 0, but still NaN if a score is not finite.
 __device__ float softmax_loss(const int* present, long long count, int width, const float* z,
                               float scale, float* slopes)
 {
@@ -91,10 +91,10 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
     return block_sum(mine);
 }
 
-// Whether a row has a list of labels, or the one label in `targets`.
+// Whether a row has a list of labels instead of one label in `targets`.
 __device__ bool many(long long kind) { return kind == MULTILABEL || kind == SOFTMAX_MANY; }
 
-// cell = max(cell, value), neither of them negative: then doubles are in the order of their bits.
+// cell = max(cell, value) for nonnegative values: nonnegative doubles compare like their bits.
 __device__ void raise_to(double* cell, double value)
 {
     atomicMax((unsigned long long*)cell, (unsigned long long)__double_as_longlong(value));

@@ -1,4 +1,4 @@
-// CSR inputs: a batch is its row numbers into the whole set. A block takes one row of the batch.
+// CSR inputs: a batch is a list of row numbers of the whole set. One block per row of the batch.
 
 extern "C" __global__ void gather_sparse(const long long* indptr, const int* indices,
                                          const float* values, const long long* rows, long long K,
@@ -12,7 +12,7 @@ extern "C" __global__ void gather_sparse(const long long* indptr, const int* ind
         atomicAdd(&row[indices[j]], values[j]);
 }
 
-// Neighbouring threads read neighbouring weights.
+// Adjacent threads read adjacent weights.
 extern "C" __global__ void csr_forward(const long long* indptr, const int* indices,
                                        const float* values, const long long* rows,
                                        const float* weights, const float* bias, long long kind,
@@ -38,9 +38,9 @@ extern "C" __global__ void csr_bound_rows(const double* rate, double repeats,
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// csr_step in four launches: find the touched features, clear their sums, add up, step. `head`[F]
-// marks what has been found (-1: not yet), and is -1 everywhere again at the end. Of `sums`[F, H]
-// only the rows of touched features are ever written or read.
+// csr_step in four launches: find the touched features, clear their sums, sum the gradients, update.
+// `head`[F] marks features already found (-1: not found), and is -1 everywhere again at the end. Only
+// the rows of touched features in `sums`[F, H] are written or read.
 extern "C" __global__ void find_touched(const long long* indptr, const int* indices,
                                         const long long* rows, int* head, int* touched, int* found)
 {

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Device:
-    """The device of that number; without one, the current."""
+    """The device with this number; by default the current device."""
 
     def __init__(self, device: int | None = None) -> None:
         self.id = runtime.getDevice() if device is None else int(device)
@@ -67,4 +67,4 @@ class Device:
         return self.use()
 
     def __exit__(self, *_: Any) -> None:
-        """There is one device: it stays the current."""
+        """Do nothing: there is only one device."""

@@ -1,5 +1,5 @@
-"""cupy.cuda.driver: nothing here fails at launch, so its error is only a name to catch."""
+"""cupy.cuda.driver: defines its error, which is never raised because launches do not fail here."""
 
 
 class CUDADriverError(RuntimeError):
-    """What a launch raises on a device that has failed."""
+    """Raised by a launch on a failed device."""

@@ -1,4 +1,4 @@
-"""cupy.cuda.runtime: functions of the CUDA runtime, and numbers of its headers."""
+"""cupy.cuda.runtime: functions of the CUDA runtime, and constants of its headers."""
 
 from cupy._copies import copy, fill
 from cupy._device import DEVICES, MEMORY, CUDARuntimeError
@@ -57,7 +57,7 @@ def getDeviceProperties(device: int) -> dict[str, bytes | int]:
 def deviceGetAttribute(attrib: int, device: int) -> int:
     setDevice(device)
     if attrib not in _ATTRIBUTES:
-        raise NotImplementedError(f"the stand-in knows attributes {sorted(_ATTRIBUTES)} alone")
+        raise NotImplementedError(f"the stand-in provides only attributes {sorted(_ATTRIBUTES)}")
     return _ATTRIBUTES[attrib]
 
 

@@ -1,5 +1,5 @@
-// As much of libcublas as a product of float matrices needs; the product itself is NumPy's, which
-// the stand-in for CuPy has registered, so that it waits in a stream and is recorded like a kernel.
+// The part of libcublas needed for products of float matrices. The product itself is computed by
+// NumPy: the stand-in for CuPy registers a function that queues or captures it like a kernel.
 
 #include <stddef.h>
 #include <stdint.h>

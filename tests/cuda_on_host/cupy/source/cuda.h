@@ -1,5 +1,5 @@
-// CUDA C for the host: types, qualifiers, intrinsics. Included before a kernel source, which then
-// stands in an unnamed namespace; launch.h has the barriers and runs the threads.
+// CUDA C for the host: types, qualifiers, intrinsics. Inserted before a kernel source, which is put
+// into an unnamed namespace; launch.h implements barriers and runs the threads.
 
 #include <math.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __noinline__ __attribute__((noinline))
-// In a section of its own, so that every block can find it spoilt, not as the last one left it.
+// In a separate section, so that it can be overwritten before each block.
 #define __shared__ static __attribute__((section("block_shared")))
 
 #define VECTORS(type, name, align2, align4)                                                     \
@@ -41,7 +41,7 @@ static uint3 threadIdx, blockIdx;
 static dim3 blockDim, gridDim;
 static const int warpSize = 32;
 
-// One number of any two kinds, as CUDA's overloads take them.
+// Accept two different arithmetic types, like CUDA's overloads.
 template <class A, class B> static inline std::common_type_t<A, B> min(A a, B b)
 {
     return (std::common_type_t<A, B>)b < (std::common_type_t<A, B>)a ? b : a;
@@ -73,7 +73,7 @@ static inline int __float2int_rd(float f) { return (int)floorf(f); }
 
 static inline float rsqrtf(float f) { return 1 / sqrtf(f); }
 static inline double rsqrt(double d) { return 1 / sqrt(d); }
-// The C library has functions of these names to itself.
+// Macros, because the C library reserves functions with these names.
 #define __expf expf
 #define __logf logf
 #define __log2f log2f
@@ -93,7 +93,7 @@ template <class T> static inline T __ldcg(const T* cell) { return *cell; }
 template <class T, class U> static inline void __stcs(T* cell, U value) { *cell = value; }
 template <class T, class U> static inline void __stcg(T* cell, U value) { *cell = value; }
 
-// One thread runs at a time, so that every operation is atomic.
+// Only one thread runs at a time, so every operation is atomic.
 #define ATOMIC(name, next)                                                                      \
     template <class T, class U> static inline T name(T* cell, U given)                          \
     {                                                                                           \

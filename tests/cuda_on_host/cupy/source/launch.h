@@ -1,6 +1,6 @@
-// Runs a grid on one CPU thread: block after block, the threads of a block as fibers that change
-// places where they wait for each other. Every other block runs its threads backwards, so that a
-// missing barrier shows from both sides.
+// Runs a grid on one CPU thread: one block after another, the threads of a block as fibers that
+// switch where they wait for each other. Every other block runs its threads in reverse order, so
+// that a missing barrier shows in both directions.
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,13 +11,13 @@
 
 namespace running {
 
-enum Place { UNBORN, READY, AT_BLOCK, AT_WARP, FINISHED };
+enum Place { NEW, READY, AT_BLOCK, AT_WARP, FINISHED };
 const int STACK = 1 << 16, MAX_THREADS = 1024, WARP = 32;
 
 struct Fiber {
     void* where[5];
     ucontext_t start;
-    bool born;
+    bool started;
     Fiber* next_idle;
 };
 
@@ -25,8 +25,8 @@ struct Thread {
     Place place;
     int line;         // of the barrier
     unsigned mask;    // of the lanes it waits for
-    uint64_t given;   // what it brings to the barrier
-    uint64_t shown;   // what the others see of it behind the barrier
+    uint64_t given;   // its value at the barrier
+    uint64_t shown;   // its value as seen by the other threads after the barrier
     uint3 index;
     Fiber* fiber;
 };
@@ -40,7 +40,7 @@ static bool backwards;
 static void* scheduler[5];
 static sigjmp_buf escape;
 static pthread_t launching;
-static char* report;  // 256 characters for what went wrong
+static char* report;  // error message, 256 characters
 static void (*body)(void**);
 static void** arguments;
 static void* dynamic_shared;
@@ -59,25 +59,25 @@ static int number(const Thread* thread) { return thread - threads; }
 [[noreturn]] static void fail_waiting(const Thread* one, const Thread* other)
 {
     static char what[128];
-    snprintf(what, sizeof what, "waits at line %d of the source, where thread %d does not come%s",
+    snprintf(what, sizeof what, "waits at line %d of the source, which thread %d does not reach%s",
              one->line, number(other), other->place == FINISHED ? ": it has finished" : "");
     fail(one, what);
 }
 
-// GCC's own setjmp saves little and makes no system call: a barrier costs each thread two of these.
-// Who calls it is `noipa`: the compiler cannot see what happens until it returns.
+// GCC's __builtin_setjmp saves little state and makes no system call; each thread needs two per
+// barrier. Its callers are `noipa`, because the compiler cannot see what happens until it returns.
 [[noreturn]] __attribute__((noipa)) static void jump(void** where)
 {
     __builtin_longjmp(where, 1);
 }
 
-// The next thread of this warp that has not begun.
-static Thread* unborn(int warp)
+// The next thread of this warp that has not started.
+static Thread* next_new(int warp)
 {
     int first = warp * WARP, end = first + WARP < total ? first + WARP : total;
     for (int n = first; n < end; n++) {
         Thread* thread = &threads[backwards ? first + end - 1 - n : n];
-        if (thread->place == UNBORN) return thread;
+        if (thread->place == NEW) return thread;
     }
     return 0;
 }
@@ -90,14 +90,14 @@ static void become(Thread* thread, Fiber* fiber)
     threadIdx = thread->index;
 }
 
-// A fiber runs thread after thread, until one waits and keeps it or none is left to begin.
+// A fiber runs one thread after another, until a thread waits and keeps it, or none is left.
 __attribute__((noipa)) static void live()
 {
     for (;;) {
         body(arguments);
         Fiber* fiber = current->fiber;
         current->place = FINISHED;
-        Thread* next = unborn(number(current) / WARP);
+        Thread* next = next_new(number(current) / WARP);
         if (next) {
             become(next, fiber);
             continue;
@@ -110,7 +110,7 @@ __attribute__((noipa)) static void live()
 
 __attribute__((noipa)) static void resume(Thread* thread)
 {
-    if (thread->place == UNBORN) {
+    if (thread->place == NEW) {
         Fiber* fiber = idle;
         idle = fiber->next_idle;
         become(thread, fiber);
@@ -118,8 +118,8 @@ __attribute__((noipa)) static void resume(Thread* thread)
     current = thread;
     threadIdx = thread->index;
     if (__builtin_setjmp(scheduler)) return;
-    if (current->fiber->born) jump(current->fiber->where);
-    current->fiber->born = true;
+    if (current->fiber->started) jump(current->fiber->where);
+    current->fiber->started = true;
     setcontext(&current->fiber->start);
 }
 
@@ -132,7 +132,7 @@ __attribute__((noipa)) static void wait(Place place, int line, unsigned mask, ui
     if (!__builtin_setjmp(current->fiber->where)) jump(scheduler);
 }
 
-// Lets the lanes go on that wait at one barrier of the warp with `thread`.
+// Releases the lanes that wait at the same warp barrier as `thread`.
 static void release_lanes(Thread* thread)
 {
     Thread* warp = threads + number(thread) / WARP * WARP;
@@ -151,7 +151,7 @@ static void release_lanes(Thread* thread)
         }
 }
 
-// Until every lane has finished or waits for the block.
+// Runs a warp until every lane has finished or waits for the block.
 static void run_warp(int warp)
 {
     int first = warp * WARP, end = first + WARP < total ? first + WARP : total;
@@ -166,7 +166,7 @@ static void run_warp(int warp)
     }
 }
 
-// Whether the block's threads have all come to the same barrier, and go on; else all have finished.
+// Releases the threads of the block if all wait at the same barrier; false if all have finished.
 static bool release_block()
 {
     block_sum_of_given = 0;
@@ -190,7 +190,7 @@ static void run_block(size_t shared)
     if (__start_block_shared)
         memset(__start_block_shared, 0xff, __stop_block_shared - __start_block_shared);
     if (shared) memset(dynamic_shared, 0xff, shared);
-    for (int n = 0; n < total; n++) threads[n].place = UNBORN;
+    for (int n = 0; n < total; n++) threads[n].place = NEW;
     backwards = (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
     int warps = (total + WARP - 1) / WARP;
     do {
@@ -204,7 +204,7 @@ static void make_fibers(int count)
         Fiber* fiber = &fibers[n];
         if (!fiber->start.uc_stack.ss_sp) {
             getcontext(&fiber->start);
-            // Tops that are not multiples of one power of two share the cache's sets better.
+            // Stack tops at different offsets are spread over the sets of the cache.
             fiber->start.uc_stack.ss_size = STACK - n % 64 * 320;
             fiber->start.uc_stack.ss_sp = mmap(0, STACK, PROT_READ | PROT_WRITE,
                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -217,7 +217,7 @@ static void make_fibers(int count)
 
 static void on_fault(int signal_number, siginfo_t* information, void*)
 {
-    if (!pthread_equal(pthread_self(), launching)) {  // not ours: let it do what it would
+    if (!pthread_equal(pthread_self(), launching)) {  // another thread: default action
         signal(signal_number, SIG_DFL);
         return;
     }
@@ -234,7 +234,7 @@ static void run_grid(size_t shared)
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) run_block(shared);
 }
 
-// 0, or 1 with a sentence in `message`[256].
+// Returns 0, or 1 with an error message in `message`[256].
 static int launch(void (*kernel)(void**), const unsigned* grid, const unsigned* block,
                   size_t shared, void** given, char* message)
 {
@@ -252,7 +252,7 @@ static int launch(void (*kernel)(void**), const unsigned* grid, const unsigned* 
     int failed = sigsetjmp(escape, 1);
     if (!failed) run_grid(shared);
     else
-        for (Fiber& fiber : fibers) fiber.born = false;  // what they were doing is void
+        for (Fiber& fiber : fibers) fiber.started = false;  // abandon their threads
     for (int n = 0; n < 3; n++) sigaction(FAULTS[n], &before[n], 0);
     free(dynamic_shared);
     return failed;
@@ -264,7 +264,7 @@ static int at_block(int line, int given)
     return block_sum_of_given;
 }
 
-// What `lane` of this warp has brought to the last barrier; all ones if it was not there.
+// The value of `lane` of this warp at the last barrier; all bits 1 if it did not take part.
 template <class T> static T brought(unsigned mask, int lane)
 {
     int other = number(current) / WARP * WARP + lane;
@@ -281,7 +281,7 @@ template <class T> static void at_warp(int line, unsigned mask, T value)
     uint64_t given = 0;
     memcpy(&given, &value, sizeof value);
     int lane = number(current) % WARP;
-    if (!(mask >> lane & 1)) fail(current, "is not in the mask that it gives to a warp's barrier");
+    if (!(mask >> lane & 1)) fail(current, "is not in the mask that it passes to a warp barrier");
     wait(AT_WARP, line, mask, given);
 }
 
@@ -318,12 +318,12 @@ template <class T, class Join> static T reduce(int line, unsigned mask, T value,
     return value;
 }
 
-// Calls a kernel with arguments that lie where `given` points, and tells what they must be.
+// Calls a kernel with the arguments that `given` points to, and describes its parameters.
 template <auto kernel> struct Caller;
 template <class... P, void (*kernel)(P...)> struct Caller<kernel> {
     static void call(void** given) { call(given, std::index_sequence_for<P...>()); }
 
-    // For each parameter a letter, and its size in bytes: "p8 i8 f4 ".
+    // For each parameter its kind as a letter, and its size in bytes: "p8 i8 f4 ".
     static void describe(char* text)
     {
         *text = 0;
@@ -344,7 +344,7 @@ template <class... P, void (*kernel)(P...)> struct Caller<kernel> {
 
 }  // namespace running
 
-// The macros know the line, so that two barriers are not taken for one.
+// The macros pass the line number, to distinguish barriers from each other.
 #define __syncthreads() (void)running::at_block(__LINE__, 0)
 #define __syncthreads_count(predicate) running::at_block(__LINE__, !!(predicate))
 #define __syncthreads_or(predicate) (running::at_block(__LINE__, !!(predicate)) > 0)

@@ -1,4 +1,4 @@
-"""Families of hash functions: by a slow oracle, and by what theory says of how often they agree."""
+"""Families of hash functions, compared with a slow oracle and with theoretical collision rates."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,16 @@ from hogbatch.kernels.cpu.lsh.functions import (
     DWTA,
     FAMILIES,
     MINHASH,
-    RATIO,
+    PROJECTION_SPARSITY,
     SIMHASH,
     WTA,
     draw,
 )
-from hogbatch.kernels.cpu.lsh.hashing import TRIES, hash_rows
+from hogbatch.kernels.cpu.lsh.hashing import MAX_PROBES, hash_rows
 from tests.unit.kernels.lsh import theory
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-WIDE = 256  # so that the sum of a third of the coordinates is about Gaussian, which theory assumes
+WIDE = 256  # the theory assumes that the sum of a third of the coordinates is nearly Gaussian
 
 
 def hashed(functions, x):
@@ -31,14 +31,14 @@ def single_hashes(family, x, count, seed):
 
 
 def sparse(random, rows, width, fraction):
-    """Gaussian numbers, all but `share` of them exactly zero."""
+    """Gaussian numbers, of which `fraction` are kept and the others are exactly zero."""
     x = random.standard_normal((rows, width)).astype(np.float32)
     x[random.random(x.shape) >= fraction] = 0
     return x
 
 
 def relatives(random, x, likeness):
-    """Of each row of x, one as like it as `likeness` says; zeros mostly stay zeros."""
+    """For each row of x, a row with correlation `likeness` to it; zeros mostly stay zeros."""
     own = random.standard_normal(x.shape).astype(np.float32)
     y = likeness * x + np.sqrt(1 - likeness**2) * own
     return np.where(random.random(x.shape) < 0.9, y * (x != 0), own * (x == 0)).astype(np.float32)
@@ -54,7 +54,7 @@ def signs(functions, x):
 
 
 def winner(functions, x, h):
-    """Of one bin, by the family's definition; None where no coordinate counts."""
+    """The winner of one bin by the family's definition; None if all coordinates are excluded."""
     bin_ = functions.bins[h].tolist()
     if functions.family == MINHASH:
         return next((i for i in bin_ if i in theory.top(x)), None)
@@ -63,13 +63,15 @@ def winner(functions, x, h):
 
 
 def winners(functions, x):
-    """[rows, K L]; an empty bin asks where the functions say."""
+    """[rows, K L]; empty bins borrow as defined by the functions."""
     out = []
     for row in x:
         own = [winner(functions, row, h) for h in range(len(functions.bins))]
         asked = list(own)
         for h, mine in enumerate(own):
-            attempts = (functions.probe * (h * TRIES + n) + functions.offset for n in range(TRIES))
+            attempts = (
+                functions.probe * (h * MAX_PROBES + n) + functions.offset for n in range(MAX_PROBES)
+            )
             others = [own[(a % 2**32) * len(own) >> 32] for a in attempts]
             found = (other for other in others if other is not None)
             asked[h] = next(found, 0) if mine is None else mine
@@ -78,9 +80,9 @@ def winners(functions, x):
 
 
 @families
-@pytest.mark.parametrize("bits", [5, 32])  # mixed, and side by side
+@pytest.mark.parametrize("bits", [5, 32])  # mixed, and concatenated
 @pytest.mark.parametrize("fraction", [1.0, 0.1])
-def test_bucket_numbers_are_those_of_the_definition(family, bits, fraction):
+def test_bucket_numbers_match_the_definition(family, bits, fraction):
     random = np.random.default_rng(7)
     x = sparse(random, 50, 40, fraction)
     x = (np.rint(x * 8) / 8).astype(np.float32)  # sums are exact
@@ -92,7 +94,7 @@ def test_bucket_numbers_are_those_of_the_definition(family, bits, fraction):
 
 @families
 @pytest.mark.parametrize("dimension", [1, 5, 8, 37])
-def test_what_lies_beyond_the_dimension_does_not_count(family, dimension):
+def test_padding_columns_are_ignored(family, dimension):
     random = np.random.default_rng(dimension)
     x = -np.abs(random.standard_normal((6, dimension))).astype(np.float32)  # zero would win
     functions = draw(family, dimension, 2, 5, 12, seed=0)
@@ -105,14 +107,14 @@ def test_what_lies_beyond_the_dimension_does_not_count(family, dimension):
 @families
 @pytest.mark.parametrize("row", [0.0, np.nan, np.inf, -np.inf])
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_rows_that_say_nothing_have_buckets_too(family, row):
+def test_constant_rows_have_valid_buckets(family, row):
     codes = hashed(draw(family, 32, 4, 6, 4, seed=1), np.full((3, 32), row, np.float32))
     assert ((codes >= 0) & (codes < 16)).all()
     assert (codes == codes[0]).all()
 
 
 @families
-def test_no_rows_are_hashed_to_nothing(family):
+def test_hashing_no_rows_returns_no_codes(family):
     assert hashed(draw(family, 32, 2, 3, 4, seed=1), np.zeros((0, 32))).shape == (0, 3)
 
 
@@ -120,18 +122,18 @@ def test_no_rows_are_hashed_to_nothing(family):
 
 
 @families
-def test_the_seed_tells_all(family):
+def test_functions_depend_on_the_seed_only(family):
     x = np.random.default_rng(0).standard_normal((20, 48))
     first, same, other = (hashed(draw(family, 48, 2, 8, 9, seed), x) for seed in (4, 4, 5))
     assert np.array_equal(first, same)
     assert (first != other).mean() > 0.3
 
 
-def test_projections_are_ones_on_a_third():
+def test_a_third_of_each_projection_is_plus_or_minus_one():
     functions = draw(SIMHASH, 50, 5, 9, 5, seed=2)
     used, padding = functions.projections[:, :45], functions.projections[:, 45:]
     assert set(np.unique(used)) == {-1, 0, 1}
-    assert (np.abs(used).sum(axis=0) == -(-50 // RATIO)).all()
+    assert (np.abs(used).sum(axis=0) == -(-50 // PROJECTION_SPARSITY)).all()
     assert abs(used.mean()) < 0.05 and not padding.any()
     assert len(np.unique(used, axis=1).T) == 45
 
@@ -146,11 +148,11 @@ def test_bins_are_pieces_of_permutations(family, size):
         assert len(set(piece.tolist())) == len(piece) and piece.min() >= 0 and piece.max() < 50
 
 
-def test_bins_have_the_size_asked_for():
+def test_bins_have_the_requested_size():
     assert draw(WTA, 50, 5, 9, 5, 2, size=3).bins.shape == (45, 3)
 
 
-def test_unlike_rows_meet_as_rarely_as_buckets_are_many():
+def test_unrelated_rows_collide_with_one_over_the_number_of_buckets():
     x = np.random.default_rng(1).standard_normal((64, 64))
     pairs = np.triu_indices(64, 1)
     met, bits = [], 6
@@ -166,7 +168,7 @@ def test_unlike_rows_meet_as_rarely_as_buckets_are_many():
 
 
 def assert_agreement(family, x, y, draws, count):
-    """How often x[n] and y[n] agree is within 3 standard errors of theory, for every n.
+    """Check that collision rates of x[n] and y[n] are within 3 standard errors of theory.
 
     Bins of one permutation depend on each other, draws do not: the error is that between draws.
     """
@@ -175,7 +177,7 @@ def assert_agreement(family, x, y, draws, count):
     rates = (codes[:, : len(x)] == codes[:, len(x) :]).mean(axis=2)  # [draws, pairs]
     expected = np.array([theory.AGREEMENT[family](*pair) for pair in zip(x, y, strict=True)])
     errors = rates.std(axis=0, ddof=1) / np.sqrt(draws)
-    assert errors.max() < 0.02  # else it would prove little
+    assert errors.max() < 0.02  # otherwise the test is too weak
     assert (np.abs(rates.mean(axis=0) - expected) <= 3 * errors + 1e-12).all()
     return expected
 
@@ -184,7 +186,7 @@ LIKENESS = np.array([1.0, 0.95, 0.8, 0.5, 0.0, -0.7])[:, None]
 
 
 @families
-def test_dense_vectors_agree_as_theory_says(family):
+def test_collision_rates_of_dense_vectors_match_theory(family):
     random = np.random.default_rng(11)
     width = WIDE if family == SIMHASH else 64
     x, own = random.standard_normal((2, len(LIKENESS), width)).astype(np.float32)
@@ -195,8 +197,8 @@ def test_dense_vectors_agree_as_theory_says(family):
 
 @pytest.mark.parametrize("family", [DWTA, MINHASH], ids=["dwta", "minhash"])
 @pytest.mark.parametrize("fraction", [0.5, 0.2, 0.1])
-def test_vectors_with_zeros_agree_as_theory_says(family, fraction):
-    """At a share of 0.1, most bins of 8 have nothing in at least one of two rows."""
+def test_collision_rates_of_sparse_vectors_match_theory(family, fraction):
+    """With a fraction of 0.1, most bins of 8 are empty in at least one of two rows."""
     random = np.random.default_rng(12)
     x = sparse(random, 5, 64, fraction)
     x[0, :] = 0
@@ -206,7 +208,7 @@ def test_vectors_with_zeros_agree_as_theory_says(family, fraction):
     assert_agreement(family, x, y, draws=16, count=160)
 
 
-def test_sets_without_a_common_member_never_agree():
+def test_disjoint_sets_never_collide():
     x = np.zeros((2, 64), np.float32)
     x[0, :20], x[1, 20:40] = 1, 1
     codes = single_hashes(MINHASH, x, 200, seed=0)

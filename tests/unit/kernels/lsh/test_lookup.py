@@ -14,7 +14,7 @@ def numbers(*shape, seed):
 
 @pytest.mark.parametrize("fan_in", [40, 64])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_row_is_scored_by_all_neurons_that_share_a_bucket_with_it(family, fan_in):
+def test_a_row_is_scored_for_all_neurons_in_its_buckets(family, fan_in):
     weights, bias, x = numbers(70, fan_in, seed=0), numbers(70, seed=1), numbers(5, fan_in, seed=2)
     lsh = parse(f"{family}:K=2,L=3,bits=4,bucket=70", 70, 6)
     functions = draw(FAMILIES[family], fan_in, 2, 3, 4, 6)
@@ -30,7 +30,7 @@ def test_a_row_is_scored_by_all_neurons_that_share_a_bucket_with_it(family, fan_
     assert 0 < sum(sizes) < 5 * 70
 
 
-def test_full_buckets_keep_as_many_as_they_hold():
+def test_full_buckets_keep_their_capacity():
     weights = np.ones((50, 16), np.float32)
     lsh = parse("simhash:K=4,L=1,bits=4,bucket=7,insertion=reservoir", 50, 0)
     ((found, scores),) = Lookup(weights, np.arange(50, dtype=np.float32), lsh).scores(weights[:1])

@@ -1,4 +1,4 @@
-"""The training step on the active neurons alone: by the reference, whole or cut down to them.
+"""The training step on active neurons only, compared with the reference on all or these neurons.
 
 Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
 """
@@ -13,7 +13,7 @@ from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, 
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, Rule
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.lsh.wide import (
     BATCH,
@@ -31,9 +31,9 @@ losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
 forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 depths = pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)))
 EVERY = {
-    "found": (Rule(UNION, 1, 1, CLASSES, 0), None),
-    "at random": (Rule(UNION, 1, 1, 0, CLASSES), ()),
-    "nearest": (Rule(NEAREST, CLASSES, 1, CLASSES, 0), None),
+    "found": (SelectionRule(UNION, 1, 1, CLASSES, 0), None),
+    "at random": (SelectionRule(UNION, 1, 1, 0, CLASSES), ()),
+    "nearest": (SelectionRule(NEAREST, CLASSES, 1, CLASSES, 0), None),
 }
 FOUND = np.array([2, 3, 17, 31, 42])
 
@@ -60,7 +60,7 @@ def check_close(name, ours, theirs):
 @losses
 @forms
 @depths
-def test_with_all_neurons_active_it_is_the_dense_step(optimizer, loss, sparse, hidden):
+def test_with_all_neurons_active_the_step_equals_the_dense_step(optimizer, loss, sparse, hidden):
     ours, theirs = (Case(loss, optimizer, sparse=sparse, hidden=hidden) for _ in range(2))
     start = ours.tensors()
     ours.train(), theirs.interpret()
@@ -74,7 +74,7 @@ def test_with_all_neurons_active_it_is_the_dense_step(optimizer, loss, sparse, h
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_does_not_matter_how_all_become_active(name):
+def test_the_step_does_not_depend_on_how_all_neurons_become_active(name):
     rule, found = EVERY[name]
     ours, theirs = (Case(optimizer="adam") for _ in range(2))
     ours.train(finder_of(18, CLASSES, rule, found)), theirs.interpret()
@@ -86,12 +86,12 @@ def test_it_does_not_matter_how_all_become_active(name):
 @losses
 @forms
 @depths
-def test_the_others_stay_to_the_bit_as_if_the_active_were_all(optimizer, loss, sparse, hidden):
+def test_inactive_neurons_are_unchanged_and_do_not_matter(optimizer, loss, sparse, hidden):
     case = Case(loss, optimizer, sparse=sparse, hidden=hidden)
     case.order = np.arange(1, 1 + BATCH)  # one batch; row 0 has no labels, the last has all
-    if len(case.labels.indptr):  # or nearly all would be active
+    if len(case.labels.indptr):  # otherwise nearly all would be active
         case.labels = first_labels(case.labels, 2)
-    for slot in case.slots:  # as if it had trained before
+    for slot in case.slots:  # as after earlier training
         slot[:] = np.random.default_rng(1).random(slot.size) / 8
     active = np.union1d(FOUND, case.labels_of(case.order))
     small, before = case.cut(active), case.tensors()
@@ -109,7 +109,7 @@ def test_the_others_stay_to_the_bit_as_if_the_active_were_all(optimizer, loss, s
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_a_row_far_out_is_held_back_as_by_the_dense_step(optimizer):
+def test_an_outlier_is_bounded_as_in_the_dense_step(optimizer):
     ours, theirs = (Case(optimizer=optimizer, hidden=(20, 33)) for _ in range(2))
     for case in (ours, theirs):
         case.order = case.order[:BATCH]
@@ -123,7 +123,7 @@ def test_a_row_far_out_is_held_back_as_by_the_dense_step(optimizer):
 
 
 def first_labels(labels, most):
-    """At most `most` labels a row, those in the middle of its list."""
+    """At most `most` labels per row, from the middle of its list."""
     lists = [
         labels.indices[start:stop][(stop - start) // 2 :][:most]
         for start, stop in zip(labels.indptr[:-1], labels.indptr[1:], strict=True)
@@ -140,7 +140,7 @@ def test_padding_stays_zero():
         assert_array_equal(packed, flat)
 
 
-def test_a_thread_among_four_shares_the_slots_of_the_outputs_and_keeps_those_of_dense_layers():
+def test_threads_share_output_slots_and_have_their_own_slots_of_dense_layers():
     case = Case(optimizer="adagrad", hidden=(20, 33))
     own = tuple(np.zeros_like(slot) for slot in case.slots)
     alone = Case(optimizer="adagrad", hidden=(20, 33))
@@ -151,7 +151,7 @@ def test_a_thread_among_four_shares_the_slots_of_the_outputs_and_keeps_those_of_
         mine, others = (shared, kept) if name.startswith("layers.2") else (kept, shared)
         assert_allclose(mine[name], slot, rtol=1e-5, atol=1e-8)
         assert slot.any() and not others[name].any()
-    for name, stepped in case.tensors().items():  # the rate of dense layers alone is another
+    for name, stepped in case.tensors().items():  # only dense layers have another rate
         same = np.allclose(stepped, alone.tensors()[name], atol=1e-6)
         assert same == name.startswith("params layers.2") or name.startswith("first")
 
@@ -167,7 +167,7 @@ def test_a_raised_fence_stops_a_lease_before_its_first_row(sparse):
 
 
 @forms
-def test_a_fence_that_is_raised_meanwhile_stops_a_lease_between_two_batches(sparse):
+def test_a_fence_raised_during_a_lease_stops_it_between_two_batches(sparse):
     case, first = Case(sparse=sparse), Case(sparse=sparse)
     case.steps[0] = 5  # FENCE: the count of updates is the fence that the first of them raises
     case.train(fence=case.steps)
@@ -185,7 +185,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, p
     case, bad = Case(loss, "momentum", hidden=(20, 33)), 3
     case.inputs.dense[bad, ::2] = poison
     case.order[5] = bad
-    rule = Rule(NEAREST, 5, 1, 9, 3)
+    rule = SelectionRule(NEAREST, 5, 1, 9, 3)
     case.train(finder_of(33, CLASSES, rule, family=family))
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
     assert case.totals[SKIPPED_ROW] == bad + 1
@@ -195,7 +195,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, p
 
 
 @pytest.mark.parametrize("loss", ["multilabel-softmax", "multilabel"])
-def test_a_batch_without_labels_that_finds_nothing_teaches_nothing(loss):
+def test_a_batch_without_active_neurons_changes_nothing(loss):
     case = Case(loss)
     case.order[:] = 0  # has no labels
     case.hyper = case.hyper._replace(l2=0.0)
@@ -214,20 +214,20 @@ def test_any_batch_size_covers_every_row(batch):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="there are no signatures without the JIT")
-def test_each_kernel_is_compiled_once_for_all_that_can_be_chosen():
+def test_each_kernel_is_compiled_once_for_all_settings():
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:
             Case(optimizer=optimizer, sparse=sparse).train()
     for loss in WIDE_LOSSES:
         for family in FAMILIES.values():
             for kind in RULES.values():
-                case, rule = Case(loss), Rule(kind, 4, 1, 9, 2)
+                case, rule = Case(loss), SelectionRule(kind, 4, 1, 9, 2)
                 case.train(finder_of(18, CLASSES, rule, family=family))
                 case.evaluate()
     assert len(hashed.train.signatures) == len(exact.evaluate.signatures) == 1
 
 
-def test_the_set_is_what_these_tests_take_it_for():
+def test_the_set_has_the_assumed_properties():
     case = Case()
     assert not len(case.labels_of(np.array([0])))
     assert len(case.labels_of(np.array([SET - 1]))) == CLASSES

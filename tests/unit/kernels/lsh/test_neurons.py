@@ -1,4 +1,4 @@
-"""Active neurons side by side, and the hashing of those that have changed."""
+"""Packed active neurons, and the hashing of changed neurons."""
 
 import numba
 import numpy as np
@@ -9,10 +9,10 @@ from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import (
-    HASHED_TOGETHER,
+    HASH_BLOCK,
     gather_neurons,
     hash_neurons,
-    neurons_for,
+    neuron_buffers,
     pass_down,
     score,
 )
@@ -24,14 +24,14 @@ ACTIVE = np.array([7, 0, 42, 13, 8], np.int32)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5])
-def test_the_scores_and_what_is_passed_down_are_those_of_the_active(count):
+def test_scores_and_input_gradients_are_those_of_the_active_neurons(count):
     case, random = Case(), np.random.default_rng(1)
     model, active = case.model(), ACTIVE[:count]
     weight, bias = (each.view(case.params) for each in case.network.tensors()[-2:])
     x = padded(random, BATCH, 18)
-    neurons = neurons_for(model, BATCH, len(ACTIVE))
+    neurons = neuron_buffers(model, BATCH, len(ACTIVE))
     for array in neurons[:8]:
-        array[:] = np.nan  # left by others
+        array[:] = np.nan  # left over from earlier batches
     gather_neurons(model, active, neurons)
     scores = score(x, count, neurons)
     assert scores.shape == (BATCH, -(-count // 16) * 16) and not scores[:, count:].any()
@@ -45,7 +45,7 @@ def test_the_scores_and_what_is_passed_down_are_those_of_the_active(count):
 
 
 class Hashes:
-    """Neurons, and what is known of them."""
+    """Neurons, with their codes and sketches."""
 
     def __init__(self, count):
         random = np.random.default_rng(3)
@@ -60,7 +60,7 @@ class Hashes:
         hash_neurons(self.functions, self.sketches, self.weights, ids, self.changed, self.codes)
 
     def check(self, ids):
-        """What is known of `ids` is true, and of the others nothing is known."""
+        """Check that the codes and sketches of `ids` are correct, and the others unset."""
         codes, marks = np.full_like(self.codes, -1), np.zeros_like(self.sketches.neurons)
         exact = np.full_like(self.codes, -1), np.empty((len(self.codes), WORDS), np.int32)
         hash_rows(self.functions, self.weights, exact[0])
@@ -75,21 +75,21 @@ class Hashes:
 
 
 @pytest.mark.parametrize(
-    "ids", [(), (4,), (9, 2, 5), range(HASHED_TOGETHER + 7)], ids=["none", "one", "some", "many"]
+    "ids", [(), (4,), (9, 2, 5), range(HASH_BLOCK + 7)], ids=["none", "one", "some", "many"]
 )
-def test_neurons_are_hashed_as_rows_are_and_no_others(ids):
-    hashes = Hashes(HASHED_TOGETHER + 9)
+def test_only_the_given_neurons_are_hashed_like_rows(ids):
+    hashes = Hashes(HASH_BLOCK + 9)
     hashes.hash(ids)
     hashes.check(list(ids))
 
 
 @pytest.mark.skipif(not numba.config.DISABLE_JIT, reason="only Python lets a test in between")
-def test_a_neuron_that_is_hashed_while_it_learns_counts_as_changed_all_the_same(monkeypatch):
+def test_a_neuron_updated_while_it_is_hashed_stays_marked(monkeypatch):
     case = Case()
     case.order = case.order[:BATCH]
 
     def hash_meanwhile(*arguments):
-        case.changed[:] = 0  # what `hash_neurons` does before it reads the weights, not yet stepped
+        case.changed[:] = 0  # as `hash_neurons` does before it reads the old weights
         return pass_down(*arguments)
 
     monkeypatch.setattr(network, "pass_down", hash_meanwhile)

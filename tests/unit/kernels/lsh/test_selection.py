@@ -1,4 +1,4 @@
-"""Which neurons become active: every rule by a slow oracle, and what holds under all of them."""
+"""Selection of active neurons: each rule compared with a slow oracle, and common invariants."""
 
 from collections import Counter
 
@@ -11,35 +11,35 @@ from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.kernels.cpu.lsh.functions import DWTA, FAMILIES, SIMHASH, WTA, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.selection import (
+    MAX_COUNT,
     NEAREST,
-    OFTEN,
     RULES,
     THRESHOLD,
     TOPK,
     UNION,
     VANILLA,
-    Finder,
-    Hashed,
-    Rule,
-    forget,
+    HashedRows,
+    NeuronFinder,
+    SelectionRule,
+    clear_positions,
     scratch,
     select,
 )
-from hogbatch.kernels.cpu.lsh.sketches import SIGNS, WORDS, empty_sketches
-from hogbatch.kernels.cpu.lsh.tables import Tables, empty_tables, insert
+from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches
+from hogbatch.kernels.cpu.lsh.tables import HashTables, empty_tables, insert
 from tests.unit.kernels.cases import examples
 from tests.unit.kernels.lsh.theory import AGREEMENT
 
 CLASSES, TABLES, BITS, BUCKET, BATCH = 120, 7, 3, 9, 5
-GUARD = -9  # behind the buffer
+GUARD = -9  # after the buffer
 rules = pytest.mark.parametrize("kind", RULES.values(), ids=RULES.keys())
-GENEROUS = Rule(UNION, top=12, seen=2, capacity=CLASSES, random=0)
+GENEROUS = SelectionRule(UNION, top=12, min_buckets=2, capacity=CLASSES, random=0)
 UNLABELED = multi_labels(np.zeros(BATCH + 1, np.int64), np.zeros(0, np.int32))
-FUNCTIONS = draw(DWTA, 16, 2, TABLES, BITS, 0)  # `select` is given rows that are hashed already
+FUNCTIONS = draw(DWTA, 16, 2, TABLES, BITS, 0)  # not used: `select` takes hashed rows
 
 
 def filled(random):
-    """Tables of whose buckets some run over, and some hold less than they could."""
+    """Hash tables in which some buckets overflow and others are not full."""
     tables = empty_tables(TABLES, BITS, BUCKET)
     codes = np.minimum(random.geometric(0.25, (CLASSES, TABLES)) - 1, 7).astype(np.int32)
     insert(tables, 0, TABLES, codes, random.permutation(CLASSES).astype(np.int32), False, 0)
@@ -51,7 +51,7 @@ def row_codes(random, rows=BATCH):
 
 
 def lists(random, rows, most):
-    """Up to `most` labels a row."""
+    """Up to `most` labels per row."""
     sizes = random.integers(0, most + 1, rows)
     labels = [np.sort(random.choice(CLASSES, size, replace=False)) for size in sizes]
     indptr = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -59,7 +59,7 @@ def lists(random, rows, most):
 
 
 def sketched(random, classes):
-    """Sketches of `classes` neurons, few enough apart that some promise the same."""
+    """Sketches of `classes` neurons, some of which are equal, so that estimates are tied."""
     sketches = empty_sketches(16, classes, 0)
     sketches.neurons[:] = random.integers(-(2**31), 2**31, sketches.neurons.shape)
     sketches.lengths[:] = random.integers(1, 5, classes) / 4
@@ -70,32 +70,32 @@ def sketched(random, classes):
 
 
 class Selector:
-    """Scratch and outputs of one thread; checks after each call what must always hold."""
+    """Scratch and outputs of one thread; checks the invariants after each call."""
 
     def __init__(self, tables, capacity=CLASSES, seed=0, classes=CLASSES, batch=BATCH):
         self.tables = tables
         random = np.random.default_rng(seed)
         self.sketches = sketched(random, classes)
-        self.marks = random.integers(-(2**31), 2**31, (batch, WORDS)).astype(np.int32)
+        self.row_sketches = random.integers(-(2**31), 2**31, (batch, WORDS)).astype(np.int32)
         self.space = scratch(batch, tables, classes, capacity, seed)
         self.place = np.full(classes, -1, np.int32)
 
     def select(self, rule, codes, labels=UNLABELED, rows=None):
-        """The active neurons, in their order."""
+        """The active neurons, in order."""
         rows = np.arange(len(codes)) if rows is None else rows
         true = [neuron for row in rows for neuron in labels_of(labels, row)]
         room = len(true) + rule.capacity + rule.random
         buffer = np.full(room + 1, GUARD, np.int32)
-        finder = Finder(rule, FUNCTIONS, self.tables, self.sketches)
-        hashed = Hashed(codes, self.marks[: len(codes)])
+        finder = NeuronFinder(rule, FUNCTIONS, self.tables, self.sketches)
+        hashed = HashedRows(codes, self.row_sketches[: len(codes)])
         count = select(finder, hashed, labels, rows, self.space, self.place, buffer[:room])
         active = buffer[:count].tolist()
         assert buffer[room] == GUARD and count <= room
         assert len(set(active)) == count and set(true) <= set(active)
         assert self.place[active].tolist() == list(range(count))
         assert (self.place >= 0).sum() == count
-        assert not self.space.times.any()
-        forget(buffer, count, self.place)
+        assert not self.space.bucket_counts.any()
+        clear_positions(buffer, count, self.place)
         assert (self.place == -1).all()
         return active
 
@@ -109,47 +109,47 @@ def labels_of(labels, row):
 # --- by an oracle ---------------------------------------------------------------------------------
 
 
-def promises(sketches, mark):
-    """[C]: length times cosine of the angle to the row, as the bits in which sketches differ say.
+def estimates(sketches, sketch):
+    """[C]: length times cosine of the angle to the row, estimated from the Hamming distance.
 
     Charikar 2002.
     """
-    bits = SIGNS * WORDS
-    differing = np.unpackbits((sketches.neurons ^ mark).view(np.uint8), axis=1).sum(axis=1)
-    return sketches.lengths * np.cos(np.pi * differing / bits).astype(np.float32)
+    bits = WORD_BITS * WORDS
+    distances = np.unpackbits((sketches.neurons ^ sketch).view(np.uint8), axis=1).sum(axis=1)
+    return sketches.lengths * np.cos(np.pi * distances / bits).astype(np.float32)
 
 
-def expected(rule, tables, codes, order, promise=None):
-    """What one row finds, best first; `order` is that of the tables under vanilla and union."""
-    met = []
+def expected(rule, tables, codes, order, estimate=None):
+    """The candidates of one row, best first; `order` of the tables for vanilla and union."""
+    seen = []
     for t in order if rule.kind in (VANILLA, UNION) else range(len(codes)):
         size = min(tables.counts[t, codes[t]], tables.buckets.shape[2])
-        met += tables.buckets[t, codes[t], :size].tolist()
-    often = Counter(met)
-    distinct = list(often)  # in the order of meeting
+        seen += tables.buckets[t, codes[t], :size].tolist()
+    counts = Counter(seen)
+    distinct = list(counts)  # in the order of discovery
     if rule.kind == VANILLA:
         return distinct[: rule.top]
     if rule.kind == UNION:
         return distinct
     if rule.kind == NEAREST:
-        return sorted(distinct, key=lambda neuron: -promise[neuron])[: rule.top]
-    ranked = sorted(distinct, key=lambda neuron: -often[neuron])  # stable
+        return sorted(distinct, key=lambda neuron: -estimate[neuron])[: rule.top]
+    ranked = sorted(distinct, key=lambda neuron: -counts[neuron])  # stable
     if rule.kind == TOPK:
         return ranked[: rule.top]
-    return [neuron for neuron in ranked if often[neuron] >= rule.seen]
+    return [neuron for neuron in ranked if counts[neuron] >= rule.min_buckets]
 
 
 @rules
-@given(seed=st.integers(0, 2**32 - 1), top=st.integers(1, 40), seen=st.integers(1, TABLES))
+@given(seed=st.integers(0, 2**32 - 1), top=st.integers(1, 40), min_buckets=st.integers(1, TABLES))
 @examples
-def test_a_row_finds_what_its_rule_says_best_first(kind, seed, top, seen):
+def test_candidates_of_a_row_follow_its_rule_best_first(kind, seed, top, min_buckets):
     random = np.random.default_rng(seed)
     tables, codes = filled(random), row_codes(random, 1)
     selector = Selector(tables, seed=seed)
-    rule = Rule(kind, top, seen, CLASSES, random=0)
+    rule = SelectionRule(kind, top, min_buckets, CLASSES, random=0)
     active = selector.select(rule, codes)
-    promise = promises(selector.sketches, selector.marks[0])
-    assert active == expected(rule, tables, codes[0], selector.space.order, promise)
+    estimate = estimates(selector.sketches, selector.row_sketches[0])
+    assert active == expected(rule, tables, codes[0], selector.space.order, estimate)
 
 
 @pytest.mark.parametrize("kind", [UNION, TOPK, THRESHOLD, NEAREST])
@@ -162,39 +162,40 @@ def test_a_batch_has_the_labels_and_the_union_of_its_rows(kind, seed):
     selector = Selector(tables, seed=seed)
     active = selector.select(rule, codes, labels, rows)
     found = set()
-    for row, mark in zip(codes, selector.marks, strict=True):
-        promise = promises(selector.sketches, mark)
-        found.update(expected(rule, tables, row, range(TABLES), promise))
+    for row, sketch in zip(codes, selector.row_sketches, strict=True):
+        estimate = estimates(selector.sketches, sketch)
+        found.update(expected(rule, tables, row, range(TABLES), estimate))
     assert set(active) == found | {n for row in rows for n in labels_of(labels, row)}
 
 
-def test_vanilla_begins_with_every_table_equally_often():
+def test_vanilla_starts_with_every_table_equally_often():
     selector = Selector(filled(np.random.default_rng(3)))
     codes, calls = np.zeros((1, TABLES), np.int32), 350
     first = np.zeros(TABLES)
     for _ in range(calls):
-        selector.select(Rule(VANILLA, 1, 1, CLASSES, 0), codes)
+        selector.select(SelectionRule(VANILLA, 1, 1, CLASSES, 0), codes)
         first[selector.space.order[0]] += 1
     square = ((first - calls / TABLES) ** 2).sum() / (calls / TABLES)
     assert square < chi2.ppf(0.999, TABLES - 1)
 
 
-def test_a_neuron_in_very_many_tables_counts_as_often_as_can_be_counted():
-    tables = Tables(np.zeros((OFTEN + 9, 2, 2), np.int32), np.ones((OFTEN + 9, 2), np.int32))
+def test_bucket_counts_saturate():
+    count = MAX_COUNT + 9
+    tables = HashTables(np.zeros((count, 2, 2), np.int32), np.ones((count, 2), np.int32))
     tables.buckets[::2, 0] = 1
-    codes = np.zeros((1, OFTEN + 9), np.int32)
-    for seen, found in ((1, [0, 1]), (OFTEN + 9, [])):
-        rule = Rule(THRESHOLD, 1, seen, 9, 0)
+    codes = np.zeros((1, count), np.int32)
+    for min_buckets, found in ((1, [0, 1]), (count, [])):
+        rule = SelectionRule(THRESHOLD, 1, min_buckets, 9, 0)
         assert sorted(Selector(tables).select(rule, codes)) == found
     tables.buckets[:] = 1
-    assert Selector(tables).select(Rule(THRESHOLD, 1, OFTEN + 9, 9, 0), codes) == [1]
+    assert Selector(tables).select(SelectionRule(THRESHOLD, 1, count, 9, 0), codes) == [1]
 
 
-# --- when room is short ---------------------------------------------------------------------------
+# --- limited capacity -----------------------------------------------------------------------------
 
 
 def apart(sizes):
-    """One table in which row b's bucket holds sizes[b] neurons of its own, in ascending order."""
+    """One table in which row b's bucket contains sizes[b] separate neurons, in ascending order."""
     tables = empty_tables(1, 3, 64)
     codes = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[:, np.newaxis]
     insert(tables, 0, 1, codes, np.arange(len(codes), dtype=np.int32), False, 0)
@@ -204,31 +205,31 @@ def apart(sizes):
 @rules
 @pytest.mark.parametrize("capacity", [0, 1, 4, 7, 20, 23, 24, 45, 55])
 @pytest.mark.parametrize("sizes", [(30, 2, 20, 0, 6), (11, 11, 11, 11, 11)])
-def test_rows_bring_in_equal_shares(kind, capacity, sizes):
+def test_rows_contribute_equal_numbers_of_candidates(kind, capacity, sizes):
     sizes = np.array(sizes)
     tables, codes, owner = apart(sizes)
-    rule = Rule(kind, top=64, seen=1, capacity=capacity, random=0)
+    rule = SelectionRule(kind, top=64, min_buckets=1, capacity=capacity, random=0)
     selector = Selector(tables, capacity)
-    selector.sketches.lengths[:] = 0  # all promise the same: the first met is the best
+    selector.sketches.lengths[:] = 0  # all estimates are equal: the first found is the best
     active = selector.select(rule, codes)
     fractions = np.bincount(owner[active], minlength=len(sizes))
     assert fractions.sum() == capacity
     short = fractions < sizes
     assert not short.any() or (fractions[short].min() >= fractions.max() - 1)
-    for b, fraction in enumerate(fractions):  # the best come first: here, the lowest numbers
+    for b, fraction in enumerate(fractions):  # the best come first: here, those with the lowest ids
         assert {n for n in active if owner[n] == b} == {
             *range(sizes[:b].sum(), sizes[:b].sum() + fraction)
         }
 
 
-def test_what_is_active_already_is_nobodys_share():
-    """Both rows find neurons 0 to 9, and may bring in three each."""
+def test_active_candidates_do_not_count_for_any_row():
+    """Both rows find neurons 0 to 9, and may contribute three each."""
     tables, codes, _ = apart([10])
     active = Selector(tables, 6).select(GENEROUS._replace(capacity=6), codes[[0, 0]])
     assert sorted(active) == [0, 1, 2, 3, 4, 5]
 
 
-def test_labels_leave_the_capacity_to_others():
+def test_labels_do_not_use_capacity():
     tables, codes, _ = apart([10])
     labels = multi_labels(np.array([0, 3]), np.array([1, 50, 60], np.int32))
     active = Selector(tables, 4).select(GENEROUS._replace(capacity=4), codes, labels)
@@ -246,13 +247,13 @@ def test_a_single_label_is_active_once():
 
 
 @pytest.mark.parametrize(("random", "count"), [(0, 10), (1, 11), (50, 60), (110, 120), (999, 120)])
-def test_so_many_random_neurons_come_on_top(random, count):
+def test_random_neurons_are_added(random, count):
     tables, codes, _ = apart([10])
     active = Selector(tables).select(GENEROUS._replace(random=random), codes)
     assert len(active) == count and active[:10] == list(range(10))
 
 
-def test_random_neurons_are_uniform_over_the_others():
+def test_random_neurons_are_uniform_over_inactive_ones():
     tables, codes, _ = apart([10])
     selector, calls, each = Selector(tables, seed=5), 300, 11
     drawn = np.zeros(CLASSES)
@@ -264,7 +265,7 @@ def test_random_neurons_are_uniform_over_the_others():
     assert not drawn[:10].any() and low < square < high
 
 
-def test_threads_with_their_own_seeds_draw_others():
+def test_threads_with_different_seeds_draw_different_neurons():
     tables, codes, _ = apart([10])
     rule = GENEROUS._replace(random=20)
     first, same, other = (Selector(tables, seed=s).select(rule, codes) for s in (1, 1, 2))
@@ -280,11 +281,11 @@ def test_threads_with_their_own_seeds_draw_others():
     batch=st.integers(1, BATCH),
 )
 @examples
-def test_whatever_is_asked_the_buffer_is_enough(kind, seed, capacity, random, batch):
+def test_the_buffer_is_always_large_enough(kind, seed, capacity, random, batch):
     draws = np.random.default_rng(seed)
     tables, labels = filled(draws), lists(draws, BATCH, 6)
     selector = Selector(tables, capacity, seed)
-    rule = Rule(kind, 8, 2, capacity, random)
+    rule = SelectionRule(kind, 8, 2, capacity, random)
     for _ in range(2):
         rows = draws.integers(0, BATCH, batch)
         selector.select(rule, row_codes(draws, batch), labels, rows)
@@ -296,7 +297,7 @@ RECALL = {SIMHASH: (6, 12, 192), WTA: (2, 6, 64), DWTA: (2, 6, 64)}  # K, L, dim
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-def test_the_best_neuron_is_found_as_often_as_theory_says(family):
+def test_recall_of_the_best_neuron_matches_theory(family):
     """A neuron with which one hash agrees with probability p is found with 1 - (1 - p^K)^L."""
     hashes, count, dimension = RECALL.get(family, (2, 4, 64))
     neurons, queries, draws = 60, 16, 24
@@ -308,7 +309,7 @@ def test_the_best_neuron_is_found_as_often_as_theory_says(family):
     best = (x @ weights.T).argmax(axis=1)
     p = np.array([AGREEMENT[family](row, weights[n]) for row, n in zip(x, best, strict=True)])
     predicted = np.mean(1 - (1 - p**hashes) ** count)
-    rule, recalls = Rule(UNION, 1, 1, neurons, 0), []
+    rule, recalls = SelectionRule(UNION, 1, 1, neurons, 0), []
     for seed in range(draws):
         functions = draw(family, dimension, hashes, count, 12, seed)  # 12 bits: nothing is mixed
         codes, sought = np.empty((neurons, count), np.int32), np.empty((queries, count), np.int32)

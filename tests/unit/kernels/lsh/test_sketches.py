@@ -1,4 +1,4 @@
-"""Sketches: their bits by an oracle, the angle that they tell, and the ranking by products."""
+"""Sketches: bits compared with an oracle, angle estimates, and ranking by products."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,16 @@ from hypothesis import given, strategies as st
 
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import (
-    SIGNS,
+    WORD_BITS,
     WORDS,
-    differing,
     empty_sketches,
+    hamming_distance,
     rank_by_product,
 )
 from tests.unit.kernels.cases import examples
 
-DIMENSION, BITS = 192, SIGNS * WORDS  # wide enough for a third of the coordinates to be Gaussian
+DIMENSION = 192  # enough for the sum of a third of the coordinates to be nearly Gaussian
+BITS = WORD_BITS * WORDS
 GUARD = -9
 
 
@@ -31,7 +32,7 @@ def bits_of(marks):
 
 
 def at_angle(random, x, angle):
-    """Of each row of x, a vector of length 1 at `angle` to it."""
+    """For each row of x, a unit vector at `angle` to it."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     other = random.standard_normal(x.shape)
     other -= (other * x).sum(axis=1, keepdims=True) * x
@@ -39,17 +40,17 @@ def at_angle(random, x, angle):
     return np.cos(angle) * x + np.sin(angle) * other
 
 
-def test_each_bit_is_the_sign_of_a_projection_of_its_own():
+def test_each_bit_is_the_sign_of_its_own_projection():
     random, sketches = np.random.default_rng(1), empty_sketches(DIMENSION, 3, 5)
     x = random.integers(-8, 9, (40, DIMENSION)).astype(np.float32)  # projections are exact
     projected = x @ sketches.functions.projections[:, :BITS]
     # hash k of word t has column k WORDS + t, and is bit k of that word
-    expected = (projected > 0).reshape(-1, SIGNS, WORDS).transpose(0, 2, 1).reshape(-1, BITS)
+    expected = (projected > 0).reshape(-1, WORD_BITS, WORDS).transpose(0, 2, 1).reshape(-1, BITS)
     assert (bits_of(sketch(sketches, x)) == expected).all()
 
 
 @pytest.mark.parametrize("angle", [0.2, 0.8, 1.5, 2.5])
-def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
+def test_the_hamming_distance_matches_theory(angle):
     """A bit differs with probability angle / pi (Goemans and Williamson 1995)."""
     random, fractions = np.random.default_rng(2), []
     x = random.standard_normal((40, DIMENSION))
@@ -58,12 +59,12 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
         sketches = empty_sketches(DIMENSION, 1, seed)
         ours, theirs = sketch(sketches, x), sketch(sketches, y)
         bits = [
-            differing(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
+            hamming_distance(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
             for a, b in zip(ours, theirs, strict=True)
         ]
         assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()
         fractions.append(np.mean(bits) / BITS)
-        # Charikar 2002: what so many bits say of the cosine
+        # Charikar 2002: the cosine estimate for this Hamming distance
         told = sketches.cosines[bits]
         assert abs(told.mean() - np.cos(angle)) < 0.02 and told.std() < 0.1
     error = np.std(fractions, ddof=1) / np.sqrt(len(fractions))
@@ -72,7 +73,7 @@ def test_two_vectors_differ_in_as_many_bits_as_theory_says(angle):
 
 @given(seed=st.integers(0, 2**32 - 1), met=st.integers(0, 30), limit=st.integers(0, 35))
 @examples
-def test_the_largest_products_come_first_and_of_equal_ones_the_first_met(seed, met, limit):
+def test_ranking_is_by_product_with_ties_in_input_order(seed, met, limit):
     random, classes = np.random.default_rng(seed), 50
     sketches = empty_sketches(16, classes, 0)
     sketches.neurons[:] = sketch(sketches, random.integers(-1, 2, (classes, 16)))
@@ -88,7 +89,7 @@ def test_the_largest_products_come_first_and_of_equal_ones_the_first_met(seed, m
     assert found[:size].tolist() == expected and found[limit] == GUARD
 
 
-def test_lengths_tell_which_neuron_is_best_where_bits_do_not():
+def test_lengths_rank_neurons_with_equal_sketches():
     random, classes, queries, top = np.random.default_rng(4), 500, 60, 20
     sketches = empty_sketches(DIMENSION, classes, 0)
     weights = random.standard_normal((classes, DIMENSION)) * random.uniform(0.5, 2, (classes, 1))

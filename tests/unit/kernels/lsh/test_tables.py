@@ -1,4 +1,4 @@
-"""Hash tables: who stays in a full bucket, and that tables are built apart from each other."""
+"""Hash tables: which ids stay in a full bucket, and that tables are independent."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from hogbatch.kernels.cpu.lsh.tables import TOGETHER, clear, empty_tables, insert
+from hogbatch.kernels.cpu.lsh.tables import INSERT_BLOCK, clear, empty_tables, insert
 
-IDS, TABLES, BITS, BUCKET = TOGETHER + 100, 5, 4, 6  # some ids more than go together
+IDS, TABLES, BITS, BUCKET = INSERT_BLOCK + 100, 5, 4, 6  # more ids than one block
 
 
 def random_codes(seed):
@@ -19,7 +19,7 @@ def random_codes(seed):
 
 
 def arrivals(codes, order, t, code):
-    """The ids that came to a bucket, in their order."""
+    """The ids inserted into a bucket, in order."""
     return [i for i in order.tolist() if codes[i, t] == code]
 
 
@@ -42,7 +42,7 @@ def test_fifo_keeps_the_last():
     assert tables.counts.max() > 2 * BUCKET and tables.counts.min() == 0
 
 
-def test_a_second_insertion_goes_on_where_the_first_ended():
+def test_a_second_insertion_continues_the_first():
     codes, order = random_codes(2)
     once, twice = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
     insert(once, 0, TABLES, codes, order, False, 0)
@@ -52,7 +52,7 @@ def test_a_second_insertion_goes_on_where_the_first_ended():
     assert np.array_equal(once.counts, twice.counts)
 
 
-def test_a_reservoir_holds_some_that_came_each_once():
+def test_a_reservoir_contains_distinct_inserted_ids():
     codes, order = random_codes(3)
     tables = empty_tables(TABLES, BITS, BUCKET)
     insert(tables, 0, TABLES, codes, order, True, 0)
@@ -64,7 +64,7 @@ def test_a_reservoir_holds_some_that_came_each_once():
 
 
 @pytest.mark.parametrize(("ids", "bucket"), [(60, 6), (3, 1)])
-def test_a_reservoir_keeps_everyone_with_the_same_probability(ids, bucket):
+def test_a_reservoir_keeps_each_id_with_equal_probability(ids, bucket):
     tables = 500
     full = empty_tables(tables, 1, bucket)
     codes, order = np.zeros((ids, tables), np.int32), np.arange(ids, dtype=np.int32)
@@ -88,7 +88,7 @@ def test_a_reservoir_depends_on_its_seed():
 
 
 @pytest.mark.parametrize("reservoir", [False, True])
-def test_threads_build_some_tables_each(reservoir):
+def test_threads_build_different_tables_concurrently(reservoir):
     codes, order = random_codes(5)
     alone, shared = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
     insert(alone, 0, TABLES, codes, order, reservoir, 9)
@@ -103,7 +103,7 @@ def test_threads_build_some_tables_each(reservoir):
     assert np.array_equal(alone.counts, shared.counts)
 
 
-def test_other_tables_are_left_alone():
+def test_other_tables_are_unchanged():
     codes, order = random_codes(6)
     tables = empty_tables(TABLES, BITS, BUCKET)
     insert(tables, 1, 3, codes, order, False, 0)
@@ -113,7 +113,7 @@ def test_other_tables_are_left_alone():
     assert (tables.counts.sum(axis=1) == [0, IDS, 0, 0, 0]).all()
 
 
-def test_nothing_lies_in_a_cleared_table_but_what_came_since():
+def test_a_cleared_table_contains_only_later_insertions():
     codes, order = random_codes(7)
     tables, fresh = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
     insert(tables, 0, TABLES, codes, order, False, 0)

@@ -1,4 +1,4 @@
-"""A network whose outputs lie by neuron, with data, for the compiled loop and the reference."""
+"""A network with an output-major last layer, and data, for the compiled loop and the reference."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
-from hogbatch.kernels.cpu.lsh.selection import UNION, Finder, Rule, scratch
+from hogbatch.kernels.cpu.lsh.selection import UNION, NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView
@@ -22,21 +22,21 @@ BATCH, RAGGED, FENCE = 7, 4, 5
 WIDE_LOSSES = ("softmax", "multilabel-softmax", "multilabel")
 RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
 HIDDEN = {(18,): "tanh", (20, 33): "relu"}
-ALL = Rule(UNION, 1, 1, CLASSES, 0)
+ALL = SelectionRule(UNION, 1, 1, CLASSES, 0)
 
 
 def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
-    """Finds the neurons `found`, by default all, whatever the row, in each of its three tables."""
+    """A finder with `found` (default: all neurons) in every bucket of its three tables."""
     functions = draw(family, dimension, 2, 3, 2, seed)
     tables, found = empty_tables(3, 2, classes), np.arange(classes) if found is None else found
     for code in range(4):
         codes = np.full((classes, 3), code, np.int32)
         insert(tables, 0, 3, codes, np.array(found, np.int32), False, 0)
-    return Finder(rule, functions, tables, empty_sketches(dimension, classes, seed))
+    return NeuronFinder(rule, functions, tables, empty_sketches(dimension, classes, seed))
 
 
 class Case:
-    """A network, its data and its optimizer's state; the same arguments make the same numbers."""
+    """A network, its data and its optimizer state; equal arguments give equal numbers."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Case:
         self.changed = np.zeros(classes, np.uint8)
 
     def model(self, own=None):
-        """`own` slots of dense layers are those of one thread."""
+        """`own`: one thread's slots of the dense layers."""
         plan = np.array(self.network.plan(), np.int64)
         return ModelView(plan, self.params, *self.slots, self.steps, *(own or self.slots))
 
@@ -79,7 +79,7 @@ class Case:
         return BatchSettings(batch, self.loss, self.spec.kind, FENCE, threads)
 
     def train(self, finder=None, *, batch=BATCH, threads=1, own=None, fence=None):
-        """Train by the compiled loop, all rows in one call."""
+        """Train with the compiled loop, all rows in one call."""
         finder = finder or finder_of(self.dimension, self.classes)
         space = scratch(batch, finder.tables, self.classes, finder.rule.capacity, 1)
         seat = hashed.HashedThread(self.head, space, self.place, self.changed)
@@ -88,7 +88,8 @@ class Case:
             *(self.lease(batch, threads), self.hyper, seat),
             *(self.fence if fence is None else fence, self.totals),
         )
-        assert (self.place == -1).all() and not space.times.any() and (self.head == -1).all()
+        assert (self.place == -1).all() and (self.head == -1).all()
+        assert not space.bucket_counts.any()
         return self
 
     def interpret(self):
@@ -113,7 +114,7 @@ class Case:
         return Interpreted(kernels.load("reference"), np, plan, self.params, *self.slots)
 
     def scores(self):
-        """Of the rows in `order`, [B, C]."""
+        """The scores of the rows in `order`, [B, C]."""
         return self.reference().scores(self.inputs, self.order)[:, : self.classes].copy()
 
     def labels_of(self, rows):
@@ -125,7 +126,7 @@ class Case:
         return np.unique(np.concatenate(spans)).astype(int)
 
     def cut(self, neurons):
-        """The case as if `neurons`, ascending, were all there are; others are nobody's labels."""
+        """A case reduced to `neurons`, ascending; labels of other neurons are removed."""
         small = Case.__new__(Case)
         small.__dict__ |= self.__dict__
         small.network = Network.build(
@@ -161,7 +162,7 @@ class Case:
         return Labels(labels.values, indptr.astype(np.int64), indices)
 
     def tensors(self):
-        """Copies of parameters and slots by name, the outputs' apart: by neuron."""
+        """Copies of parameters and slots by name, those of the last layer output-major."""
         flats = {"params": self.params, "first": self.slots[0], "second": self.slots[1]}
         return {
             f"{kind} {name}": tensor
