@@ -229,12 +229,12 @@ def _note(work: Work, error: BaseException) -> None:
 
 def main() -> None:
     """Attach a GPU worker."""
-    arguments = parser("gpu", "Attach a GPU worker to a running job on this server.")
+    arguments = parser("gpu", "Attach a GPU worker to a coordinator running on this server.")
     arguments.add_argument(
         "--device",
         default="0",
         metavar="N|host",
-        help="number of the GPU, or host: NumPy in the role of a GPU (default: 0)",
+        help="number of the GPU, or host: NumPy computation in place of a GPU (default: 0)",
     )
     given = arguments.parse_args()
     if given.device == "host":

@@ -39,7 +39,7 @@ def check_limits(root: Path = ROOT) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def beyond_limits(error: OSError) -> str:
+def explain_limit(error: OSError) -> str:
     """What to do about an `error` that a limit of this process has caused; empty for others."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

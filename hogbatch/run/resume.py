@@ -95,7 +95,7 @@ def expect_checkpoints(resume: str) -> None:
         raise _no_checkpoint(checkpoints)
 
 
-def settings_of(given: Mapping[str, object]) -> Path | None:
+def settings_file(given: Mapping[str, object]) -> Path | None:
     """The file with the settings of the run that those `given` resume, if there is one.
 
     DataError if the run directory to resume does not exist.

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint.rundir import CRASH, MODEL, RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
-from hogbatch.config.train import TrainConfig, merge_sources, to_toml
+from hogbatch.config.sources import merge_sources, to_toml
+from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.coordinator.loop import Adapters, Loop
@@ -50,7 +51,7 @@ from hogbatch.run.resume import (
     find,
     identity,
     origin_dir,
-    settings_of,
+    settings_file,
 )
 from hogbatch.run.segments import Store
 from hogbatch.store.average import MovingMean
@@ -112,7 +113,7 @@ def train(data: str | Path, **settings: Any) -> Run:
     if not isinstance(data, str | Path):
         raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
     given = {"data": str(data), **settings}
-    return execute(merge_sources(given, settings_of(given)), launch=True)
+    return execute(merge_sources(given, settings_file(given)), launch=True)
 
 
 def execute(config: TrainConfig, *, launch: bool) -> Run:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hogbatch.config.lsh import MANY
-from hogbatch.config.train import merge_sources
+from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.run.planning import network_for, plan_for

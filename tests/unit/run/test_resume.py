@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.errors import DataError, UsageError
-from hogbatch.run.resume import FOLDER, expect_checkpoints, find, origin_dir, settings_of
+from hogbatch.run.resume import FOLDER, expect_checkpoints, find, origin_dir, settings_file
 from hogbatch.telemetry.records import Evaluation, WorkerRecord
 from tests.unit.checkpoint.test_snapshots import SAVED
 
@@ -78,7 +78,7 @@ def test_a_path_that_is_not_a_directory_is_named(tmp_path, name, what, rest):
     (tmp_path / "f").touch()
     path = f"{tmp_path / name}{rest}"
     what = "does not exist" if rest else what
-    for use in (expect_checkpoints, lambda path: settings_of({"resume": path})):
+    for use in (expect_checkpoints, lambda path: settings_file({"resume": path})):
         with pytest.raises(DataError, match=f"--resume {path} {what}.*; expected a run directory"):
             use(path)
 
@@ -116,8 +116,8 @@ def test_where_resume_leads(tmp_path):
 
 
 def test_the_settings_are_those_of_the_run_that_is_resumed(tmp_path):
-    assert settings_of({"resume": str(tmp_path)}) is None
+    assert settings_file({"resume": str(tmp_path)}) is None
     (tmp_path / "config.toml").write_text("")
-    assert settings_of({"resume": str(tmp_path)}) == tmp_path / "config.toml"
-    assert settings_of({"resume": "auto", "run_dir": str(tmp_path)}) == tmp_path / "config.toml"
-    assert settings_of({"resume": "auto"}) is settings_of({"run_dir": str(tmp_path)}) is None
+    assert settings_file({"resume": str(tmp_path)}) == tmp_path / "config.toml"
+    assert settings_file({"resume": "auto", "run_dir": str(tmp_path)}) == tmp_path / "config.toml"
+    assert settings_file({"resume": "auto"}) is settings_file({"run_dir": str(tmp_path)}) is None
