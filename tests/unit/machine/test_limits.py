@@ -62,7 +62,7 @@ def test_a_hard_limit_that_is_too_low_is_one_sentence(system):
         (OSError(errno.EFBIG, "File too large"), "a file became too large; got a limit of"),
     ],
 )
-def test_an_exceeded_limit_is_explained_in_one_sentence(error, words, monkeypatch, capsys):
+def test_a_limit_that_is_met_later_is_one_sentence_too(error, words, monkeypatch, capsys):
     def fail(arguments):
         raise error
 
