@@ -39,7 +39,7 @@ from peers.pytorch_gpu import PEER, objection
 from peers.search import Processes, search
 from time_to_loss import TASKS, Task, curve_of, keep, laid_down, listed, read_tuned
 
-from hogbatch.config.train import merge_sources
+from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology

@@ -1,11 +1,11 @@
-"""hogbatch trains one model with every CPU core and GPU of a server at once.
+"""Train one model with every CPU core and GPU of a server at once.
 
     import hogbatch
     run = hogbatch.train("a9a", max_seconds=10)
     run.test_loss
 
-`train` and `Run` need ZeroMQ; `load_model` needs NumPy and safetensors alone, so each is imported
-when it is first asked for. `__version__` is the installed version.
+Each name is imported when it is first used, because `train` and `Run` require ZeroMQ, while
+`load_model` requires only NumPy and safetensors. `__version__` is the installed version.
 """
 
 from importlib import import_module
@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hogbatch.model.file import Model as Model, load_model as load_model
-    from hogbatch.run.training import Run as Run, train as train
+    from hogbatch.run.results import Run as Run
+    from hogbatch.run.training import train as train
 
     __version__: str
 
-_HOMES = {
+_MODULES = {
     "Model": "hogbatch.model.file",
-    "Run": "hogbatch.run.training",
+    "Run": "hogbatch.run.results",
     "load_model": "hogbatch.model.file",
     "train": "hogbatch.run.training",
 }
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("hogbatch")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'hogbatch' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

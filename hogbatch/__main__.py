@@ -1,4 +1,4 @@
-"""`python -m hogbatch`: the same as the command `hogbatch`."""
+"""`python -m hogbatch`, equivalent to the command `hogbatch`."""
 
 import sys
 

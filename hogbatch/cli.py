@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,27 +9,34 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from hogbatch.config.train import FLAGS, REPLACED, add_flags, merge_sources
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.flags import Group
+from hogbatch.config.sources import REPLACED, merge_sources
+from hogbatch.config.train import FLAGS
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines, rounded
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
+ONLY_IF_LAUNCHED: Final = ("workers", "pin")  # flags that the coordinator command does not have
 
 if TYPE_CHECKING:
     from hogbatch.model.prediction import DataFile
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are UsageErrors, so that every error has one form.
+    """An argument parser that raises UsageError, so that all errors have one form.
 
-    A flag must be written out, and one that does not exist is answered with the nearest.
+    Flags must not be abbreviated. The error for an unknown flag names the closest existing one.
     """
 
     def __init__(self, command: str) -> None:
         super().__init__(
-            prog=f"hogbatch {command}", description=COMMANDS[command][1], allow_abbrev=False
+            prog=f"hogbatch {command}",
+            usage=f"hogbatch {command} {COMMANDS[command].arguments}",
+            description=COMMANDS[command].summary,
+            allow_abbrev=False,
         )
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -38,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         given, unknown = self.parse_known_args(arguments)
         if not unknown:
             return given
-        flags = re.findall(r"--[a-z0-9-]+", self.format_usage())
+        flags = [text for text in self._option_string_actions if text.startswith("--")]
         got = unknown[0].split("=")[0]
         replaced = REPLACED.get(got.removeprefix("--").removeprefix("no-"))
         nearest = [f"--{replaced}"] if replaced else get_close_matches(got, flags, n=1)
@@ -49,39 +55,53 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def train(arguments: Sequence[str], launch: bool) -> int:
-    """`hogbatch train` and `hogbatch coordinator`."""
-    what = "train" if launch else "coordinator"
-    parser = Parser(what)
-    parser.add_argument("--config", type=Path, metavar="TOML", help="flags from a file")
-    add_flags(parser, [name for name in FLAGS if launch or name not in ("workers", "pin")])
+def train(arguments: Sequence[str]) -> int:
+    """`hogbatch train`."""
+    return _run("train", arguments)
+
+
+def coordinate(arguments: Sequence[str]) -> int:
+    """`hogbatch coordinator`."""
+    return _run("coordinator", arguments)
+
+
+def _run(command: str, arguments: Sequence[str]) -> int:
+    launch = command == "train"
+    parser = Parser(command)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="TOML",
+        help="file with flags as keys; flags on the command line take precedence",
+    )
+    add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     given = vars(parser.read(arguments))
-    config = merge_sources(given, given.pop("config") or _settings_before(given))
-    sys.path.append("")  # the module of --policy module:Class may lie in the working directory
-    from hogbatch.run.training import execute  # here: --help and errors in flags need none of it
+    config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.run.training import execute  # here: help and flag errors do not need it
 
     return execute(config, launch=launch).exit_code
 
 
-def _settings_before(given: Mapping[str, object]) -> Path | None:
-    """The flags of the run that is resumed, which hold where none are given."""
+def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:
+    """The settings of the run to resume, which apply where no flag is given; None without one."""
     if given.get("resume") is None:
         return None
-    from hogbatch.run.resume import settings_of
+    from hogbatch.run.resume import settings_file
 
-    return settings_of(given)
+    return settings_file(given)
 
 
 def worker(arguments: Sequence[str]) -> int:
-    """`hogbatch worker`: become `python -m workers.cpu` or `workers.gpu`."""
+    """`hogbatch worker`: replace this process by `python -m workers.cpu` or `workers.gpu`."""
     if arguments and arguments[0] in ("-h", "--help"):
-        print("usage: hogbatch worker cpu|gpu RUN_DIR ...   (cpu --help, gpu --help: their flags)")
+        print(WORKER_HELP)
         return 0
     if not arguments or arguments[0] not in ("cpu", "gpu"):
         got = repr(arguments[0]) if arguments else "nothing"
         raise UsageError(f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}")
-    kind, *rest = arguments
-    os.execv(sys.executable, [sys.executable, "-P", "-m", f"workers.{kind}", *rest])
+    device, *rest = arguments
+    os.execv(sys.executable, [sys.executable, "-P", "-m", f"workers.{device}", *rest])
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -98,11 +118,16 @@ def evaluate(arguments: Sequence[str]) -> int:
 def predict(arguments: Sequence[str]) -> int:
     """`hogbatch predict`."""
     parser = _model_parser("predict")
-    form = parser.add_mutually_exclusive_group()
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    form = output.add_mutually_exclusive_group()
     form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
-    about_top = "the K likeliest labels of each row; of a multi-label model as XMC text"
-    form.add_argument("--top", type=int, metavar="K", help=about_top)
-    parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
+    form.add_argument(
+        "--top",
+        type=int,
+        metavar="K",
+        help="the K most likely labels of each row; as XMC text for a multi-label model",
+    )
+    output.add_argument("--output", metavar="FILE", help="output file (default: standard output)")
     given = _read_model_flags(parser, arguments)
     from hogbatch.model.prediction import predict_file, write_lines
 
@@ -113,57 +138,84 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def _model_parser(command: str) -> Parser:
+    """A parser with the arguments that `evaluate` and `predict` share."""
     parser = Parser(command)
-    parser.add_argument("model", metavar="MODEL", help="model.safetensors of a run")
-    about_data = "a file, - for standard input, or the name of the bundled sample"
-    parser.add_argument("data", metavar="DATA", help=about_data)
+    parser.add_argument("model", metavar="MODEL", help="model file, model.safetensors of a run")
     parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="data: file, - for standard input, or name of the bundled sample",
+    )
+    groups = add_flags(parser, ["header", "data_cache"])
+    parser.set_defaults(header="auto", data_cache="auto")
+    groups[Group.DATA].add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
-    about_tables = "score what hash tables find, as in training, instead of all outputs"
-    parser.add_argument("--approximate", action="store_true", help=about_tables)
-    about_lsh = "other settings of hashing than those of training, for --approximate"
-    parser.add_argument("--lsh", metavar="FAMILY:KEY=VALUE,...", help=about_lsh)
-    add_flags(parser, ["header", "data_cache"])
-    parser.set_defaults(header="auto", data_cache="auto")
+    hashing = parser.add_argument_group("hashed output layer")
+    hashing.add_argument(
+        "--approximate",
+        action="store_true",
+        help="scores of the outputs found in hash tables only, as in training, instead of all",
+    )
+    hashing.add_argument(
+        "--lsh",
+        metavar="FAMILY:KEY=VALUE,...",
+        help="hashing settings of --approximate (default: as in training)",
+    )
     return parser
 
 
 def _data_file(given: argparse.Namespace) -> "DataFile":
-    """The data file of `evaluate` or `predict`; notes go to stderr, for results go to stdout."""
+    """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
     from hogbatch.data.cache import DataCache
     from hogbatch.model.prediction import DataFile
 
-    def say(line: str) -> None:
+    def print_note(line: str) -> None:
         print(f"hogbatch: note: {line}", file=sys.stderr)
 
-    return DataFile(given.data, given.label, given.header, DataCache.of(given.data_cache), say)
+    cache = DataCache.of(given.data_cache)
+    return DataFile(given.data, given.label, given.header, cache, print_note)
 
 
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     given = parser.read(arguments)
     if given.lsh is not None and not given.approximate:
-        parser.error("--lsh is for --approximate; add that, or leave --lsh out")
+        parser.error("--lsh requires --approximate; add that, or leave --lsh out")
     return given
 
 
 def simulate(arguments: Sequence[str]) -> int:
     """`hogbatch simulate`."""
     parser = Parser("simulate")
-    about_workers = (
-        "cpu:16x2000rows/s,...: 16 workers of 2000 rows/s each; @half=256: a batch of 256 rows has "
-        "half of that speed (default for gpu)"
+    simulated = parser.add_argument_group("simulated run")
+    simulated.add_argument(
+        "--workers",
+        metavar="LIST",
+        default="cpu:4x2000rows/s",
+        help="speeds of the workers: cpu:16x2000rows/s for 16 workers of 2000 rows/s each; with "
+        "@half=256, batches of 256 rows run at half of that speed (default: %(default)s)",
     )
-    parser.add_argument("--workers", metavar="LIST", default="cpu:4x2000rows/s", help=about_workers)
+    simulated.add_argument(
+        "--rows", default="1000000", metavar="N", help="rows per epoch (default: %(default)s)"
+    )
+    simulated.add_argument(
+        "--seed", default="0", metavar="N", help="random seed (default: %(default)s)"
+    )
     flags = ("policy", "alpha", "beta", "cpu_batch", "gpu_batch", "lease_ms", "epochs")
     add_flags(parser, [*flags, "max_seconds"])
-    parser.add_argument("--rows", default="1000000", metavar="N", help="of an epoch (1000000)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of all chance (0)")
-    parser.add_argument("--json", action="store_true", help="everything, as JSON")
-    about_faults = "instead: a run full of faults, drawn from --seed, that must keep all promises"
-    parser.add_argument("--faults", action="store_true", help=about_faults)
-    about_seeds = "many such runs; stops at the first that fails"
-    parser.add_argument("--seeds", metavar="FIRST:STOP[:STEP]", help=about_seeds)
+    faults = parser.add_argument_group("fault injection")
+    faults.add_argument(
+        "--faults",
+        action="store_true",
+        help="a run with faults drawn from --seed instead; fails if a guarantee is violated",
+    )
+    faults.add_argument(
+        "--seeds",
+        metavar="FIRST:STOP[:STEP]",
+        help="a range of seeds for --faults, one run each; stops at the first failure",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument("--json", action="store_true", help="all results as JSON")
     given = vars(parser.read(arguments))
     own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
     from hogbatch.simulate.command import execute
@@ -171,25 +223,76 @@ def simulate(arguments: Sequence[str]) -> int:
     return execute(merge_sources({"data": "simulated", **given}), **own)
 
 
-COMMANDS: Final[dict[str, tuple[Callable[[Sequence[str]], int], str]]] = {
-    "train": (
-        lambda arguments: train(arguments, launch=True),
-        "Train a model with all processors of this server.",
+class Command(NamedTuple):
+    """One command of the program."""
+
+    run: Callable[[Sequence[str]], int]  # takes the arguments after its name; returns an exit code
+    arguments: str  # as the usage line shows them
+    summary: str
+
+
+COMMANDS: Final = {
+    "train": Command(
+        train,
+        "[DATA] [options]",
+        "Train a model with all CPU cores and GPUs of this server.",
     ),
-    "coordinator": (
-        lambda arguments: train(arguments, launch=False),
-        "Coordinate a training run whose workers are attached by hand.",
+    "coordinator": Command(
+        coordinate,
+        "[DATA] [options]",
+        "Coordinate a training run to which workers are attached by hand.",
     ),
-    "worker": (worker, "Attach one worker to a running job: hogbatch worker cpu|gpu RUN_DIR."),
-    "evaluate": (evaluate, "Loss and metrics of a model on a file with labels."),
-    "simulate": (simulate, "What workers of given speeds would do under a policy, without them."),
-    "predict": (predict, "Predictions of a model, one line per row of a file."),
+    "worker": Command(
+        worker,
+        "cpu|gpu RUN_DIR [options]",
+        "Attach a worker process to a running coordinator.",
+    ),
+    "evaluate": Command(
+        evaluate,
+        "MODEL DATA [options]",
+        "Print the loss and metrics of a model on labelled data.",
+    ),
+    "predict": Command(
+        predict,
+        "MODEL DATA [options]",
+        "Print the predictions of a model, one line per row.",
+    ),
+    "simulate": Command(
+        simulate,
+        "[options]",
+        "Simulate a run with workers of given speeds, without the hardware.",
+    ),
 }
+
+WORKER_HELP: Final = f"""\
+usage: hogbatch worker {COMMANDS["worker"].arguments}
+
+{COMMANDS["worker"].summary}
+
+  cpu   a worker with threads on CPU cores
+  gpu   a worker on one GPU
+
+'hogbatch worker cpu --help' and 'hogbatch worker gpu --help' list the options."""
 
 
 def _overview() -> str:
-    lines = [f"  {name:12} {about}" for name, (_, about) in COMMANDS.items()]
-    return "\n".join(["usage: hogbatch COMMAND ...   (COMMAND --help for its flags)", "", *lines])
+    lines = [f"  {name:12} {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: hogbatch COMMAND [options]",
+            "",
+            "Train one model with every CPU core and GPU of a server at once.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "options:",
+            "  -h, --help   show this help message and exit",
+            "  --version    show the version and exit",
+            "",
+            "'hogbatch COMMAND --help' lists the options of a command.",
+        ]
+    )
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -201,19 +304,19 @@ def _dispatch(arguments: Sequence[str]) -> int:
             print(f"hogbatch {version('hogbatch')}")
             return 0
         case [command, *rest] if command in COMMANDS:
-            return COMMANDS[command][0](rest)
+            return COMMANDS[command].run(rest)
     known = ", ".join(COMMANDS)
     raise UsageError(f"unknown command {arguments[0]!r}; expected one of {known}")
 
 
 def _interrupt_once(*_: object) -> NoReturn:
-    """Handle Ctrl-C; once more, while the program ends, it would end in a traceback."""
+    """Handle the first Ctrl-C and ignore later ones, which would print a traceback at exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code. Errors are one sentence on stderr."""
+    """Run one command and return its exit code. An error is printed as one sentence on stderr."""
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt_once)
     try:
@@ -222,20 +325,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"hogbatch: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     except MemoryError as error:
-        why = printable(str(error)) or "an allocation failed"
-        print(f"hogbatch: not enough memory ({why}); {LESS_MEMORY}", file=sys.stderr)
+        reason = printable(str(error)) or "an allocation failed"
+        print(f"hogbatch: not enough memory ({reason}); {LESS_MEMORY}", file=sys.stderr)
         return UsageError.exit_code
     except KeyboardInterrupt:
-        with suppress(OSError):  # a terminal that is gone
+        with suppress(OSError):  # the terminal may be closed
             print("hogbatch: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        from hogbatch.machine.limits import beyond_limits
+        from hogbatch.machine.limits import explain_limit
 
-        if not (sentence := beyond_limits(error)):
+        if not (sentence := explain_limit(error)):
             raise
         print(f"hogbatch: {sentence}", file=sys.stderr)
         return UsageError.exit_code

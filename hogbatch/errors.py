@@ -1,60 +1,60 @@
-"""Every error a caller may catch, and the exit code each one ends a command with.
+"""All errors that callers may catch, and the exit codes of commands that fail with them.
 
-* HogbatchError                 1   (a bug, when it is raised bare)
-  + UsageError                  2   a flag, a key or an argument
-    - DataError                 2   a data or model file, with file:line where there is one
-    - PolicyError               2   a batch policy of the user's own
-  + RunDirectoryHeld            3   another coordinator lives in the run directory
-  + ProtocolError               4   coordinator and worker do not speak the same version
+* HogbatchError                 1   (raised directly: a bug)
+  + UsageError                  2   an invalid flag, key or argument
+    - DataError                 2   an invalid data or model file, with file:line if possible
+    - PolicyError               2   a failing batch policy of the user
+  + RunDirectoryHeld            3   another coordinator is running in the run directory
+  + ProtocolError               4   coordinator and worker use different protocol versions
   + SaveError                   5   a model or checkpoint could not be written
-  + NoWorkers                   6   no worker came, or all are gone
-  + DeviceError                12   the GPU failed in a way that only a new process can mend
+  + NoWorkers                   6   no worker attached, or none is left
+  + DeviceError                12   a GPU failure that only a new process can recover from
 
-A message says what was got, what was expected, where, and what to do, in one sentence.
+A message is one sentence: what was got, what was expected, where, and what to do.
 """
 
 from typing import Any
 
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
 
 class HogbatchError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors that hogbatch raises on purpose."""
 
     exit_code = 1
 
 
 class UsageError(HogbatchError, ValueError):
-    """A flag, config key or argument is not usable."""
+    """A flag, config key or argument is invalid."""
 
     exit_code = 2
 
 
 class DataError(UsageError):
-    """A file does not hold what its format promises."""
+    """The contents of a file do not match its format."""
 
 
 class PolicyError(UsageError):
-    """A user's batch policy failed, or returned what is not a number of rows."""
+    """A user's batch policy failed, or returned something other than a number of rows."""
 
 
 class RunDirectoryHeld(HogbatchError):
-    """The run directory belongs to a live coordinator."""
+    """Another coordinator is running in the run directory."""
 
     exit_code = 3
 
 
 class ProtocolError(HogbatchError):
-    """The other side speaks another protocol version, or refused this side."""
+    """The other side uses a different protocol version, or rejected the connection."""
 
     exit_code = 4
 
 
 class SaveError(HogbatchError):
-    """A model or checkpoint could not be written; what was saved before is intact.
+    """A model or checkpoint could not be written; earlier files are intact.
 
-    When `hogbatch.train` raises it, `run` is the :class:`hogbatch.Run` that has ended, so that its
-    model can be saved elsewhere: ``error.run.save(path)``.
+    When `hogbatch.train` raises it, `run` is the finished :class:`hogbatch.Run`, so that its model
+    can be saved elsewhere: ``error.run.save(path)``.
     """
 
     exit_code = 5
@@ -62,12 +62,12 @@ class SaveError(HogbatchError):
 
 
 class NoWorkers(HogbatchError):
-    """Nobody is left to train."""
+    """No worker attached in time, or none is left."""
 
     exit_code = 6
 
 
 class DeviceError(HogbatchError):
-    """A device is missing, or failed in a way that only a new process can mend."""
+    """A device is missing, or failed in a way that only a new process can recover from."""
 
     exit_code = 12

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
-    *("errors", "machine", "jit", "config.values", "config.lsh", "config.train"),
+    *("errors", "machine", "jit", "config.values", "config.lsh", "config.flags"),
+    *("config.train", "config.arguments", "config.sources"),
     *("wire", "data", "store", "kernels"),
     *("model.losses", "model.metrics", "model.optimizers", "model.network", "model.footprint"),
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),

@@ -201,19 +201,19 @@ def usable_cores(text: str) -> Cores:
 
 def arguments() -> argparse.ArgumentParser:
     """The flags of a CPU worker."""
-    made = parser("cpu", "Attach a CPU worker to a running job on this server.")
+    made = parser("cpu", "Attach a CPU worker to a coordinator running on this server.")
     made.add_argument(
         "--threads",
         type=int,
         metavar="T",
-        help="threads (default: one per core that this process may use, or of --cores)",
+        help="number of threads (default: one per core of --cores, else per usable core)",
     )
     made.add_argument(
         "--cores",
         type=usable_cores,
         default=(),
         metavar="LIST",
-        help="cores to keep the threads on, one each, as in 0,2,4-7 (default: Linux places them)",
+        help="cores to pin the threads to, one each, as in 0,2,4-7 (default: no pinning)",
     )
     return made
 

@@ -234,12 +234,12 @@ def _log_out_of_memory(work: Work, error: BaseException) -> None:
 
 def main() -> None:
     """Attach a GPU worker."""
-    arguments = parser("gpu", "Attach a GPU worker to a running job on this server.")
+    arguments = parser("gpu", "Attach a GPU worker to a coordinator running on this server.")
     arguments.add_argument(
         "--device",
         default="0",
         metavar="N|host",
-        help="number of the GPU, or host for a NumPy replacement of a GPU (default: 0)",
+        help="number of the GPU, or host: NumPy computation in place of a GPU (default: 0)",
     )
     given = arguments.parse_args()
     if given.device == "host":

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError, UsageError
-from hogbatch.machine.limits import beyond_limits, check_limits
+from hogbatch.machine.limits import check_limits, explain_limit
 from hogbatch.machine.printable import printable_lines
 from hogbatch.store.handover import receive
 from hogbatch.wire.address import find
@@ -43,7 +43,7 @@ def finish(error: BaseException | None) -> int:
     """Print what there is to say; return the exit code."""
     if error is None:
         return 0
-    if isinstance(error, OSError) and (sentence := beyond_limits(error)):
+    if isinstance(error, OSError) and (sentence := explain_limit(error)):
         error = UsageError(sentence)
     if isinstance(error, HogbatchError):
         print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
@@ -80,8 +80,14 @@ def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
 
 
 def parser(device: str, about: str) -> argparse.ArgumentParser:
-    """Flags that every worker has."""
-    made = argparse.ArgumentParser(prog=f"hogbatch worker {device}", description=about)
-    made.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="where the coordinator lives")
+    """Return a parser with the arguments of every worker."""
+    made = argparse.ArgumentParser(
+        prog=f"hogbatch worker {device}",
+        usage=f"hogbatch worker {device} RUN_DIR [options]",
+        description=about,
+    )
+    made.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="run directory of the coordinator"
+    )
     made.add_argument("--launched", type=int, metavar="PID", help=argparse.SUPPRESS)
     return made

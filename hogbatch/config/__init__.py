@@ -1,6 +1,9 @@
-"""Settings: what can be set, how it is written, and which values are valid.
+"""Configuration: the settings, how they are written, and which values are valid.
 
-train     the settings of `hogbatch train`, from flags, TOML or Python
-values    types of values and their checks
-lsh       settings of a hashed output layer
+values       value types, their conversions, and constraints
+flags        the properties of a flag: group, type, constraint, help
+train        the settings of `hogbatch train`: the table of flags
+arguments    the table as arguments of the command line
+sources      flags, a TOML file and defaults, merged and validated
+lsh          settings of a hashed output layer
 """

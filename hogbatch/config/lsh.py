@@ -1,8 +1,8 @@
 """Locality-sensitive hashing of an output layer: the settings, their text form, their defaults.
 
-SLIDE (Chen et al. 2020) computes, of a layer with very many neurons, only those whose weights fall
-into the same buckets as the layer's input. What is decided about that is decided here; the hashing
-itself is `hogbatch.kernels.cpu.lsh`.
+In a layer with very many outputs, SLIDE (Chen et al. 2020) computes only those whose weights are in
+the same buckets as the layer's input. This module defines the settings; `hogbatch.kernels.cpu.lsh`
+implements the hashing.
 """
 
 import math
@@ -18,35 +18,40 @@ Sampling = Literal["vanilla", "union", "topk", "threshold", "nearest"]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
-# From so many outputs on the layer is hashed, and label lists are learnt by softmax, where the
-# user leaves both to us. A dense layer of 10,000 costs a CPU thread about as much as its updates.
+# With at least this many outputs, the automatic settings hash the output layer and use the softmax
+# loss for label lists. At 10,000 outputs, computing a dense layer and updating it cost a CPU thread
+# about the same.
 MANY: Final = 10_000
 
 
 class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a layer's neurons are hashed, found again, and kept up to date."""
+    """How the outputs of a layer are hashed, looked up, and kept up to date."""
 
     family: Family
-    hashes: Annotated[int, msgspec.Meta(ge=1, le=30)]  # K: of one table, all must agree
+    hashes: Annotated[
+        int, msgspec.Meta(ge=1, le=30)
+    ]  # K, functions of one table, which must all match
     tables: Annotated[int, msgspec.Meta(ge=1, le=1024)]  # L
     bits: Annotated[int, msgspec.Meta(ge=1, le=24)]  # a table has 2^bits buckets
-    bucket: Annotated[int, msgspec.Meta(ge=1, le=4096)]  # neurons that a bucket holds
-    insertion: Insertion  # who stays in a full bucket: the last, or each with the same chance
-    sampling: Sampling  # which of the neurons found for a row are taken
-    top: Positive  # that a row finds: the most frequent (topk), the first (vanilla), the best
-    seen: Positive  # tables that a neuron must be found in (threshold)
-    most: NotNegative  # found neurons of a batch at most
-    random: NotNegative  # neurons of a batch that are added at random
-    rehash: Positive  # updates to the first re-hash of changed neurons
-    growth: Annotated[float, msgspec.Meta(ge=1.0, le=100.0)]  # of that interval, each time
-    rebuild: Positive  # every so many re-hashes, all neurons get new functions
+    bucket: Annotated[int, msgspec.Meta(ge=1, le=4096)]  # maximum number of outputs in a bucket
+    insertion: Insertion  # what a full bucket keeps: the last outputs, or a uniform sample
+    sampling: Sampling  # which of the outputs found for a row become active
+    top: Positive  # outputs taken per row: the most frequent (topk), first (vanilla) or best
+    seen: Positive  # minimum number of tables in which an output is found (threshold)
+    most: NotNegative  # maximum number of outputs found for a batch
+    random: NotNegative  # outputs added to a batch at random
+    rehash: Positive  # updates before the first re-hash of changed outputs
+    growth: Annotated[
+        float, msgspec.Meta(ge=1.0, le=100.0)
+    ]  # factor of that interval after each re-hash
+    rebuild: Positive  # re-hashes after which all outputs get new hash functions
     seed: Annotated[int, msgspec.Meta(ge=0)]
-    background: bool = True  # tables are built beside training; not if each run must be the same
+    background: bool = True  # build tables during training; False for deterministic runs
 
 
 AUTO: Final[Family] = "dwta"
 
-# Keys of the text form; K and L are what the papers call them.
+# Keys of the text form; K and L are the symbols of the papers.
 KEYS: Final = {
     "K": "hashes",
     "L": "tables",
@@ -63,15 +68,15 @@ KEYS: Final = {
     "rebuild": "rebuild",
 }
 
-HASHES: Final = {"wta": 4, "dwta": 4, "minhash": 2}  # K; of simhash it is `bits`
+HASHES: Final = {"wta": 4, "dwta": 4, "minhash": 2}  # K; simhash uses `bits`
 TABLES: Final = 32  # L
-LOAD: Final = 16  # neurons that fall into a bucket on average
-# Of all neurons, the share that may be found for a batch; its labels and random ones come on top.
+LOAD: Final = 16  # average number of outputs in a bucket
+# Maximum fraction of all outputs found for a batch; its labels and random outputs are added.
 FRACTION: Final = 0.015
 
 
 def defaults(family: Family, labels: int, seed: int) -> Lsh:
-    """Settings for a layer of `labels` neurons (docs/slide.md has the measurements)."""
+    """Return the default settings for a layer of `labels` outputs (measured in docs/slide.md)."""
     bits = min(max(round(math.log2(labels / LOAD)), 4), 20)
     return Lsh(
         family=family,
@@ -93,9 +98,9 @@ def defaults(family: Family, labels: int, seed: int) -> Lsh:
 
 
 def parse(text: str, labels: int, seed: int) -> Lsh:
-    """Settings from "FAMILY:KEY=VALUE,...", "FAMILY" or "auto", the rest by `defaults`.
+    """Parse "FAMILY:KEY=VALUE,...", "FAMILY" or "auto"; other settings come from `defaults`.
 
-    UsageError that names what was got and what was expected.
+    Raises UsageError for an unknown family or key, and for an invalid value.
     """
     name, _, rest = text.partition(":")
     families: tuple[Family, ...] = get_args(Family)
@@ -107,7 +112,7 @@ def parse(text: str, labels: int, seed: int) -> Lsh:
     for item in rest.split(",") if rest else ():
         key, _, value = item.partition("=")
         if key not in KEYS:
-            raise UsageError(f"lsh: expected keys out of {', '.join(KEYS)}; got {item!r}")
+            raise UsageError(f"lsh: expected keys among {', '.join(KEYS)}; got {item!r}")
         given[KEYS[key]] = value
     if "hashes" in given and "bits" not in given and chosen.family == "simhash":
         given["bits"] = given["hashes"]  # each hash of this family is one bit
@@ -118,8 +123,8 @@ def parse(text: str, labels: int, seed: int) -> Lsh:
         raise UsageError(f"lsh: {_explained(str(error), given, list(fields))}") from None
 
 
-def readable(text: str) -> bool:
-    """Whether `parse` takes `text`; else its UsageError."""
+def parses(text: str) -> bool:
+    """Return True if `parse` accepts `text`; raise its UsageError otherwise."""
     parse(text, MANY, 0)
     return True
 
@@ -127,14 +132,14 @@ def readable(text: str) -> bool:
 WORDS: Final = {"`int`": "a whole number", "`float`": "a number"}
 
 
-def _explained(complaint: str, given: dict[str, Any], fields: list[str]) -> str:
-    """msgspec's complaint about one of `given`, with its key in place of the field's position."""
-    what, _, place = complaint.partition(" - at `$[")
+def _explained(error: str, given: dict[str, Any], fields: list[str]) -> str:
+    """Return msgspec's error about a value of `given` with the key instead of the field's index."""
+    problem, _, place = error.partition(" - at `$[")
     field = fields[int(place.rstrip("]`"))]
     key = next(key for key, name in KEYS.items() if name == field)
-    expected = what.partition(", got")[0].partition("Expected ")[2]
+    expected = problem.partition(", got")[0].partition("Expected ")[2]
     for word, plain in WORDS.items():
         expected = expected.replace(word, plain)
-    if not expected:  # of a name
+    if not expected:  # the error is about one of several names
         expected = "one of " + ", ".join(get_args(get_type_hints(Lsh)[field]))
     return f"{key} must be {expected}; got {given[field]!r}"

@@ -1,4 +1,4 @@
-"""What the value of a setting may be: kinds, by which it is read, and checks."""
+"""Value types of the settings, with their conversions, and the constraints on values."""
 
 import math
 from collections.abc import Callable
@@ -10,70 +10,70 @@ from hogbatch.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of value, as messages call it, and how it is read; readers raise ValueError."""
+class ValueType:
+    """A type of value: its name in error messages, and its conversions, which raise ValueError."""
 
     expected: str
-    from_text: Callable[[str], object]  # a flag
-    from_value: Callable[[Any], object]  # TOML or Python
+    from_text: Callable[[str], object]  # from a flag
+    from_value: Callable[[Any], object]  # from TOML or Python
 
 
-def only(*types: type) -> Callable[[Any], Any]:
-    """A reader that passes values of `types` on; a bool counts as a number nowhere."""
+def instance_of(*types: type) -> Callable[[Any], Any]:
+    """A conversion that accepts instances of `types` only; a bool is not accepted as a number."""
 
-    def read(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         if isinstance(value, types) and (bool in types or not isinstance(value, bool)):
             return value
         raise ValueError
 
-    return read
+    return convert
 
 
 def text(value: Any) -> str:
-    """Read text or a path."""
-    given = str(value) if isinstance(value, Path) else only(str)(value)
-    given.encode()  # raises for a path that is not UTF-8, which config.toml could not hold
-    return cast(str, given)
+    """Convert text or a path."""
+    converted = str(value) if isinstance(value, Path) else instance_of(str)(value)
+    converted.encode()  # raises for a path that is not UTF-8, which config.toml cannot store
+    return cast(str, converted)
 
 
 def number(value: Any) -> float:
-    """Read a number that is no text."""
-    return float(only(int, float)(value))
+    """Convert an int or a float, but not text."""
+    return float(instance_of(int, float)(value))
 
 
 def _widths(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         return tuple(map(int, value.split(","))) if value.strip() else ()
-    return tuple(map(only(int), only(list, tuple)(value)))
+    return tuple(map(instance_of(int), instance_of(list, tuple)(value)))
 
 
-TEXT: Final = Kind("text in UTF-8", text, text)
-WHOLE: Final = Kind("a whole number", int, only(int))
-NUMBER: Final = Kind("a number", float, number)
-SWITCH: Final = Kind("true or false", only(bool), only(bool))
-WIDTHS: Final = Kind('whole numbers as in "512,512"', _widths, _widths)
+TEXT: Final = ValueType("text in UTF-8", text, text)
+INTEGER: Final = ValueType("a whole number", int, instance_of(int))
+NUMBER: Final = ValueType("a number", float, number)
+BOOLEAN: Final = ValueType("true or false", instance_of(bool), instance_of(bool))
+WIDTHS: Final = ValueType('whole numbers as in "512,512"', _widths, _widths)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """What a value must be, beyond its type. Of a tuple, every element must be it."""
+class Constraint:
+    """A condition on values of one type. It applies to every element of a tuple."""
 
-    expected: str
-    holds: Callable[[Any], bool]
+    expected: str  # completes "must be ..." in error messages
+    accepts: Callable[[Any], bool]
 
 
-ANYTHING: Final = Check("anything", lambda value: True)
-POSITIVE: Final = Check("above 0", lambda value: 0 < value < math.inf)
-NOT_NEGATIVE: Final = Check("0 or more", lambda value: 0 <= value < math.inf)
-ABOVE_ONE: Final = Check("above 1", lambda value: 1 < value < math.inf)
-FRACTION: Final = Check("at least 0 and below 1", lambda value: 0 <= value < 1)
-UP_TO_ONE: Final = Check("from 0 to 1", lambda value: 0 <= value <= 1)
-INT64: Final = Check("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+UNCONSTRAINED: Final = Constraint("anything", lambda value: True)
+POSITIVE: Final = Constraint("above 0", lambda value: 0 < value < math.inf)
+NON_NEGATIVE: Final = Constraint("0 or more", lambda value: 0 <= value < math.inf)
+ABOVE_ONE: Final = Constraint("above 1", lambda value: 1 < value < math.inf)
+FRACTION: Final = Constraint("at least 0 and below 1", lambda value: 0 <= value < 1)
+UP_TO_ONE: Final = Constraint("from 0 to 1", lambda value: 0 <= value <= 1)
+INT64: Final = Constraint("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The fewest and the most rows that one batch may have, both included."""
+    """The minimum and maximum number of rows in one batch, both inclusive."""
 
     smallest: int
     largest: int
@@ -91,18 +91,21 @@ class BatchLimits:
 
     @classmethod
     def parse(cls, text: str) -> "BatchLimits":
-        """Read "MIN:MAX", or "ROWS" for both; ValueError for neither, UsageError if reversed."""
+        """Parse "MIN:MAX", or "ROWS" for both limits.
+
+        Raises ValueError for any other text, UsageError if MIN is larger than MAX.
+        """
         smallest, _, largest = text.partition(":")
         return cls(int(smallest), int(largest or smallest))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """One worker to start, written "cpu:2" (threads), "gpu:0" (device) or "gpu:host" (NumPy)."""
+    """One worker to start: "cpu:2" (threads), "gpu:0" (device) or "gpu:host" (NumPy)."""
 
     device: Literal["cpu", "gpu"]
-    threads: int = 0  # of a CPU worker
-    ordinal: int | Literal["host"] = 0  # of a GPU worker's device; "host" computes with NumPy
+    threads: int = 0  # CPU workers only
+    ordinal: int | Literal["host"] = 0  # GPU workers only: device number; "host": NumPy
 
     def __str__(self) -> str:
         return f"{self.device}:{self.threads if self.device == 'cpu' else self.ordinal}"
@@ -112,7 +115,7 @@ Workers = tuple[WorkerRequest, ...] | Literal["auto"]
 
 
 def parse_workers(text: str) -> Workers:
-    """Read "cpu:2,gpu:0,gpu:host"; "auto" stays, and means whatever the server has."""
+    """Parse "cpu:2,gpu:0,gpu:host". "auto", all devices of the server, is returned unchanged."""
     return "auto" if text == "auto" else tuple(map(_parse_worker, text.split(",")))
 
 
@@ -136,7 +139,7 @@ def _limits(value: Any) -> BatchLimits:
 
 def _workers(value: Any) -> Workers:
     if isinstance(value, tuple) and value:
-        return tuple(map(only(WorkerRequest), value))
+        return tuple(map(instance_of(WorkerRequest), value))
     return parse_workers(text(value))
 
 
@@ -144,11 +147,11 @@ def _damping(value: Any) -> object:
     if value in ("root", "auto", "off"):
         return value
     beta = float(value) if isinstance(value, str) else number(value)
-    if POSITIVE.holds(beta):
+    if POSITIVE.accepts(beta):
         return beta
     raise ValueError
 
 
-LIMITS: Final = Kind('rows as in "1:64"', _limits, _limits)
-WORKERS: Final = Kind('workers as in "cpu:2,gpu:0"', _workers, _workers)
-DAMPING: Final = Kind("root, auto, off or a number above 0", _damping, _damping)
+BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
+WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
+DAMPING: Final = ValueType("root, auto, off or a number above 0", _damping, _damping)

@@ -26,7 +26,15 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.values import FRACTION, INT64, NOT_NEGATIVE, NUMBER, WHOLE, Check, Kind
+from hogbatch.config.values import (
+    FRACTION,
+    INT64,
+    INTEGER,
+    NON_NEGATIVE,
+    NUMBER,
+    Constraint,
+    ValueType,
+)
 from hogbatch.data.batch import Examples, Inputs, Labels, csr_inputs, multi_labels
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.errors import UsageError
@@ -34,11 +42,11 @@ from hogbatch.errors import UsageError
 Number = TypeVar("Number", int, float)
 
 BLOCK_ROWS: Final = 1 << 14  # drawn or written at a time, so that memory stays with the result
-COUNT: Final = Check("from 1 to 2^31 - 2", lambda value: 1 <= value <= MAX_INDEX)
-UP_TO_A_MILLION: Final = Check("from 1 to 10^6", lambda value: 1 <= value <= 1e6)
+COUNT: Final = Constraint("from 1 to 2^31 - 2", lambda value: 1 <= value <= MAX_INDEX)
+UP_TO_A_MILLION: Final = Constraint("from 1 to 10^6", lambda value: 1 <= value <= 1e6)
 
 
-def _setting(default: Number, check: Check, about: str) -> Number:
+def _setting(default: Number, check: Constraint, about: str) -> Number:
     """A dataclass field with its check and its help."""
     return field(default=default, metadata={"check": check, "about": about})
 
@@ -59,10 +67,10 @@ class Settings:
     )
     prototype: int = _setting(30, UP_TO_A_MILLION, "features of a label")
     noise: float = _setting(0.25, FRACTION, "share of noise among the features drawn for a row")
-    topic_skew: float = _setting(1.0, NOT_NEGATIVE, "exponent of Zipf's law for topics")
-    label_skew: float = _setting(0.5, NOT_NEGATIVE, "exponent of Zipf's law for labels")
+    topic_skew: float = _setting(1.0, NON_NEGATIVE, "exponent of Zipf's law for topics")
+    label_skew: float = _setting(0.5, NON_NEGATIVE, "exponent of Zipf's law for labels")
     feature_skew: float = _setting(
-        1.0, NOT_NEGATIVE, "exponent of Zipf's law for features, of noise and of prototypes"
+        1.0, NON_NEGATIVE, "exponent of Zipf's law for features, of noise and of prototypes"
     )
 
     def __post_init__(self) -> None:
@@ -70,7 +78,7 @@ class Settings:
             kind, check = _kind(each), each.metadata["check"]
             value = getattr(self, each.name)
             try:
-                held = check.holds(kind.from_value(value))
+                held = check.accepts(kind.from_value(value))
             except ValueError:
                 held = False
             if not held:
@@ -79,8 +87,8 @@ class Settings:
                 )
 
 
-def _kind(setting: Field[object]) -> Kind:
-    return WHOLE if isinstance(setting.default, int) else NUMBER
+def _kind(setting: Field[object]) -> ValueType:
+    return INTEGER if isinstance(setting.default, int) else NUMBER
 
 
 class Planted(NamedTuple):
@@ -295,7 +303,7 @@ def _parser() -> argparse.ArgumentParser:
             f"--{each.name.replace('_', '-')}",
             type=type(each.default),
             default=each.default,
-            metavar="N" if _kind(each) is WHOLE else "X",
+            metavar="N" if _kind(each) is INTEGER else "X",
             help=each.metadata["about"],
         )
     return parser

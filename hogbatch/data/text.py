@@ -217,7 +217,7 @@ class Parser(Generic[Read, Room]):
         try:
             return self.layout.reserve(counts)
         except MemoryError:
-            raise budget.too_little(needed, *_purpose(self.source)) from None
+            raise budget.insufficient_memory(needed, *_purpose(self.source)) from None
 
     def _expect(self, needed: int) -> None:
         budget.require(needed, *_purpose(self.source))

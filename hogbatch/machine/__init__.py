@@ -1,5 +1,9 @@
-"""The server: its cores, its memory, its limits, where files may be cached, and terminal output.
+"""The server: its cores, memory and limits, the cache directory, and terminal output.
 
-topology    arithmetic: how many threads to use, and which cores for each
-linux       reads the facts from /sys and /proc
+topology     number of threads and assignment of cores: arithmetic only
+linux        reads cores, memory and cgroup limits from /sys and /proc
+budget       memory that can still be allocated
+limits       other limits of the system: /proc, open files, file sizes
+cachedir     the directory of compiled kernels and cached data
+printable    text and numbers for terminals
 """

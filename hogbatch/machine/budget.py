@@ -1,7 +1,8 @@
-"""How much memory this process may still take: asked before every large allocation.
+"""Memory that this process can still allocate, checked before every large allocation.
 
-The limit is that of the machine or of the tightest cgroup, whichever leaves less. Memory that is
-asked for beyond it does not fail: the kernel kills a process instead, and not always this one.
+The limit is the free memory of the machine or the remaining quota of the tightest cgroup, whichever
+is smaller. An allocation beyond it does not fail. Instead, the kernel kills a process, not always
+this one.
 """
 
 from typing import NamedTuple
@@ -14,11 +15,11 @@ class Available(NamedTuple):
     """Memory that can still be allocated."""
 
     size: int  # bytes
-    limit: str  # what sets this limit, for a message; empty for the machine itself
+    limit: str  # source of the limit, for messages; empty for the machine
 
 
 def available() -> Available:
-    """Memory that this process can still allocate."""
+    """Return the memory that this process can still allocate."""
     free, quota = free_memory(), memory_quota()
     if quota is not None and quota < free:
         return Available(quota, " (the limit of its cgroup)")
@@ -26,16 +27,16 @@ def available() -> Available:
 
 
 def require(needed: int, purpose: str, advice: str) -> None:
-    """UsageError unless `needed` bytes are available for `purpose`.
+    """Raise UsageError unless `needed` bytes are available for `purpose`.
 
-    `purpose` completes "memory for ..."; `advice` says how the user can get by with less.
+    `purpose` completes "memory for ..."; `advice` tells the user how to need less.
     """
     if needed > available().size:
-        raise too_little(needed, purpose, advice)
+        raise insufficient_memory(needed, purpose, advice)
 
 
-def too_little(needed: int, purpose: str, advice: str) -> UsageError:
-    """The error for an allocation of `needed` bytes that is too large, or has failed."""
+def insufficient_memory(needed: int, purpose: str, advice: str) -> UsageError:
+    """Return the error for an allocation of `needed` bytes that is too large or has failed."""
     found = available()
     return UsageError(
         f"expected {byte_size(needed)} of free memory for {purpose}; "
@@ -44,7 +45,7 @@ def too_little(needed: int, purpose: str, advice: str) -> UsageError:
 
 
 def byte_size(size: int) -> str:
-    """`size` bytes in the unit that people would use: "512 B", "3.4 MB", "12.8 GB"."""
+    """Format `size` bytes in a readable unit: "512 B", "3.4 MB", "12.8 GB"."""
     if size < 1000:
         return f"{size} B"
     amount = float(size)

@@ -1,9 +1,9 @@
-"""The directory of what hogbatch keeps between runs: compiled kernels, data, device profiles.
+"""The cache directory: compiled kernels, parsed data and device profiles, kept between runs.
 
 It is the first of these that is set: `HOGBATCH_CACHE`, `NUMBA_CACHE_DIR`/hogbatch,
-`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. In a container this user often cannot write it. Then
-a private directory under the system's temporary one takes its place; it has the same name in all
-processes of a user, so that kernels are compiled once and found again by later runs.
+`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. In containers, the user often cannot write it. Then a
+private directory below the system's temporary directory is used instead. Its name is the same in
+all processes of a user, so kernels are compiled once and later runs find them.
 """
 
 import os
@@ -14,39 +14,39 @@ from typing import NamedTuple
 
 from hogbatch.errors import UsageError
 
-ADVICE = "set HOGBATCH_CACHE to a directory that you can write"
+ADVICE = "set HOGBATCH_CACHE to a writable directory"
 
 
 class CacheRoot(NamedTuple):
-    """A directory that can be written; it need not exist yet."""
+    """A writable cache directory, which may not exist yet."""
 
     path: Path
-    note: str  # why it is another one than was expected; empty if it is not
+    note: str  # why it is not the usual directory; empty if it is
 
 
 def cache_root() -> Path:
-    """Return the directory of all that hogbatch keeps between runs; see `find_cache_root`."""
+    """Return the cache directory; see `find_cache_root`."""
     return find_cache_root().path
 
 
 def find_cache_root() -> CacheRoot:
-    """Find the directory of all that hogbatch keeps between runs.
+    """Find the cache directory.
 
-    UsageError if neither the usual one nor a temporary one can be used.
+    Raises UsageError if neither the usual directory nor a temporary one is usable.
     """
     try:
         usual = _usual()
-    except RuntimeError:  # no HOME, and the user database does not know this user
+    except RuntimeError:  # no HOME, and no entry for this user in the user database
         return CacheRoot(temporary := _temporary(), _note("there is no home directory", temporary))
     existing = next(path for path in (usual, *usual.parents) if os.path.exists(path))
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return CacheRoot(usual, "")
-    refused = f"{existing} is not a directory that this user can write"
-    return CacheRoot(temporary := _temporary(), _note(refused, temporary))
+    problem = f"{existing} is not a directory writable by this user"
+    return CacheRoot(temporary := _temporary(), _note(problem, temporary))
 
 
 def _usual() -> Path:
-    """The directory that the environment asks for; RuntimeError if there is no home directory."""
+    """Return the directory set by the environment; RuntimeError without a home directory."""
     if chosen := os.environ.get("HOGBATCH_CACHE"):
         return Path(chosen).absolute()
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
@@ -54,12 +54,12 @@ def _usual() -> Path:
 
 
 def _temporary() -> Path:
-    """A directory of this user alone, under the system's temporary one; made if need be.
+    """Return a private directory below the system's temporary directory; create it if necessary.
 
-    UsageError if it cannot be made, or if another user may have put files there: what is loaded
-    from it is run.
+    Raises UsageError if that fails, or if another user may have put files there, because code is
+    loaded from it.
     """
-    from importlib.metadata import version  # here: it takes longer than all else in this module
+    from importlib.metadata import version  # here: the import is slow
 
     try:
         path = Path(tempfile.gettempdir()) / f"hogbatch-{version('hogbatch')}-{os.geteuid()}"
@@ -67,8 +67,8 @@ def _temporary() -> Path:
         state = path.lstat()
     except OSError as error:
         raise UsageError(
-            f"expected a directory for compiled kernels that this user can write; got none, not "
-            f"even a temporary one ({error.strerror}): {ADVICE}"
+            f"expected a writable directory for compiled kernels; got none, not even a temporary "
+            f"one ({error.strerror}): {ADVICE}"
         ) from None
     private = stat.S_ISDIR(state.st_mode) and not state.st_mode & 0o077
     if not private or state.st_uid != os.geteuid():
@@ -79,5 +79,7 @@ def _temporary() -> Path:
     return path
 
 
-def _note(why: str, path: Path) -> str:
-    return f"{why}: compiled kernels and data are kept in {path} (HOGBATCH_CACHE chooses another)"
+def _note(reason: str, path: Path) -> str:
+    return (
+        f"{reason}: compiled kernels and data are kept in {path}; set HOGBATCH_CACHE to change this"
+    )

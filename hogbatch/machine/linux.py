@@ -1,7 +1,7 @@
-"""What Linux says this process may use: affinity mask, NUMA nodes, SMT, memory, cgroup limits.
+"""What this process may use, as Linux reports it: cores, NUMA nodes, SMT, memory, cgroup limits.
 
-A file that is missing or unreadable, as in many containers, limits nothing. `root` stands for /
-so that tests can make up machines.
+A missing or unreadable file, as in many containers, sets no limit. `root` replaces / so that tests
+can simulate machines.
 """
 
 import os
@@ -12,29 +12,29 @@ from pathlib import Path, PurePosixPath
 from hogbatch.machine.topology import Topology, parse_cores
 
 ROOT = Path("/")
-MEMORY_FILES = (  # limit, usage, and what memory.stat calls the pages of unused files
+MEMORY_FILES = (  # limit, usage, and the key of inactive file pages in memory.stat
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-UNLIMITED = 1 << 60  # bytes; version 1 has no word for it, but a number near 2^63
+UNLIMITED = 1 << 60  # bytes; cgroup version 1 represents it by a number near 2^63
 
 
 def read_topology(root: Path = ROOT) -> Topology:
-    """The machine as this process may use it now."""
+    """Return the cores that this process may use, with their topology."""
     mask = frozenset(os.sched_getaffinity(0))
     return Topology(mask, _nodes(root, mask), _siblings(root, mask), cpu_quota(root))
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """CPUs' worth of time that the tightest cgroup on the way to the root grants, if one does."""
+    """Return the smallest CPU quota of this cgroup and its ancestors, in CPUs; None: no quota."""
     quotas = [quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None]
     return min(quotas, default=None)
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes that this server can still give to programs, as the kernel estimates it.
+    """Return the kernel's estimate of the bytes available to programs.
 
-    Where it gives no estimate, the free memory, without what it could reclaim of files.
+    Without an estimate, return the free memory, not counting reclaimable file pages.
     """
     with suppress(OSError, ValueError, IndexError):
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -44,9 +44,11 @@ def free_memory(root: Path = ROOT) -> int:
 
 
 def memory_quota(root: Path = ROOT) -> int | None:
-    """Bytes that the fullest cgroup on the way to the root still grants, if one sets a limit."""
-    room = [bytes_ for group in _groups(root, "memory") if (bytes_ := _room(group)) is not None]
-    return min(room, default=None)
+    """Return the bytes left in this cgroup and its ancestors, the smallest; None: no limit."""
+    quotas = [
+        left for group in _groups(root, "memory") if (left := _memory_left(group)) is not None
+    ]
+    return min(quotas, default=None)
 
 
 def _nodes(root: Path, mask: frozenset[int]) -> tuple[frozenset[int], ...]:
@@ -65,17 +67,18 @@ def _siblings(root: Path, mask: frozenset[int]) -> tuple[frozenset[int], ...]:
 
 
 def _cores(file: Path) -> frozenset[int]:
-    """The cores that a file lists; none if it lists none or is not there."""
+    """Return the cores that a file lists; empty if it is missing or invalid."""
     with suppress(OSError, ValueError):
         return frozenset(parse_cores(file.read_text()))
     return frozenset()
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the cgroups that this process is in, from the innermost to the root.
+    """Yield the directories of this process's cgroups, from the innermost to the root.
 
-    In a container without a cgroup namespace, /proc names a path of the host while /sys/fs/cgroup
-    is the container's own group. The path is not there then, but the way up ends where it should.
+    In a container without a cgroup namespace, /proc contains a path of the host, while
+    /sys/fs/cgroup is the container's own group. The inner directories do not exist then, but the
+    last one yielded is the container's.
     """
     for mount, inner in _memberships(root, controller):
         parts = [part for part in PurePosixPath(inner).parts if part not in ("/", "..")]
@@ -84,7 +87,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _memberships(root: Path, controller: str) -> Iterator[tuple[Path, str]]:
-    """Where the cgroups that `controller` may limit are mounted, and which of them is ours."""
+    """Yield the mount point and the path of this process's cgroup for `controller`."""
     mounts = root / "sys/fs/cgroup"
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -96,8 +99,8 @@ def _memberships(root: Path, controller: str) -> Iterator[tuple[Path, str]]:
 
 
 def _quota(group: Path) -> float | None:
-    """CPUs' worth of time that one cgroup, of either version, grants."""
-    with suppress(OSError, ValueError):  # a version 2 without limit says "max"
+    """Return the CPU quota of one cgroup (version 1 or 2) in CPUs; None: no quota."""
+    with suppress(OSError, ValueError):  # version 2 without a limit: "max"
         quota, period = map(int, (group / "cpu.max").read_text().split())
         return quota / period
     with suppress(OSError, ValueError):
@@ -106,21 +109,22 @@ def _quota(group: Path) -> float | None:
     return None
 
 
-def _room(group: Path) -> int | None:
-    """Bytes that one cgroup, of either version, still grants.
+def _memory_left(group: Path) -> int | None:
+    """Return the bytes left in one cgroup (version 1 or 2); None: no limit.
 
-    What it has in memory of files that nobody uses counts as free: the kernel drops that first.
+    Inactive file pages count as free, because the kernel reclaims them first.
     """
-    for limit, usage, unused in MEMORY_FILES:
-        with suppress(OSError, ValueError):  # a version 2 without limit says "max"
-            most = int((group / limit).read_text())
-            if most >= UNLIMITED:
+    for limit, usage, inactive in MEMORY_FILES:
+        with suppress(OSError, ValueError):  # version 2 without a limit: "max"
+            maximum = int((group / limit).read_text())
+            if maximum >= UNLIMITED:
                 return None
-            return max(0, most - int((group / usage).read_text()) + _unused(group, unused))
+            used = int((group / usage).read_text()) - _inactive_bytes(group, inactive)
+            return max(0, maximum - used)
     return None
 
 
-def _unused(group: Path, name: str) -> int:
+def _inactive_bytes(group: Path, name: str) -> int:
     with suppress(OSError, ValueError):
         lines = (group / "memory.stat").read_text().splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)

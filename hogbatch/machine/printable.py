@@ -1,21 +1,21 @@
-"""Text and numbers as a terminal may show them: printable, and not endless."""
+"""Text and numbers for terminals: printable, and limited in length."""
 
 import math
 from typing import Final, SupportsFloat, TextIO
 
-MESSAGE: Final = 2000  # characters of the longest message
-PIECE: Final = 40  # characters of a quoted piece before it is shortened,
-ESCAPED: Final = 160  # and after its characters have become escapes
-EXACT: Final = 1e15  # whole numbers up to here are exact in float64
+MAX_MESSAGE: Final = 2000  # characters
+MAX_TOKEN: Final = 40  # characters of a quoted token before escaping,
+MAX_ESCAPED: Final = 160  # and after escaping
+EXACT: Final = 1e15  # integers up to this value are exact in float64
 
 
-def printable(text: str, most: int = MESSAGE) -> str:
-    """Replace characters that do not print by escapes, and the middle of a long text by "...".
+def printable(text: str, max_length: int = MAX_MESSAGE) -> str:
+    """Escape characters that are not printable, and replace the middle of a long text by "...".
 
-    Newlines, terminal escapes and the bytes of a file name that is not UTF-8 do not print.
+    Newlines, terminal escapes and the bytes of file names that are not UTF-8 are not printable.
     """
-    if len(text) > most:
-        text = f"{text[: most * 2 // 3]} ... {text[-(most // 3) :]}"
+    if len(text) > max_length:
+        text = f"{text[: max_length * 2 // 3]} ... {text[-(max_length // 3) :]}"
     if text.isprintable():
         return text
     return "".join(
@@ -24,18 +24,18 @@ def printable(text: str, most: int = MESSAGE) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """`printable` for each line of a text that may have several, such as the end of a log."""
+    """Apply `printable` to each line of a text, such as the end of a log."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def quoted(token: str) -> str:
-    """Quote a piece of a file for a message, shortened when it is long."""
-    text = repr(token if len(token) <= PIECE else token[: PIECE - 3] + "...")
-    return text if len(text) <= ESCAPED else f"{text[: ESCAPED - 4]}...{text[-1]}"
+    """Quote a token of a file for a message, shortened if it is long."""
+    text = repr(token if len(token) <= MAX_TOKEN else token[: MAX_TOKEN - 3] + "...")
+    return text if len(text) <= MAX_ESCAPED else f"{text[: MAX_ESCAPED - 4]}...{text[-1]}"
 
 
 def digits(value: SupportsFloat) -> str:
-    """A number in as few digits as tell it apart; whole numbers below 1e15 have no exponent."""
+    """Format a number with the fewest digits that identify it; integers below 1e15 in full."""
     number = float(value)
     if math.isfinite(number) and abs(number) < EXACT and number == int(number):
         return str(int(number))
@@ -43,11 +43,11 @@ def digits(value: SupportsFloat) -> str:
 
 
 def rounded(value: float) -> str:
-    """A number in about six digits, without an exponent where it is large and exact."""
+    """Format a number with about six digits; large exact integers without an exponent."""
     return f"{value:.6g}" if not 1e5 <= abs(value) < EXACT else f"{value:.0f}"
 
 
 def encodable(text: str, stream: TextIO) -> str:
-    """Replace by escapes what the encoding of a terminal or pipe lacks."""
+    """Escape characters that the encoding of a terminal or pipe does not have."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

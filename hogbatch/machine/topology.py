@@ -1,7 +1,7 @@
-"""Cores and who gets them: arithmetic alone.
+"""The assignment of cores to workers: arithmetic only.
 
-A core is a logical one, as Linux numbers them. With SMT, several share one physical core and its
-arithmetic units; so a thread is worth most on a physical core of its own.
+A core is a logical core, as Linux numbers them. With SMT, several logical cores share one physical
+core and its arithmetic units, so a thread runs fastest on a physical core of its own.
 """
 
 import math
@@ -17,54 +17,54 @@ MAX_CORES = 1 << 16  # in one range of a list; Linux itself stops at 8192
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The cores of the affinity mask, and what else decides over their use."""
+    """The cores of the affinity mask, their grouping, and the CPU quota."""
 
     cores: frozenset[int]
-    nodes: tuple[frozenset[int], ...]  # the mask, cut by NUMA node; no node is empty
-    siblings: tuple[frozenset[int], ...]  # the mask, cut by physical core
-    quota: float | None = None  # CPUs' worth of time that the cgroup grants; None: no limit
+    nodes: tuple[frozenset[int], ...]  # the mask split by NUMA node, without empty nodes
+    siblings: tuple[frozenset[int], ...]  # the mask split by physical core
+    quota: float | None = None  # CPU quota of the cgroup in CPUs; None: no quota
 
     @property
     def threads(self) -> int:
-        """Threads that keep busy all that this process may use; at least 1.
+        """Number of threads that use all cores of this process; at least 1.
 
-        A quota is rounded up: Hogwild threads wait for nobody, so one that is throttled for a
-        part of the time holds up no other, and nothing of the quota is left unused.
+        A quota is rounded up. Hogwild threads do not wait for each other, so a thread that is
+        throttled part of the time does not delay the others, and the whole quota is used.
         """
         granted = len(self.cores) if self.quota is None else math.ceil(self.quota)
         return max(1, min(len(self.cores), granted))
 
 
 def assign(topology: Topology, threads: Sequence[int], taken: Iterable[int] = ()) -> list[Cores]:
-    """Cores for CPU workers of so many threads each, disjoint and none of them `taken`.
+    """Choose disjoint cores, not in `taken`, for CPU workers with these numbers of threads.
 
-    Physical cores of their own come first, then as few NUMA nodes as possible for each worker.
-    All are empty, for the scheduler does better, when there are fewer cores than threads, or when
-    the quota is below the mask: then others are granted time on the very same cores.
+    Prefers physical cores that are not shared, then few NUMA nodes per worker. All results are
+    empty, which leaves placement to the scheduler, if there are fewer cores than threads or if the
+    quota is smaller than the mask, because other processes then run on the same cores.
     """
     free = topology.cores - set(taken)
     shared = topology.quota is not None and topology.quota < len(topology.cores)
     if shared or sum(threads) > len(free):
         return [() for _ in threads]
-    given: dict[int, Cores] = {}
+    assigned: dict[int, Cores] = {}
     for worker in sorted(range(len(threads)), key=lambda each: -threads[each]):
-        given[worker] = _choose(topology, free, threads[worker])
-        free = free.difference(given[worker])
-    return [given[worker] for worker in range(len(threads))]
+        assigned[worker] = _choose(topology, free, threads[worker])
+        free = free.difference(assigned[worker])
+    return [assigned[worker] for worker in range(len(threads))]
 
 
 def _choose(topology: Topology, free: frozenset[int], wanted: int) -> Cores:
-    """The best `wanted` of the `free` cores."""
-    crowd = _crowd(topology, free)
-    most = max(sorted(crowd.values())[:wanted], default=0)  # the least crowding that suffices
-    pool = {core for core in free if crowd[core] <= most}
-    nodes = _fewest([pool & node for node in topology.nodes], wanted)
-    ranked = sorted((crowd[core], place, core) for place, n in enumerate(nodes) for core in n)
+    """Return the best `wanted` of the `free` cores."""
+    crowding = _crowding(topology, free)
+    limit = max(sorted(crowding.values())[:wanted], default=0)  # smallest value with enough cores
+    pool = {core for core in free if crowding[core] <= limit}
+    nodes = _fewest_nodes([pool & node for node in topology.nodes], wanted)
+    ranked = sorted((crowding[core], place, core) for place, n in enumerate(nodes) for core in n)
     return tuple(sorted(core for _, _, core in ranked[:wanted]))
 
 
-def _crowd(topology: Topology, free: frozenset[int]) -> dict[int, int]:
-    """For each free core: how many of its physical core are in use by the time it is."""
+def _crowding(topology: Topology, free: frozenset[int]) -> dict[int, int]:
+    """Return, for each free core, how many cores of its physical core are used before it."""
     return {
         core: len(group - free) + place
         for group in topology.siblings
@@ -72,8 +72,8 @@ def _crowd(topology: Topology, free: frozenset[int]) -> dict[int, int]:
     }
 
 
-def _fewest(nodes: Sequence[set[int]], wanted: int) -> list[set[int]]:
-    """The smallest node with `wanted` cores; without one, the largest nodes that have them."""
+def _fewest_nodes(nodes: Sequence[set[int]], wanted: int) -> list[set[int]]:
+    """Return the smallest node with `wanted` cores, or else the fewest large nodes with enough."""
     enough = [node for node in nodes if len(node) >= wanted]
     if enough:
         return [min(enough, key=len)]
@@ -83,7 +83,7 @@ def _fewest(nodes: Sequence[set[int]], wanted: int) -> list[set[int]]:
 
 
 def parse_cores(text: str) -> Cores:
-    """Read a list as Linux writes it, "0,2,4-7", in its order; ValueError for anything else."""
+    """Parse a list as Linux writes it, "0,2,4-7", in its order; ValueError if it is invalid."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -99,7 +99,7 @@ def parse_cores(text: str) -> Cores:
 
 
 def show_cores(cores: Iterable[int]) -> str:
-    """Write a list as Linux does: (0, 2, 4, 5, 6, 7) is "0,2,4-7"."""
+    """Format a list as Linux does: (0, 2, 4, 5, 6, 7) is "0,2,4-7"."""
     runs = groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0])
     lists = [[core for _, core in run] for _, run in runs]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in lists)

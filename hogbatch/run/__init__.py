@@ -1,9 +1,12 @@
-"""One training run: settings that follow from the data, shared memory, processes and results.
+"""One training run: setup, shared memory, processes and results.
 
-training    connects all parts of a run
-planning    from settings and data to the network and the coordinator's plan
-defaults    recommended values: learning rate, epochs, batch size, weight decay
-segments    the shared memory of a run
-resume      continuing a run from a checkpoint
-results     saving the model and the summary at the end
+training      runs all steps in order; `hogbatch.train`
+setup         checks, run directory, data, network and plan, before memory is allocated
+planning      the network and the coordinator's plan, from settings and data
+defaults      recommended values: learning rate, epochs, batch size, weight decay
+segments      the shared memory segments
+processes     the control and data plane, and the launched workers
+components    the coordinator with its recorder, snapshots and loop
+resume        the checkpoint to resume from
+results       the model file, the summary and the final message
 """

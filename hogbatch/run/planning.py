@@ -1,4 +1,4 @@
-"""From what is asked for, and the data that were read, to the network and the plan of a run."""
+"""The network and the plan of a run, derived from its settings and its data."""
 
 import math
 from dataclasses import astuple
@@ -24,14 +24,14 @@ from hogbatch.wire.messages import Layer, Optimizer
 
 
 def network_for(config: TrainConfig, loaded: Loaded) -> Network:
-    """The network; its outputs lie by neuron if they are hashed, or many."""
+    """Return the network. Its output layer is output-major if it is hashed or has many outputs."""
     features, outputs = loaded.train.features, loaded.encoding.outputs
     hashed = _hashes(config, outputs)
     name = "softmax" if config.loss == "auto" and hashed and outputs > 1 else config.loss
     if hashed and outputs == 1:
         raise UsageError("output lsh needs several classes or labels; these data have one output")
     if hashed and not config.hidden:
-        raise UsageError("output lsh needs a hidden layer, whose outputs are hashed; got none")
+        raise UsageError("output lsh needs a hidden layer, whose activations are hashed; got none")
     loss = choose_loss(name, loaded.encoding.kind)
     output_major = hashed or (outputs >= MANY and len(config.hidden) > 0)
     return Network.build(
@@ -40,14 +40,14 @@ def network_for(config: TrainConfig, loaded: Loaded) -> Network:
 
 
 def _hashes(config: TrainConfig, outputs: int) -> bool:
-    """Whether the output layer is hashed."""
+    """Return whether the output layer is hashed."""
     if config.output == "auto":
         return outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
     return config.output == "lsh"
 
 
 def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
-    """Everything the coordinator decides by; `run` is the name of the run."""
+    """Return the plan by which the coordinator decides; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
     layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
@@ -65,7 +65,7 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
             lsh=_lsh(config, network),
         ),
         limits=limits_for(config, rows),
-        ending=_ending(config, loaded, hashed=_hashes(config, network.outputs)),
+        ending=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
             recommend.scaling(config.optimizer)
@@ -85,7 +85,7 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
 
 
 def epochs_for(config: TrainConfig, rows: int) -> int | None:
-    """Epochs to stop after, with `rows` rows to train on; None where the clock ends the run."""
+    """Return the maximum number of epochs for `rows` training rows; None if only time limits it."""
     if config.epochs is not None or config.max_seconds is not None:
         return config.epochs
     target = config.target_loss is not None
@@ -93,14 +93,14 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
 
 
 def limits_for(config: TrainConfig, rows: int) -> Limits:
-    """Limits of the batches, with `rows` rows to train on."""
+    """Return the limits of the batch sizes for `rows` training rows."""
     cpu = config.cpu_batch or BatchLimits(1, recommend.largest_cpu_batch(rows))
     gpu = config.gpu_batch
     return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
 
 
-def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCriteria:
-    """When to stop. Training stops by itself only where the user has set no length for it."""
+def _stopping_criteria(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCriteria:
+    """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = loaded.train.rows, config.patience
     if patience is None:
         limited = config.epochs is not None or config.max_seconds is not None
@@ -129,7 +129,7 @@ def memory_for(
     plan: Plan,
     workers: tuple[WorkerRequest, ...],
 ) -> Parts:
-    """The memory that a run takes beyond `loaded`, with the `workers` that it starts."""
+    """Return the memory that a run with these `workers` needs in addition to `loaded`."""
     train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
     problem = Problem(
         network,
@@ -147,7 +147,7 @@ def memory_for(
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
-    """How the output layer is hashed; None if it is not."""
+    """Return the hashing settings of the output layer; None if it is not hashed."""
     if not _hashes(config, network.outputs):
         return None
     settings = parse(config.lsh, network.outputs, config.seed)

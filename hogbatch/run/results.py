@@ -1,26 +1,152 @@
-"""What a run saves when it ends, and where else if the run directory cannot take it."""
+"""The results of a run: model, summary, final message and exit code."""
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.rundir import MODEL, SUMMARY, RunDirectory
-from hogbatch.errors import SaveError
-from hogbatch.model.file import Model, save_model
+from hogbatch.coordinator.plan import Finish
+from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
+from hogbatch.model.file import Frequencies, Model, save_model
+from hogbatch.run.setup import RunSetup
+from hogbatch.store.scan import first_not_finite
+from hogbatch.telemetry.journal import Journal
 
 
-class Result(NamedTuple):
-    """One file to save."""
+@dataclass(frozen=True)  # without slots, which leave no room for the cached property
+class Run:
+    """A finished training run."""
 
-    what: str
+    run_dir: Path
+    trained: Model | None = field(repr=False)  # None if no row was trained on
+    summary: dict[str, Any] = field(repr=False)  # as in summary.json
+    exit_code: int
+
+    @property
+    def model(self) -> Model:
+        """The kept model; UsageError if the run ended before any row was trained on."""
+        if self.trained is None:
+            raise UsageError(
+                f"the run in {self.run_dir} ended before any row was trained on "
+                f"({self.status}), so it has no model"
+            )
+        return self.trained
+
+    @property
+    def status(self) -> str:
+        """One of "finished", "target", "time", "stopped", "failed"."""
+        return str(self.summary["status"])
+
+    @cached_property
+    def test_loss(self) -> float | None:
+        """Test loss of `model`, per row; None without a test set or a model."""
+        test = self.summary["test"]
+        return None if test is None else float(test["loss"])
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file to `path`; SaveError if that fails, UsageError as for `model`."""
+        save_model(self.model, path)
+
+
+def build_model(setup: RunSetup, params: NDArray[np.float32]) -> Model:
+    """Return the contents of the model file, with the parameters `params` [P]."""
+    data, network = setup.data, setup.network
+    columns = data.columns
+    metadata = {
+        "hogbatch": version("hogbatch"),
+        "data": setup.config.data,
+        "label": columns.label or "",
+    }
+    if columns.position is not None:
+        metadata["label_column"] = str(columns.position)
+    if network.layers[-1].output_major:
+        metadata["lsh"] = setup.config.lsh
+    frequencies = None
+    if data.encoding.kind == "multilabel":
+        labels, rows = data.train.labels.indices, data.train.rows
+        frequencies = Frequencies(rows, np.bincount(labels, minlength=network.outputs))
+    return Model(
+        network=network,
+        tensors=network.from_stored(params),
+        encoding=data.encoding,
+        scaler=data.scaler,
+        index_base=data.index_base,
+        about=metadata,
+        frequencies=frequencies,
+        feature_names=columns.names or None,
+    )
+
+
+def conclude(run: Run, finish: Finish, recorder: Journal, directory: RunDirectory) -> None:
+    """Save the model and the summary, and print the final line.
+
+    Once the files are written, raises NoWorkers if no worker was left, and UsageError if there is
+    no model or the model is not finite. Raises SaveError, with the run, if a file cannot be
+    written.
+    """
+    failed = finish.status == "failed"
+    model = None if failed and recorder.kept_params is None else run.trained
+    finite = model is None or first_not_finite(recorder.params) is None
+    try:
+        save_results(directory, model if finite else None, run.summary)
+    except SaveError as error:
+        if failed and model is None:
+            raise _failure(finish, f"no model was saved; {error}") from None
+        unsaved = SaveError(f"{finish.reason}; {error}" if failed else str(error))
+        unsaved.run = run
+        raise unsaved from None
+    saved = f"the model is in {run.run_dir / MODEL}" if model and finite else "no model was saved"
+    if failed:
+        raise _failure(finish, saved)
+    if not finite:
+        raise UsageError(f"training has diverged: the model is not finite; lower --lr; {saved}")
+    untrained = " before any row was trained on" if model is None else ""
+    if untrained and finish.status != "stopped":
+        raise UsageError(f"the run ended ({run.status}){untrained}; {saved}; let it run longer")
+    _print_conclusion(run, finish, recorder, untrained, saved)
+
+
+def _print_conclusion(
+    run: Run, finish: Finish, recorder: Journal, untrained: str, saved: str
+) -> None:
+    test = run.summary["test"]
+    result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
+    reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
+    recorder.live.say(f"{run.status}{untrained}{reason}: {result}{saved}")
+    if finish.status == "stopped":
+        with suppress(OSError):  # the terminal may be closed
+            print(f"hogbatch: interrupted{untrained}; {saved}", file=sys.stderr)
+
+
+def exit_code(finish: Finish) -> int:
+    """Return the exit code of a run that ended without an error."""
+    return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
+
+
+def _failure(finish: Finish, saved: str) -> HogbatchError:
+    """Return the error of a failed run; `saved` is a clause about its model."""
+    error = UsageError if finish.diverged or finish.by_policy else NoWorkers
+    return error(f"{finish.reason}; {saved}")
+
+
+class ResultFile(NamedTuple):
+    """A file to write at the end of a run."""
+
+    label: str  # in messages
     name: str
-    write: Callable[[Path], None]  # to that path; SaveError
+    write: Callable[[Path], None]  # takes the path; SaveError
 
 
 def save_results(
@@ -28,34 +154,34 @@ def save_results(
 ) -> None:
     """Write `model`, unless it is None, and summary.json into the run directory.
 
-    What cannot be written there is written to a new temporary directory of this user alone (0700).
-    SaveError in that case too; it says what was saved, and where.
+    A file that cannot be written there is written to a new temporary directory of mode 0700. Then
+    SaveError is raised, with a message that says where each file is.
     """
-    results = [Result("summary", SUMMARY, partial(write_summary, summary))]
+    files = [ResultFile("summary", SUMMARY, partial(write_summary, summary))]
     if model is not None:
-        results.insert(0, Result("model", MODEL, partial(save_model, model)))
-    failed: list[Result] = []
-    said: list[str] = []
-    for result in results:
-        path = directory.path / result.name
+        files.insert(0, ResultFile("model", MODEL, partial(save_model, model)))
+    failed: list[ResultFile] = []
+    clauses: list[str] = []
+    for file in files:
+        path = directory.path / file.name
         try:
-            if result.name == MODEL:
+            if file.name == MODEL:
                 with directory.saving():
-                    result.write(path)
+                    file.write(path)
             else:
                 directory.expect_in_place()
-                result.write(path)
-            said.append(f"the {result.what} is in {path}")
+                file.write(path)
+            clauses.append(f"the {file.label} is in {path}")
         except SaveError as error:
-            said.append(str(error))
-            failed.append(result)
+            clauses.append(str(error))
+            failed.append(file)
     if failed:
-        said += [*_save_elsewhere(failed), _newest_checkpoint(directory.checkpoints)]
-        raise SaveError("; ".join(dict.fromkeys(said)))  # the same reason may be there twice
+        clauses += [*_save_elsewhere(failed), _newest_checkpoint(directory.checkpoints)]
+        raise SaveError("; ".join(dict.fromkeys(clauses)))  # both may have failed for one reason
 
 
 def write_summary(summary: Mapping[str, object], path: Path) -> None:
-    """Write summary.json at once, the old file or the new one; SaveError when that fails."""
+    """Replace summary.json atomically; SaveError if that fails."""
     try:
         replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])
     except OSError as error:
@@ -63,25 +189,26 @@ def write_summary(summary: Mapping[str, object], path: Path) -> None:
         raise SaveError(f"{path}: cannot save the summary: {reason}") from error
 
 
-def _save_elsewhere(results: Sequence[Result]) -> list[str]:
-    """Write what could not be saved to a temporary directory; a clause about each."""
+def _save_elsewhere(files: Sequence[ResultFile]) -> list[str]:
+    """Write `files` to a temporary directory; return a clause about each."""
     try:
-        place = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
+        temporary = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
     except OSError as error:
         return [f"no temporary directory could be made either: {error.strerror}"]
-    said = []
-    for result in results:
+    clauses = []
+    for file in files:
         try:
-            result.write(place / result.name)
-            said.append(f"the {result.what} is in {place / result.name} instead")
+            file.write(temporary / file.name)
+            clauses.append(f"the {file.label} is in {temporary / file.name} instead")
         except SaveError as error:
-            said.append(f"the {result.what} is lost: {error}")
-    with suppress(OSError):  # something was saved in it
-        place.rmdir()
-    return said
+            clauses.append(f"the {file.label} is lost: {error}")
+    with suppress(OSError):  # it is not empty
+        temporary.rmdir()
+    return clauses
 
 
 def _newest_checkpoint(checkpoints: Path) -> str:
+    """Return a clause about the newest checkpoint."""
     with suppress(OSError):
         if found := folder.paths(checkpoints):
             return f"the newest checkpoint is {found[0]}"

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its run, which one a run goes on from, and whether it may."""
+"""Resuming a run: which checkpoint it resumes from, what that contains, and whether it fits."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -27,33 +27,34 @@ AUTO: Final = "auto"
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a run goes on from."""
+    """A checkpoint to resume from, with the state of its run."""
 
     run_dir: Path
     checkpoint: Checkpoint
-    bad: list[str]  # sentences about newer checkpoints that cannot be read
+    unusable: list[str]  # one sentence about each newer checkpoint that cannot be read
     saved: Saved
     history: list[Evaluation]
-    kept: Evaluation | None
+    kept: Evaluation | None  # of the kept model
 
     def check(self, identity: Mapping[str, object]) -> None:
-        """UsageError if data, network, optimizer or seed are others than they were."""
-        before = self.checkpoint.description["identity"]
-        for what, now in identity.items():
-            if before.get(what) != now:
+        """UsageError if the data, network, loss, optimizer or seed differ from the checkpoint's."""
+        saved = self.checkpoint.description["identity"]
+        for key, value in identity.items():
+            if saved.get(key) != value:
                 raise UsageError(
-                    f"{self.checkpoint.path} cannot be resumed: its {what} is "
-                    f"{before.get(what)!r}, this run's {now!r}; give the same, or start a new run "
-                    "without --resume"
+                    f"{self.checkpoint.path} cannot be resumed: its {key} is {saved.get(key)!r}, "
+                    f"but this run's is {value!r}; use the same {key}, or start a new run without "
+                    "--resume"
                 )
 
 
-def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str, object]:
-    """What a checkpoint and a run that goes on from it must have in common."""
-    train = loaded.train
+def identity_of(config: TrainConfig, data: Loaded, network: Network) -> dict[str, object]:
+    """Return the properties that a checkpoint and a run that resumes it must share."""
+    train = data.train
     return {
-        "data": f"{train.rows} rows of {train.features} features ({loaded.fingerprint})",
+        "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
+        # "by neuron" means output-major; checkpoints of earlier versions contain this text
         "output": "by neuron" if network.layers[-1].output_major else "dense",
         "loss": network.loss,
         "optimizer": config.optimizer,
@@ -61,25 +62,28 @@ def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str,
     }
 
 
-def describe(
-    identity: Mapping[str, object], config: str, journal: Journal, quarantined: QuarantinedRows
+def describe_checkpoint(
+    identity: Mapping[str, object], settings: str, recorder: Journal, quarantined: QuarantinedRows
 ) -> tuple[dict[str, Any], Arrays]:
-    """What a checkpoint holds beside the model and the coordinator's state."""
+    """Return what a checkpoint contains besides the model and the coordinator's state.
+
+    The first result is stored as JSON, the second as arrays.
+    """
     arrays: Arrays = {"quarantined": np.array(quarantined.rows, np.int64)}
-    if journal.kept_params is not None:
-        arrays["kept"] = journal.kept_params
+    if recorder.kept_params is not None:
+        arrays["kept"] = recorder.kept_params
     description = {
         "hogbatch": version("hogbatch"),
         "identity": dict(identity),
-        "config": config,
-        "history": [asdict(evaluation) for evaluation in journal.history],
-        "kept": None if journal.kept is None else asdict(journal.kept),
+        "config": settings,
+        "history": [asdict(evaluation) for evaluation in recorder.history],
+        "kept": None if recorder.kept is None else asdict(recorder.kept),
     }
     return description, arrays
 
 
-def origin_dir(resume: str, run_dir: Path | None) -> Path | None:
-    """The run directory that `--resume` means, with `--run-dir`; None if that is a new one."""
+def resumed_dir(resume: str, run_dir: Path | None) -> Path | None:
+    """Return the run directory that --resume refers to; for "auto" that is `run_dir`."""
     if resume == AUTO:
         return run_dir
     path = Path(resume)
@@ -89,78 +93,78 @@ def origin_dir(resume: str, run_dir: Path | None) -> Path | None:
 
 
 def expect_checkpoints(resume: str) -> None:
-    """DataError if `resume` names a place without checkpoints; before anything is changed there."""
-    origin = _named(resume)
-    if origin is not None and not (checkpoints := located(origin, FOLDER)).is_dir():
+    """DataError if `resume` names a directory without checkpoints; does not change anything."""
+    directory = _named_dir(resume)
+    if directory is not None and not (checkpoints := located(directory, FOLDER)).is_dir():
         raise _no_checkpoint(checkpoints)
 
 
-def settings_of(given: Mapping[str, object]) -> Path | None:
-    """The file with the settings of the run that those `given` resume, if there is one.
+def settings_file(given: Mapping[str, object]) -> Path | None:
+    """Return the file with the settings of the run that the flags `given` resume, if any.
 
     DataError if the run directory to resume does not exist.
     """
     resume, run_dir = given.get("resume"), given.get("run_dir")
     if resume is None:
         return None
-    origin = _named(str(resume))
-    if origin is None:
-        origin = None if run_dir is None else Path(str(run_dir))
-    file = None if origin is None else located(origin, CONFIG)
+    directory = _named_dir(str(resume))
+    if directory is None and run_dir is not None:
+        directory = Path(str(run_dir))
+    file = None if directory is None else located(directory, CONFIG)
     return file if file is not None and file.is_file() else None
 
 
-def _named(resume: str) -> Path | None:
-    """The run directory that `resume` names, which must exist; None if it is "auto"."""
+def _named_dir(resume: str) -> Path | None:
+    """Return the run directory that `resume` names, which must exist; None for "auto"."""
     if resume == AUTO:
         return None
-    origin = origin_dir(resume, None)
-    if origin is None or not origin.is_dir():
+    directory = resumed_dir(resume, None)
+    if directory is None or not directory.is_dir():
         problem = "is not a directory" if Path(resume).exists() else "does not exist"
         raise DataError(
             f"--resume {resume} {problem}; expected a run directory or one of its checkpoints"
         )
-    return origin
+    return directory
 
 
 def _no_checkpoint(checkpoints: Path) -> DataError:
     return DataError(
-        f"there is no checkpoint in {checkpoints}; give a run directory that has one, or start a "
-        "new run without --resume"
+        f"there is no checkpoint in {checkpoints}; give a run directory with a checkpoint, or "
+        "start a new run without --resume"
     )
 
 
-def find(resume: str, run_dir: Path) -> ResumePoint | None:
-    """The checkpoint to go on from: the newest good one of `run_dir`, or the very one of `resume`.
+def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
+    """Return the checkpoint named by `resume`, or the newest usable one of `run_dir`.
 
-    None if `resume` is "auto" and there are no checkpoints at all. DataError if there are some and
-    none is good, or if there are none in a place that was named.
+    Returns None if `resume` is "auto" and there is no checkpoint. Raises DataError if all
+    checkpoints are unusable, or if `resume` names a directory without checkpoints.
     """
     path, checkpoints = Path(resume), located(run_dir, FOLDER)
     if resume != AUTO and path.parent.name == FOLDER:
-        return _origin(run_dir, folder.read(checkpoints / path.name), [])
-    checkpoint, bad = folder.newest_good(checkpoints)
+        return _resume_point(run_dir, folder.read(checkpoints / path.name), [])
+    checkpoint, unusable = folder.newest_good(checkpoints)
     if checkpoint is not None:
-        return _origin(run_dir, checkpoint, bad)
-    if bad:
-        raise DataError(f"no checkpoint in {checkpoints} is good: {'; '.join(bad)}")
+        return _resume_point(run_dir, checkpoint, unusable)
+    if unusable:
+        raise DataError(f"no checkpoint in {checkpoints} is usable: {'; '.join(unusable)}")
     if resume != AUTO:
         raise _no_checkpoint(checkpoints)
     return None
 
 
-def _origin(run_dir: Path, checkpoint: Checkpoint, bad: list[str]) -> ResumePoint:
+def _resume_point(run_dir: Path, checkpoint: Checkpoint, unusable: list[str]) -> ResumePoint:
     description: Mapping[str, Any] = checkpoint.description
     try:
         return ResumePoint(
             run_dir,
             checkpoint,
-            bad,
+            unusable,
             msgspec.convert(description["state"], Saved),
             msgspec.convert(description["history"], list[Evaluation]),
             msgspec.convert(description["kept"], Evaluation | None),
         )
     except (KeyError, msgspec.ValidationError) as error:
         raise DataError(
-            f"{checkpoint.path}: its description is of another version of hogbatch: {error!r}"
+            f"{checkpoint.path}: its description is from another version of hogbatch: {error!r}"
         ) from None

@@ -1,4 +1,4 @@
-"""The two segments of a run: its data, and all that its processes write."""
+"""The two shared memory segments of a run: its data, and everything that its processes write."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +18,11 @@ from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.store.segment import Segment
 
 
-class Store:
-    """The two segments, filled and ready to be handed over."""
+class RunSegments:
+    """The shared memory segments of a run, filled and ready to be sent to workers."""
 
-    def __init__(
-        self, config: TrainConfig, loaded: Loaded, network: Network, run_dir: Path
-    ) -> None:
-        train, test = loaded.train, loaded.test
+    def __init__(self, config: TrainConfig, data: Loaded, network: Network, run_dir: Path) -> None:
+        train, test = data.train, data.test
         self.data = Segment.create("data", arrange(dataset.fields(train, test)))
         dataset.fill(self.data, train, test)
         self.data.seal_data()
@@ -41,42 +39,42 @@ class Store:
         self._orders = EpochOrders.attach(self.shared)
         self._seed = config.seed
         self.features = train.features
-        self.fingerprint = loaded.fingerprint
-        self.begin()
+        self.fingerprint = data.fingerprint
+        self.initialise_model()
 
-    def begin(self) -> None:
-        """Put the first weights into the model."""
+    def initialise_model(self) -> None:
+        """Set the initial weights, and the optimizer slots and counters to 0."""
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
         self._network.initialise(self.model.params, self._seed, self._mean_square)
 
-    def resume(self, arrays: Arrays) -> None:
-        """Begin with the model of a checkpoint's `arrays`, not with the first weights."""
+    def restore(self, arrays: Arrays) -> None:
+        """Set the model and the quarantined rows from the `arrays` of a checkpoint."""
         ModelCopy(*(arrays[name] for name in ModelCopy._fields)).put_into(self.model)
         self.quarantined.rows = [int(row) for row in arrays["quarantined"]]
 
     def close(self) -> None:
-        """Give the memory back; views of it live on as long as someone holds them."""
+        """Release the memory; existing views of it stay valid until they are deleted."""
         self.data.close()
         self.shared.close()
 
     @property
-    def segments(self) -> dict[str, Segment]:
-        """By the names that workers know."""
+    def by_name(self) -> dict[str, Segment]:
+        """Return the segments under the names that workers know."""
         return {"data": self.data, "shared": self.shared}
 
-    def in_place_of(self, loaded: Loaded) -> Loaded:
-        """`loaded` with its sets as views of shared memory, so that they are there only once."""
+    def as_views(self, data: Loaded) -> Loaded:
+        """Return `data` with its sets as views of shared memory, so that only one copy remains."""
         features = self.features
         train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)
-        return replace(loaded, train=train, test=test)
+        return replace(data, train=train, test=test)
 
-    def shuffle(self, epoch: int, without: int) -> None:
-        """Write the order of `epoch`, the first `without` of the quarantined rows last."""
+    def shuffle(self, epoch: int, quarantined: int) -> None:
+        """Write the row order of `epoch`, with the first `quarantined` quarantined rows last."""
         order = self._orders.of(epoch)
-        last = self.quarantined.rows[:without]
+        last = self.quarantined.rows[:quarantined]
         order[:] = epoch_order(len(order), self._seed, epoch, last)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
-        """Leave rows [start, stop) of the order of `epoch` out of later ones."""
+        """Exclude rows [start, stop) of the order of `epoch` from later epochs."""
         self.quarantined.add(self._orders.of(epoch), epoch, start, stop)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.machine.budget import byte_size, require, too_little
+from hogbatch.machine.budget import byte_size, insufficient_memory, require
 from hogbatch.machine.limits import file_size_limit
 from hogbatch.machine.linux import read_topology
 from hogbatch.store.layout import Layout
@@ -97,7 +97,7 @@ def _allocate(name: str, fd: int, size: int) -> None:
         allocate(fd, size, read_topology().nodes)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
-            raise too_little(size, f"the {name} segment", ADVICE) from error
+            raise insufficient_memory(size, f"the {name} segment", ADVICE) from error
         if error.errno == errno.EFBIG:  # shared memory counts as a file
             raise UsageError(
                 f"expected that files may have {byte_size(size)}, for the {name} segment in "

@@ -11,7 +11,7 @@ import hogbatch
 from hogbatch.data import text
 from hogbatch.data.cache import DataCache
 from hogbatch.data.readers import read
-from hogbatch.run import training
+from hogbatch.run import setup
 from tests.saboteur import WITHIN_S, cli
 
 FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", "", "--test-fraction", 0)
@@ -52,7 +52,7 @@ def keep(tmp_path):
 
 
 def test_the_second_run_reads_what_the_first_has_kept(write, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(training, "DataCache", Eager)
+    monkeypatch.setattr(setup, "DataCache", Eager)
     path, cache = write("x.svm", ROWS * 50), tmp_path / "cache"
     settings = {"hidden": (4,), "epochs": 2, "deterministic": True, "data_cache": cache}
     models = []

@@ -101,7 +101,7 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
         (["predict", "MODEL", "a9a", "--top", "many"], "--top"),
         (["evaluate", "MODEL", "a9a", "--approximate"], "needs a model trained with --output lsh"),
-        (["evaluate", "MODEL", "a9a", "--lsh", "dwta"], "--lsh is for --approximate"),
+        (["evaluate", "MODEL", "a9a", "--lsh", "dwta"], "--lsh requires --approximate"),
         (["predict", "MODEL", "a9a", "--approximate"], "say how many with --top K"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(job):
     job.train("--resume", "auto", "--workers", "cpu:2", *LONG)
     assert job.finish() == 0
     said = (job.folder / "1.out").read_text()
-    assert f"passed over: {newest}/tensors.safetensors: tensor " in said
+    assert f"skipping unusable checkpoint: {newest}/tensors.safetensors: tensor " in said
     assert f"resumed from {older}: epoch " in said
     audit(job)
 
@@ -126,7 +126,7 @@ def test_a_deterministic_run_that_is_prolonged_is_the_same_to_the_bit(tmp_path):
 def test_auto_begins_where_there_is_nothing_to_resume(job):
     job.train("a9a", "--workers", "cpu:1", "--epochs", 1, "--resume", "auto")
     assert job.finish() == 0
-    assert "has no checkpoint: a new run begins" in (job.folder / "0.out").read_text()
+    assert "contains no checkpoint: starting a new run" in (job.folder / "0.out").read_text()
 
 
 def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(job, tmp_path):
@@ -144,10 +144,10 @@ def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(job, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "difference"),
     [
-        (("--hidden", 16), "its network is '123-32-1 relu', this run's '123-16-1 relu'"),
-        (("--seed", 1), "its seed is 0, this run's 1"),
-        (("--optimizer", "sgd"), "its optimizer is 'adagrad', this run's 'sgd'"),
-        (("--loss", "hinge"), "its loss is 'logistic', this run's 'hinge'"),
+        (("--hidden", 16), "its network is '123-32-1 relu', but this run's is '123-16-1 relu'"),
+        (("--seed", 1), "its seed is 0, but this run's is 1"),
+        (("--optimizer", "sgd"), "its optimizer is 'adagrad', but this run's is 'sgd'"),
+        (("--loss", "hinge"), "its loss is 'logistic', but this run's is 'hinge'"),
         (("--scale", "standard"), "its data is '32561 rows of 123 features"),
     ],
 )

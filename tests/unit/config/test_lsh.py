@@ -1,11 +1,11 @@
-"""The settings of hashing: text form, defaults, and what is said of text that is no such thing."""
+"""The settings of hashing: text form, defaults, and errors about invalid text."""
 
 from typing import get_args
 
 import msgspec
 import pytest
 
-from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, Sampling, defaults, parse, readable
+from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, Sampling, defaults, parse, parses
 from hogbatch.errors import UsageError
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import RULES
@@ -22,30 +22,30 @@ def test_defaults_are_within_the_bounds_of_the_protocol(family, labels):
 
 
 @pytest.mark.parametrize("family", get_args(Family))
-def test_buckets_hold_about_as_many_neurons_whatever_the_number_of_labels(family):
+def test_the_load_of_buckets_does_not_depend_on_the_number_of_labels(family):
     for labels in (MANY, 100_000, 670_091):
         load = labels / 2 ** defaults(family, labels, 0).bits
         assert 11 < load < 23 and 4 * load < defaults(family, labels, 0).bucket
 
 
 @pytest.mark.parametrize("labels", [MANY, LABELS, 670_091])
-def test_at_the_defaults_few_neurons_are_active(labels):
+def test_the_defaults_keep_few_outputs_active(labels):
     made = defaults(AUTO, labels, 0)
     assert made.most + made.random < 0.03 * labels
 
 
-def test_every_choice_is_one_that_kernels_know():
+def test_the_choices_are_those_of_the_kernels():
     assert set(get_args(Family)) == set(FAMILIES) and set(get_args(Sampling)) == set(RULES)
 
 
-def test_no_text_is_the_defaults():
+def test_a_family_without_keys_has_the_defaults():
     for family in get_args(Family):
         assert parse(family, LABELS, 7) == parse(f"{family}:", LABELS, 7)
         assert parse(family, LABELS, 7) == defaults(family, LABELS, 7)
     assert parse("auto", LABELS, 7) == defaults(AUTO, LABELS, 7)
 
 
-def test_every_key_sets_its_own_field():
+def test_every_key_sets_its_field():
     numbers = {key: str(n) for n, key in enumerate(KEYS, 2)}
     given = numbers | {"insertion": "reservoir", "sampling": "threshold", "growth": "1.75"}
     made = parse("wta:" + ",".join(map("=".join, given.items())), LABELS, 7)
@@ -55,12 +55,12 @@ def test_every_key_sets_its_own_field():
     assert type(made.hashes) is int and type(made.growth) is float
 
 
-def test_what_is_not_given_stays_as_it_is():
+def test_settings_that_are_not_given_keep_their_defaults():
     usual, made = defaults("dwta", LABELS, 0), parse("dwta:K=6,L=20", LABELS, 0)
     assert made == msgspec.structs.replace(usual, hashes=6, tables=20)
 
 
-def test_each_hash_of_simhash_is_a_bit_of_the_bucket_number():
+def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
     assert parse("simhash:K=9", LABELS, 0).bits == 9
     made = parse("simhash:K=9,bits=6", LABELS, 0)
     assert (made.hashes, made.bits) == (9, 6)
@@ -70,12 +70,12 @@ def test_each_hash_of_simhash_is_a_bit_of_the_bucket_number():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("", "expected auto or one of simhash, wta, dwta, minhash; got ''"),
         ("nonsense:K=1", "expected auto or one of simhash, wta, dwta, minhash; got 'nonsense'"),
         ("DWTA", "got 'DWTA'"),
-        ("dwta:k=1", "expected keys out of K, L, bits, bucket"),
+        ("dwta:k=1", "expected keys among K, L, bits, bucket"),
         ("dwta:k=1", "got 'k=1'"),
         ("dwta:K=3,", "got ''"),
         ("dwta:seed=3", "got 'seed=3'"),
@@ -108,14 +108,14 @@ def test_each_hash_of_simhash_is_a_bit_of_the_bucket_number():
         ),
     ],
 )
-def test_what_is_no_setting_is_refused_with_one_sentence_that_names_it(text, said):
-    for read in (lambda text: parse(text, LABELS, 0), readable):
+def test_invalid_text_is_refused_in_one_sentence(text, expected):
+    for parser in (lambda text: parse(text, LABELS, 0), parses):
         with pytest.raises(UsageError) as caught:
-            read(text)
+            parser(text)
         message = str(caught.value)
-        assert message.startswith("lsh: ") and said in message and "\n" not in message
-        assert "$[" not in message  # a position in the struct is nothing to a user
+        assert message.startswith("lsh: ") and expected in message and "\n" not in message
+        assert "$[" not in message  # msgspec's position in the struct means nothing to a user
 
 
-def test_what_is_a_setting_is_readable():
-    assert readable("simhash:K=6,L=50,bucket=128") and readable("auto")
+def test_valid_settings_are_accepted():
+    assert parses("simhash:K=6,L=50,bucket=128") and parses("auto")

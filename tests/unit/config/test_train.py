@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.config.train import FLAGS, TrainConfig, add_flags, merge_sources, to_toml
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.sources import merge_sources, to_toml
+from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest, parse_workers
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
@@ -24,7 +26,7 @@ def from_command_line(*arguments):
 
 @pytest.fixture
 def toml(tmp_path):
-    """Writes a configuration file and gives its path."""
+    """A function that writes a configuration file and returns its path."""
 
     def write(text):
         path = tmp_path / "run.toml"
@@ -34,19 +36,19 @@ def toml(tmp_path):
     return write
 
 
-def test_names_alone_give_the_defaults():
+def test_data_alone_gives_the_defaults():
     assert from_command_line("a9a") == TrainConfig("a9a")
 
 
 def test_every_field_has_a_flag():
     assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
     assert all(
-        described.help and (described.metavar or described.kind.expected == "true or false")
+        described.help and (described.metavar or described.value_type.expected == "true or false")
         for described in FLAGS.values()
     )
 
 
-def test_flags_are_read_as_their_types():
+def test_flags_are_converted_to_their_types():
     config = from_command_line(
         *("x.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "--scale", "max", "-q"),
         *("--workers", "cpu:2,gpu:0,gpu:host", "--gpu-batch", "64:8192", "--policy", "mine:Own"),
@@ -72,7 +74,7 @@ def test_an_empty_list_of_hidden_layers_is_a_linear_model():
     assert from_command_line("x", "--hidden", "").hidden == ()
 
 
-def test_one_number_of_rows_is_both_limits():
+def test_a_single_batch_size_sets_both_limits():
     assert from_command_line("x", "--cpu-batch", "16").cpu_batch == BatchLimits(16, 16)
 
 
@@ -84,27 +86,27 @@ def test_damping_is_a_word_or_a_number(given, damping):
     assert merge_sources({"data": "x", "staleness_damping": given}).staleness_damping == damping
 
 
-def test_python_values_are_taken_as_they_are():
+def test_python_values_are_accepted():
     config = merge_sources(
         {"data": Path("x"), "hidden": [8], "max_seconds": 60, "workers": ONE_THREAD, "lr": None}
     )
     assert config == TrainConfig("x", hidden=(8,), max_seconds=60.0, workers=ONE_THREAD)
 
 
-def test_a_flag_wins_over_the_file_and_the_file_over_the_default(toml):
+def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
     file = toml('data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n')
     config = merge_sources({"lr": "0.5", "quiet": False}, file)
     assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
 
 
-def test_a_switch_can_be_turned_off_against_the_file(toml):
+def test_a_boolean_flag_of_the_file_can_be_turned_off(toml):
     parser = argparse.ArgumentParser()
     add_flags(parser, ["data", "quiet"])
     flags = vars(parser.parse_args(["x", "--no-quiet"]))
     assert not merge_sources(flags, toml("quiet = true")).quiet
 
 
-def test_the_command_takes_only_the_flags_named():
+def test_a_parser_has_only_the_selected_flags():
     parser = argparse.ArgumentParser()
     add_flags(parser, ["data", "label"])
     assert vars(parser.parse_args(["x", "--label", "y"])) == {"data": "x", "label": "y"}
@@ -154,7 +156,7 @@ def test_the_command_takes_only_the_flags_named():
         ("data", "\udcff", "data: expected text in UTF-8; got '\\udcff'"),
     ],
 )
-def test_a_bad_value_is_refused_in_one_sentence(key, value, message):
+def test_an_invalid_value_is_refused_in_one_sentence(key, value, message):
     with pytest.raises(UsageError) as refusal:
         merge_sources({"data": "x", key: value})
     assert message in str(refusal.value)
@@ -173,14 +175,14 @@ def test_a_bad_value_is_refused_in_one_sentence(key, value, message):
         ("lr = = 1", "expected a TOML file; Invalid value (at line 1"),
     ],
 )
-def test_a_complaint_about_a_file_names_the_file(toml, text, message):
+def test_an_error_in_a_file_names_the_file(toml, text, message):
     file = toml(text)
     with pytest.raises(UsageError) as refusal:
         merge_sources({"data": "x"}, file)
     assert f"{file}: {message}" in str(refusal.value)
 
 
-def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
+def test_a_missing_or_binary_file_is_named(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff")
     for name in ("missing.toml", "binary.toml", "."):
         with pytest.raises(UsageError, match=str(tmp_path / name)):
@@ -188,7 +190,7 @@ def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["auto", "cpu:1"])
-def test_deterministic_takes_one_cpu_thread(workers):
+def test_deterministic_uses_one_cpu_thread(workers):
     config = merge_sources({"data": "x", "deterministic": True, "workers": workers})
     assert config.workers == ONE_THREAD
 
@@ -199,14 +201,14 @@ def test_deterministic_refuses_other_workers(workers):
         merge_sources({"data": "x", "deterministic": True, "workers": workers})
 
 
-def test_the_choices_are_the_tables_of_the_library():
+def test_the_choices_are_those_of_the_tables():
     assert FLAGS["loss"].choices == ("auto", *losses.LOSSES)
     assert FLAGS["optimizer"].choices == tuple(optim.OPTIMIZERS)
     assert FLAGS["lr_scaling"].choices == ("auto", *schedules.SCALINGS)
     assert {"linear", *FLAGS["activation"].choices} == set(contract.ACTIVATIONS)
 
 
-def test_workers_are_written_as_they_are_read():
+def test_workers_have_the_same_text_form_in_both_directions():
     text = "cpu:2,gpu:1,gpu:host"
     assert ",".join(map(str, parse_workers(text))) == text
     assert parse_workers("auto") == "auto"
@@ -239,13 +241,13 @@ configs = st.builds(
 
 @settings(deadline=None, max_examples=200)
 @given(configs)
-def test_a_configuration_survives_its_file(tmp_path_factory, config):
+def test_a_configuration_is_read_back_from_its_file(tmp_path_factory, config):
     file = tmp_path_factory.getbasetemp() / "round_trip.toml"
     file.write_text(to_toml(config), encoding="utf-8")
     assert merge_sources({}, file) == config
 
 
-def test_the_file_holds_flag_names_and_plain_values():
+def test_the_file_contains_flag_names_and_plain_values():
     written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), quiet=True)))
     assert written["lr-scaling"] == "auto"
     assert written["hidden"] == [4, 2]

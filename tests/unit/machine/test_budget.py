@@ -5,7 +5,7 @@ from hogbatch.machine import budget
 from hogbatch.machine.budget import available, byte_size, require
 
 
-def test_free_memory_is_what_the_kernel_calls_available(monkeypatch):
+def test_free_memory_is_the_estimate_of_the_kernel(monkeypatch):
     monkeypatch.setattr(budget, "memory_quota", lambda: None)
     monkeypatch.setattr(budget, "free_memory", lambda: 3_000_000)
     require(3_000_000, "the data", "use less")
@@ -20,13 +20,13 @@ def test_a_cgroup_may_allow_less_than_is_free(monkeypatch):
         require(12_400_000_000, "the data", "use less")
 
 
-def test_a_cgroup_that_allows_more_than_is_free_changes_nothing(monkeypatch):
+def test_a_cgroup_with_more_than_the_free_memory_has_no_effect(monkeypatch):
     monkeypatch.setattr(budget, "free_memory", lambda: 10**9)
     monkeypatch.setattr(budget, "memory_quota", lambda: 10**13)
     assert available() == (10**9, "")
 
 
-def test_a_cgroup_without_room_leaves_nothing(monkeypatch):
+def test_a_full_cgroup_leaves_no_memory(monkeypatch):
     monkeypatch.setattr(budget, "memory_quota", lambda: 0)
     assert available().size == 0
 
@@ -43,5 +43,5 @@ def test_a_cgroup_without_room_leaves_nothing(monkeypatch):
         (2 * 10**12, "2 TB"),
     ],
 )
-def test_sizes_are_shown_in_a_sensible_unit(size, shown):
+def test_sizes_have_a_readable_unit(size, shown):
     assert byte_size(size) == shown

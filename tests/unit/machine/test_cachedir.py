@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and what happens where that directory cannot be written."""
+"""The cache directory, and its replacement where the usual one is not writable."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ VARIABLES = ("HOGBATCH_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 
 @pytest.fixture
 def homeless(tmp_path, monkeypatch):
-    """An environment whose home directory is a file; where temporary directories are made."""
+    """An environment whose home directory is a file; returns the temporary directory."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").touch()
@@ -25,7 +25,7 @@ def homeless(tmp_path, monkeypatch):
     return tmp_path / "tmp"
 
 
-def test_the_first_variable_that_is_set_says_where_it_is(tmp_path, monkeypatch):
+def test_the_first_variable_that_is_set_determines_the_directory(tmp_path, monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -45,7 +45,7 @@ def test_where_it_cannot_be_written_a_private_temporary_one_takes_its_place(home
     assert find_cache_root() == (path, note)  # the same for other processes and later runs
 
 
-def test_without_any_home_directory_it_is_the_temporary_one(homeless, monkeypatch):
+def test_without_a_home_directory_a_temporary_one_is_used(homeless, monkeypatch):
     def unknown():
         raise RuntimeError("Could not determine home directory.")
 
@@ -54,7 +54,7 @@ def test_without_any_home_directory_it_is_the_temporary_one(homeless, monkeypatc
     assert cache_root().parent == homeless
 
 
-def test_a_temporary_one_that_others_can_write_is_refused(homeless):
+def test_a_temporary_directory_writable_by_others_is_refused(homeless):
     cache_root().chmod(0o770)
     with pytest.raises(UsageError, match=r"with mode 0700 at .*; got drwxrwx--- of user"):
         cache_root()
@@ -78,7 +78,7 @@ def test_one_of_another_user_is_refused(homeless, monkeypatch):
         cache_root()
 
 
-def test_without_a_temporary_directory_it_is_one_sentence(homeless, monkeypatch):
+def test_without_any_usable_directory_there_is_one_sentence(homeless, monkeypatch):
     homeless.rmdir()
     with pytest.raises(UsageError, match=r"got none, not even a temporary one .*HOGBATCH_CACHE"):
         cache_root()

@@ -1,4 +1,4 @@
-"""What a run needs of the system, and what is said where it is missing."""
+"""What a run requires of the system, and the errors where that is missing."""
 
 import errno
 import resource
@@ -8,14 +8,14 @@ import pytest
 from hogbatch.cli import COMMANDS, main
 from hogbatch.errors import UsageError
 from hogbatch.machine import limits
-from hogbatch.machine.limits import FEWEST_FILES, USUAL_FILES, beyond_limits, check_limits
+from hogbatch.machine.limits import DEFAULT_FILES, MIN_FILES, check_limits, explain_limit
 
 NO_LIMIT = resource.RLIM_INFINITY
 
 
 @pytest.fixture
 def system(monkeypatch):
-    """Set what the limits are; the list has what they were set to."""
+    """A function that sets the limits, and the list of limits that were set afterwards."""
     changes = []
 
     def be(soft, hard):
@@ -26,7 +26,7 @@ def system(monkeypatch):
     return be
 
 
-def test_without_proc_it_is_one_sentence(tmp_path):
+def test_a_missing_proc_is_one_sentence(tmp_path):
     with pytest.raises(UsageError, match=r"^expected /proc to be mounted, .* 'mount -t proc"):
         check_limits(tmp_path)
 
@@ -34,11 +34,11 @@ def test_without_proc_it_is_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("soft", "hard", "raised_to"),
     [
-        (FEWEST_FILES, FEWEST_FILES, None),
+        (MIN_FILES, MIN_FILES, None),
         (NO_LIMIT, NO_LIMIT, None),
-        (16, FEWEST_FILES, FEWEST_FILES),
-        (16, 10**6, USUAL_FILES),
-        (16, NO_LIMIT, USUAL_FILES),
+        (16, MIN_FILES, MIN_FILES),
+        (16, 10**6, DEFAULT_FILES),
+        (16, NO_LIMIT, DEFAULT_FILES),
     ],
 )
 def test_a_soft_limit_on_open_files_is_raised_where_it_is_too_low(system, soft, hard, raised_to):
@@ -47,8 +47,8 @@ def test_a_soft_limit_on_open_files_is_raised_where_it_is_too_low(system, soft, 
     assert changes == ([] if raised_to is None else [(raised_to, hard)])
 
 
-def test_a_hard_limit_that_is_too_low_is_one_sentence(system):
-    system(16, FEWEST_FILES - 1)
+def test_a_low_hard_limit_is_one_sentence(system):
+    system(16, MIN_FILES - 1)
     with pytest.raises(UsageError, match=r"at least 64 open files .* got a limit of 63: raise it"):
         check_limits()
 
@@ -66,11 +66,11 @@ def test_a_limit_that_is_met_later_is_one_sentence_too(error, words, monkeypatch
     def fail(arguments):
         raise error
 
-    monkeypatch.setitem(COMMANDS, "train", (fail, ""))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=fail))
     assert main(["train"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"hogbatch: {words}") and said.count("\n") == 1
 
 
-def test_other_errors_are_none_of_a_limit():
-    assert beyond_limits(OSError(errno.EIO, "Input/output error")) == ""
+def test_other_errors_are_not_explained():
+    assert explain_limit(OSError(errno.EIO, "Input/output error")) == ""

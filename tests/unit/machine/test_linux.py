@@ -7,7 +7,7 @@ from hogbatch.machine.linux import cpu_quota, free_memory, memory_quota, read_to
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Makes up a server whose files, below tmp_path, have these contents; returns its root."""
+    """A function that creates the files of a simulated server; returns its root directory."""
 
     def make(files, mask=range(8)):
         for path, text in files.items():
@@ -41,30 +41,30 @@ def test_two_nodes_with_smt(server):
     assert topology.quota is None
 
 
-def test_only_the_cores_of_the_mask_are_there(server):
+def test_only_cores_of_the_mask_are_included(server):
     files = {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"}
     topology = read_topology(server(files, mask=[1, 2]))
     assert topology.nodes == sets({1, 2})
     assert topology.siblings == sets({1}, {2})
 
 
-def test_a_node_without_cores_is_none(server):
+def test_nodes_without_cores_are_left_out(server):
     topology = read_topology(server({node(0): "0-7", node(1): ""}))
     assert topology.nodes == sets(range(8))
 
 
-def test_without_files_all_cores_are_alike(server):
+def test_without_files_all_cores_are_equal(server):
     topology = read_topology(server({}, mask=[3, 5]))
     assert topology.nodes == sets({3, 5})
     assert topology.siblings == sets({3}, {5})
     assert topology.quota is None
 
 
-def test_cores_that_no_node_names_make_one(server):
+def test_cores_without_a_node_form_a_node(server):
     assert read_topology(server({node(0): "0-5"})).nodes == sets(range(6), {6, 7})
 
 
-def test_files_that_make_no_sense_are_not_there(server):
+def test_invalid_files_are_ignored(server):
     files = {node(0): "all", siblings(0): "0-", "proc/self/cgroup": "0::/", CGROUP + "cpu.max": "x"}
     topology = read_topology(server(files, mask=[0]))
     assert (topology.nodes, topology.siblings, topology.quota) == (sets({0}), sets({0}), None)
@@ -180,13 +180,13 @@ def test_the_fullest_cgroup_counts(server, files, quota):
     assert memory_quota(server(files)) == quota
 
 
-def test_free_memory_is_what_the_kernel_calls_available(server):
+def test_free_memory_is_the_estimate_of_the_kernel(server):
     files = {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB"}
     assert free_memory(server(files)) == 3072
 
 
 @pytest.mark.parametrize("files", [{}, {"proc/meminfo": ""}, {"proc/meminfo": "MemAvailable: x"}])
-def test_free_memory_is_known_without_the_kernels_estimate(server, files):
+def test_free_memory_is_known_without_an_estimate(server, files):
     assert free_memory(server(files)) > 0
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hogbatch.machine.printable import (
-    ESCAPED,
-    MESSAGE,
+    MAX_ESCAPED,
+    MAX_MESSAGE,
     digits,
     encodable,
     printable,
@@ -24,19 +24,19 @@ from hogbatch.machine.printable import (
         ("name \udcff", r"name \udcff"),
     ],
 )
-def test_what_does_not_print_is_escaped(text, shown):
+def test_unprintable_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 
 def test_a_long_text_keeps_both_ends():
     text = printable("begin " + "x" * 10**6 + " end")
     assert text.startswith("begin x") and text.endswith("x end")
-    assert len(text) <= MESSAGE + 5
+    assert len(text) <= MAX_MESSAGE + 5
 
 
 @pytest.mark.parametrize("token", ["x" * 10**6, "\0" * 10**6, "\U0010ffff" * 40, "'\"" * 99])
-def test_a_quoted_piece_fits_on_a_line(token):
-    assert len(quoted(token)) <= ESCAPED
+def test_a_quoted_token_is_short(token):
+    assert len(quoted(token)) <= MAX_ESCAPED
     assert quoted(token).isprintable()
 
 
@@ -55,18 +55,18 @@ def test_a_quoted_piece_fits_on_a_line(token):
         (float("nan"), "nan"),
     ],
 )
-def test_numbers_have_the_digits_they_need(value, shown):
+def test_numbers_have_as_few_digits_as_identify_them(value, shown):
     assert digits(value) == shown
 
 
-def test_a_rounded_number_has_no_exponent_where_it_counts_something():
+def test_rounded_integers_have_no_exponent():
     assert [rounded(v) for v in (0.123456789, 1234567, 99999.5, 1e20, 1e-9)] == [
         *("0.123457", "1234567", "99999.5", "1e+20", "1e-09")
     ]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_what_a_stream_cannot_encode_is_escaped(encoding):
+def test_characters_missing_from_an_encoding_are_escaped(encoding):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     assert encodable("größe", stream) == ("größe" if encoding == "utf-8" else r"gr\xf6\xdfe")
     assert encodable("größe", io.StringIO()) == "größe"

@@ -5,7 +5,7 @@ from hogbatch.machine.topology import Topology, assign, parse_cores, show_cores
 
 
 def machine(nodes=1, physical=4, smt=1, quota=None, without=()):
-    """A server numbered as Linux does: first one core of each physical one, then the siblings."""
+    """A server with the numbering of Linux: one core of each physical core, then their siblings."""
     count = nodes * physical
     groups = [{each + count * thread for thread in range(smt)} for each in range(count)]
     parts = [groups[node * physical : (node + 1) * physical] for node in range(nodes)]
@@ -22,30 +22,30 @@ def machine(nodes=1, physical=4, smt=1, quota=None, without=()):
 @pytest.mark.parametrize(
     ("quota", "threads"), [(None, 8), (16.0, 8), (8.0, 8), (2.0, 2), (2.5, 3), (0.5, 1), (0.0, 1)]
 )
-def test_threads_go_by_the_mask_and_the_quota_rounded_up(quota, threads):
+def test_the_number_of_threads_is_the_mask_or_the_quota_rounded_up(quota, threads):
     assert machine(physical=8, quota=quota).threads == threads
 
 
-def test_all_cores_are_given_when_all_are_asked_for():
+def test_all_cores_are_assigned_if_requested():
     assert assign(machine(nodes=2, physical=2, smt=2), [8]) == [(0, 1, 2, 3, 4, 5, 6, 7)]
 
 
-def test_physical_cores_of_their_own_come_first():
+def test_unshared_physical_cores_come_first():
     assert assign(machine(physical=4, smt=2), [4]) == [(0, 1, 2, 3)]
     assert assign(machine(physical=4, smt=2), [6]) == [(0, 1, 2, 3, 4, 5)]
 
 
-def test_a_second_worker_gets_the_physical_cores_that_are_left():
+def test_a_second_worker_gets_the_remaining_physical_cores():
     assert assign(machine(physical=4, smt=2), [2, 2]) == [(0, 1), (2, 3)]
     assert assign(machine(physical=4, smt=2), [4, 4]) == [(0, 1, 2, 3), (4, 5, 6, 7)]
 
 
-def test_a_worker_stays_on_one_node_if_it_can():
+def test_a_worker_stays_on_one_node_if_possible():
     first, second = assign(machine(nodes=2, physical=4), [3, 4])
     assert (first, second) == ((4, 5, 6), (0, 1, 2, 3))
 
 
-def test_the_smallest_node_that_suffices_is_taken():
+def test_the_smallest_sufficient_node_is_chosen():
     uneven = machine(nodes=2, physical=4, without=(4, 5))
     assert assign(uneven, [2]) == [(6, 7)]
     assert assign(uneven, [3]) == [(0, 1, 2)]
@@ -55,7 +55,7 @@ def test_physical_cores_on_two_nodes_are_better_than_siblings_on_one():
     assert assign(machine(nodes=2, physical=4, smt=2), [6]) == [(0, 1, 2, 3, 4, 5)]
 
 
-def test_who_needs_two_nodes_of_four_gets_the_largest():
+def test_a_worker_that_needs_two_nodes_gets_the_largest():
     uneven = machine(nodes=4, physical=4, without=(0, 4, 5, 8))
     assert assign(uneven, [7]) == [(1, 2, 3, 12, 13, 14, 15)]
 
@@ -65,17 +65,17 @@ def test_the_sibling_of_a_taken_core_comes_last():
     assert assign(machine(physical=2, smt=2), [1], taken=[0, 1]) == [(2,)]
 
 
-def test_nobody_is_pinned_when_there_are_more_threads_than_cores():
+def test_no_thread_is_pinned_if_there_are_more_threads_than_cores():
     assert assign(machine(physical=4), [3, 2]) == [(), ()]
     assert assign(machine(physical=4), [4], taken=[2]) == [()]
 
 
-def test_nobody_is_pinned_to_cores_of_which_only_a_part_is_granted():
+def test_no_thread_is_pinned_under_a_quota():
     assert assign(machine(physical=4, quota=2.0), [2]) == [()]
     assert assign(machine(physical=4, quota=4.0), [2]) == [(0, 1)]
 
 
-def test_a_worker_without_threads_gets_no_core():
+def test_a_worker_without_threads_gets_no_cores():
     assert assign(machine(physical=4), [0, 4, 0]) == [(), (0, 1, 2, 3), ()]
     assert assign(machine(), []) == []
 
@@ -91,7 +91,7 @@ machines = st.builds(
 
 @settings(deadline=None)
 @given(machines, st.lists(st.integers(0, 12), max_size=5), st.frozensets(st.integers(0, 95)))
-def test_cores_are_disjoint_free_and_as_many_as_asked_for(topology, threads, taken):
+def test_cores_are_disjoint_free_and_as_many_as_requested(topology, threads, taken):
     given_cores = assign(topology, threads, taken)
     flat = [core for cores in given_cores for core in cores]
     assert len(given_cores) == len(threads)
@@ -105,7 +105,7 @@ def test_cores_are_disjoint_free_and_as_many_as_asked_for(topology, threads, tak
 
 @settings(deadline=None)
 @given(machines, st.integers(1, 24))
-def test_no_physical_core_is_more_crowded_than_it_must_be(topology, wanted):
+def test_physical_cores_are_no_more_crowded_than_necessary(topology, wanted):
     (cores,) = assign(topology, [wanted])
     room = [len(group) for group in topology.siblings]
     least = next((n for n in range(1, 5) if sum(min(n, r) for r in room) >= wanted), None)
@@ -119,7 +119,7 @@ def test_no_physical_core_is_more_crowded_than_it_must_be(topology, wanted):
     ("text", "cores"),
     [("0", (0,)), ("0,2,4-7", (0, 2, 4, 5, 6, 7)), ("5,1", (5, 1)), (" 3 , 8-8\n", (3, 8))],
 )
-def test_a_list_of_cores_is_read_in_its_order(text, cores):
+def test_a_list_of_cores_is_parsed_in_its_order(text, cores):
     assert parse_cores(text) == cores
 
 
@@ -138,17 +138,17 @@ def test_a_list_of_cores_is_read_in_its_order(text, cores):
         ("1,0-2", "expected each core once; got '1,0-2'"),
     ],
 )
-def test_what_is_no_list_of_cores_is_refused(text, message):
+def test_an_invalid_list_of_cores_is_refused(text, message):
     with pytest.raises(ValueError) as refusal:
         parse_cores(text)
     assert str(refusal.value).endswith(message)
 
 
 @given(st.frozensets(st.integers(0, 200), min_size=1))
-def test_a_list_that_is_shown_reads_back(cores):
+def test_a_formatted_list_is_parsed_back(cores):
     assert set(parse_cores(show_cores(cores))) == cores
 
 
-def test_runs_of_cores_are_shown_as_ranges():
+def test_consecutive_cores_are_formatted_as_ranges():
     assert show_cores((6, 0, 2, 4, 5)) == "0,2,4-6"
     assert show_cores(()) == ""

@@ -1,11 +1,11 @@
-"""What flags and data make of a run: its network, and what workers are told."""
+"""The network and the plan of a run, and the settings that workers receive."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from hogbatch.config.lsh import MANY
-from hogbatch.config.train import merge_sources
+from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.run.planning import network_for, plan_for
@@ -23,7 +23,7 @@ def config(**flags):
     return merge_sources({"data": "x", "lr": 0.1, **flags})
 
 
-def told(flags, network, data):
+def welcome_for(flags, network, data):
     return plan_for(config(**flags), data, network, "run").training.welcome("run", 0, "cpu-0")
 
 
@@ -35,11 +35,15 @@ def told(flags, network, data):
         ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
     ],
 )
-def test_gpu_workers_are_told_how_to_merge(flags, every, damping, precision):
+def test_gpu_workers_receive_the_merge_settings(flags, every, damping, precision):
     network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    said = told(flags, network, loaded("binary", 1))
-    assert (said.merge_every, said.staleness_damping, said.precision) == (every, damping, precision)
-    assert said.lsh is None
+    welcome = welcome_for(flags, network, loaded("binary", 1))
+    assert (welcome.merge_every, welcome.staleness_damping, welcome.precision) == (
+        every,
+        damping,
+        precision,
+    )
+    assert welcome.lsh is None
 
 
 @pytest.mark.parametrize(
@@ -58,10 +62,10 @@ def test_gpu_workers_are_told_how_to_merge(flags, every, damping, precision):
         ({"loss": "softmax", "output": "dense"}, "multilabel", 20, False, "multilabel-softmax"),
     ],
 )
-def test_many_outputs_are_hashed_and_learnt_by_softmax(flags, kind, outputs, hashed, loss):
+def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, hashed, loss):
     network = network_for(config(**flags), loaded(kind, outputs))
     assert network.loss == loss
-    assert (told(flags, network, loaded(kind, outputs)).lsh is not None) is hashed
+    assert (welcome_for(flags, network, loaded(kind, outputs)).lsh is not None) is hashed
     many = outputs >= MANY and flags.get("hidden") != ""
     assert network.layers[-1].output_major is (hashed or many)
 
@@ -75,7 +79,7 @@ def test_many_outputs_are_hashed_and_learnt_by_softmax(flags, kind, outputs, has
         ({"output": "dense", "average": "on"}, True),
     ],
 )
-def test_the_mean_of_a_hashed_model_is_kept(flags, average):
+def test_the_mean_of_a_hashed_model_is_saved(flags, average):
     network = network_for(config(**flags), loaded())
     assert plan_for(config(**flags), loaded(), network, "run").ending.average is average
 
@@ -85,16 +89,16 @@ def test_one_output_is_not_hashed():
         network_for(config(output="lsh"), loaded("binary", 1))
 
 
-def test_workers_are_told_how_to_hash():
+def test_workers_receive_the_hashing_settings():
     flags = {"output": "lsh", "lsh": "wta:K=2,L=9", "seed": 7}
-    lsh = told(flags, network_for(config(**flags), loaded()), loaded()).lsh
+    lsh = welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh
     assert (lsh.family, lsh.hashes, lsh.tables, lsh.seed) == ("wta", 2, 9, 7)
     assert lsh.background
 
 
-def test_a_run_that_can_be_repeated_builds_its_tables_in_step():
+def test_a_deterministic_run_does_not_build_tables_in_the_background():
     flags = {"output": "lsh", "deterministic": True, "epochs": 1}
-    assert not told(flags, network_for(config(**flags), loaded()), loaded()).lsh.background
+    assert not welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh.background
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_a_run_that_can_be_repeated_builds_its_tables_in_step():
         ({"patience": 0}, 240, 0),
     ],
 )
-def test_a_run_ends_by_itself_unless_its_length_is_given(flags, epochs, patience):
+def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience):
     network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
     ending = plan_for(config(**flags), loaded("binary", 1), network, "run").ending
     assert (ending.epochs, ending.patience) == (epochs, patience)

@@ -9,9 +9,9 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.rundir import RunDirectory
-from hogbatch.errors import SaveError
+from hogbatch.errors import SaveError, UsageError
 from hogbatch.model.file import load_model
-from hogbatch.run.results import save_results, write_summary
+from hogbatch.run.results import Run, save_results, write_summary
 from tests.unit.model.test_file import model_for, same
 
 SUMMARY = {"status": "finished", "test": None}
@@ -19,7 +19,7 @@ SUMMARY = {"status": "finished", "test": None}
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """Where temporary directories are made."""
+    """The directory in which temporary directories are created."""
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -41,7 +41,7 @@ def test_model_and_summary_are_in_the_run_directory(directory, temporary):
     assert os.listdir(temporary) == []
 
 
-def test_without_a_model_there_is_a_summary(directory):
+def test_without_a_model_only_the_summary_is_written(directory):
     save_results(directory, None, SUMMARY)
     assert sorted(os.listdir(directory.path)) == [
         *("config.toml", "coordinator.json", "run.json", "summary.json"),
@@ -94,7 +94,9 @@ def test_what_could_not_be_saved_is_told_exactly(directory, temporary, monkeypat
 
 
 @pytest.mark.parametrize("place", ["full", "missing"])
-def test_what_can_be_saved_nowhere_is_said_to_be_lost(directory, temporary, monkeypatch, place):
+def test_files_that_cannot_be_saved_anywhere_are_reported_as_lost(
+    directory, temporary, monkeypatch, place
+):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -109,7 +111,7 @@ def test_what_can_be_saved_nowhere_is_said_to_be_lost(directory, temporary, monk
     assert os.listdir(temporary) == []
 
 
-def test_a_summary_is_read_back_as_it_was_written(tmp_path):
+def test_a_summary_is_read_back(tmp_path):
     path = Path(tmp_path, "summary.json")
     write_summary({"status": "failed"}, path)
     write_summary({"status": "finished", "test": None}, path)
@@ -117,7 +119,7 @@ def test_a_summary_is_read_back_as_it_was_written(tmp_path):
     assert "summary.json" in os.listdir(tmp_path)
 
 
-def test_a_summary_that_could_not_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_summary(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_summary({"status": "old"}, path)
 
@@ -129,3 +131,12 @@ def test_a_summary_that_could_not_be_written_whole_leaves_the_old_one(tmp_path, 
         write_summary({"status": "new"}, path)
     assert json.loads(path.read_text()) == {"status": "old"}
     assert sorted(os.listdir(tmp_path)) == ["summary.json", "tmp"]
+
+
+def test_a_run_that_trained_on_no_row_has_no_model(tmp_path):
+    run = Run(Path("there"), None, {"status": "stopped", "test": None}, 130)
+    assert run.test_loss is None
+    for use in (lambda: run.model, lambda: run.save(tmp_path / "model.safetensors")):
+        with pytest.raises(UsageError, match=r"there ended before any row .* \(stopped\)"):
+            use()
+    assert not (tmp_path / "model.safetensors").exists()

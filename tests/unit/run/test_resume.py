@@ -6,7 +6,13 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.errors import DataError, UsageError
-from hogbatch.run.resume import FOLDER, expect_checkpoints, find, origin_dir, settings_of
+from hogbatch.run.resume import (
+    FOLDER,
+    expect_checkpoints,
+    find_resume_point,
+    resumed_dir,
+    settings_file,
+)
 from hogbatch.telemetry.records import Evaluation, WorkerRecord
 from tests.unit.checkpoint.test_snapshots import SAVED
 
@@ -32,44 +38,44 @@ def damage(path):
         file.write("x")
 
 
-def test_what_was_saved_comes_back(tmp_path):
+def test_the_saved_state_is_read_back(tmp_path):
     write(tmp_path)
-    origin = find("auto", tmp_path)
-    assert (origin.saved.epoch, origin.saved.todo) == (2, SAVED.todo)
-    assert origin.saved.todo[0].deaths == 1
-    assert origin.saved.workers[0].batch_trace == [(0.0, 10)]
-    assert origin.history == [EVALUATION] and origin.kept == EVALUATION
-    assert origin.bad == []
+    point = find_resume_point("auto", tmp_path)
+    assert (point.saved.epoch, point.saved.todo) == (2, SAVED.todo)
+    assert point.saved.todo[0].deaths == 1
+    assert point.saved.workers[0].batch_trace == [(0.0, 10)]
+    assert point.history == [EVALUATION] and point.kept == EVALUATION
+    assert point.unusable == []
 
 
-def test_the_newest_good_one_is_taken_and_the_others_are_named(tmp_path):
+def test_the_newest_usable_checkpoint_is_chosen_and_the_others_are_named(tmp_path):
     write(tmp_path, epoch=1)
     damage(write(tmp_path, epoch=2))
-    origin = find("auto", tmp_path)
-    assert origin.saved.epoch == 1
-    assert len(origin.bad) == 1 and "000002" in origin.bad[0]
+    point = find_resume_point("auto", tmp_path)
+    assert point.saved.epoch == 1
+    assert len(point.unusable) == 1 and "000002" in point.unusable[0]
 
 
-def test_one_that_is_named_is_taken_or_none(tmp_path):
+def test_a_named_checkpoint_is_read_or_refused(tmp_path):
     first, second = write(tmp_path, epoch=1), write(tmp_path, epoch=2)
-    assert find(str(first), tmp_path).saved.epoch == 1
+    assert find_resume_point(str(first), tmp_path).saved.epoch == 1
     damage(first)
     with pytest.raises(DataError, match="000001"):
-        find(str(first), tmp_path)
-    assert find(str(second), tmp_path).saved.epoch == 2
+        find_resume_point(str(first), tmp_path)
+    assert find_resume_point(str(second), tmp_path).saved.epoch == 2
 
 
-def test_if_none_is_good_each_is_named(tmp_path):
+def test_every_unusable_checkpoint_is_named(tmp_path):
     damage(write(tmp_path))
     damage(write(tmp_path))
-    with pytest.raises(DataError, match=r"no checkpoint .* is good: .*000002.*; .*000001"):
-        find("auto", tmp_path)
+    with pytest.raises(DataError, match=r"no checkpoint .* is usable: .*000002.*; .*000001"):
+        find_resume_point("auto", tmp_path)
 
 
-def test_a_run_without_checkpoints_begins_anew_under_auto_and_not_by_name(tmp_path):
-    assert find("auto", tmp_path) is None
+def test_auto_needs_no_checkpoint_but_a_named_run_does(tmp_path):
+    assert find_resume_point("auto", tmp_path) is None
     with pytest.raises(DataError, match="there is no checkpoint in"):
-        find(str(tmp_path), tmp_path)
+        find_resume_point(str(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(("name", "what"), [("nowhere", "does not exist"), ("f", "is not a dir")])
@@ -78,12 +84,12 @@ def test_a_path_that_is_not_a_directory_is_named(tmp_path, name, what, rest):
     (tmp_path / "f").touch()
     path = f"{tmp_path / name}{rest}"
     what = "does not exist" if rest else what
-    for use in (expect_checkpoints, lambda path: settings_of({"resume": path})):
+    for use in (expect_checkpoints, lambda path: settings_file({"resume": path})):
         with pytest.raises(DataError, match=f"--resume {path} {what}.*; expected a run directory"):
             use(path)
 
 
-def test_a_place_that_is_named_must_have_checkpoints(tmp_path):
+def test_a_named_run_directory_must_contain_checkpoints(tmp_path):
     with pytest.raises(DataError, match=f"there is no checkpoint in {tmp_path}/checkpoints; give"):
         expect_checkpoints(str(tmp_path))
     expect_checkpoints("auto")
@@ -91,33 +97,35 @@ def test_a_place_that_is_named_must_have_checkpoints(tmp_path):
     expect_checkpoints(str(tmp_path))
 
 
-def test_a_description_of_another_version_is_refused(tmp_path):
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     write(tmp_path, state={"epoch": 1})
     with pytest.raises(DataError, match="another version of hogbatch"):
-        find("auto", tmp_path)
+        find_resume_point("auto", tmp_path)
 
 
 @pytest.mark.parametrize(("what", "other"), [("network", "5-9-1 relu"), ("seed", 1)])
-def test_another_run_is_refused_and_the_difference_named(tmp_path, what, other):
+def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path, what, other):
     write(tmp_path)
-    origin = find("auto", tmp_path)
-    origin.check(IDENTITY)
-    with pytest.raises(UsageError, match=f"its {what} is {IDENTITY[what]!r}, this run's {other!r}"):
-        origin.check({**IDENTITY, what: other})
+    point = find_resume_point("auto", tmp_path)
+    point.check(IDENTITY)
+    with pytest.raises(
+        UsageError, match=f"its {what} is {IDENTITY[what]!r}, but this run's is {other!r}"
+    ):
+        point.check({**IDENTITY, what: other})
 
 
-def test_where_resume_leads(tmp_path):
+def test_the_run_directory_that_resume_refers_to(tmp_path):
     run, home = tmp_path / "run", Path("elsewhere")
-    assert origin_dir(str(run), None) == origin_dir(str(run), home) == run
-    assert origin_dir(str(run / FOLDER), None) == run
-    assert origin_dir(str(run / FOLDER / "000003"), None) == run
-    assert origin_dir("auto", home) == home
-    assert origin_dir("auto", None) is None
+    assert resumed_dir(str(run), None) == resumed_dir(str(run), home) == run
+    assert resumed_dir(str(run / FOLDER), None) == run
+    assert resumed_dir(str(run / FOLDER / "000003"), None) == run
+    assert resumed_dir("auto", home) == home
+    assert resumed_dir("auto", None) is None
 
 
-def test_the_settings_are_those_of_the_run_that_is_resumed(tmp_path):
-    assert settings_of({"resume": str(tmp_path)}) is None
+def test_the_settings_come_from_the_resumed_run(tmp_path):
+    assert settings_file({"resume": str(tmp_path)}) is None
     (tmp_path / "config.toml").write_text("")
-    assert settings_of({"resume": str(tmp_path)}) == tmp_path / "config.toml"
-    assert settings_of({"resume": "auto", "run_dir": str(tmp_path)}) == tmp_path / "config.toml"
-    assert settings_of({"resume": "auto"}) is settings_of({"run_dir": str(tmp_path)}) is None
+    assert settings_file({"resume": str(tmp_path)}) == tmp_path / "config.toml"
+    assert settings_file({"resume": "auto", "run_dir": str(tmp_path)}) == tmp_path / "config.toml"
+    assert settings_file({"resume": "auto"}) is settings_file({"run_dir": str(tmp_path)}) is None

@@ -1,0 +1,77 @@
+"""The properties of a flag: its help group, value type, constraint, help text and metavar.
+
+Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call of :func:`flag` or
+:func:`choice`. The group is a required argument, so every flag has a place in `--help`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from hogbatch.config.values import TEXT, UNCONSTRAINED, Constraint, ValueType
+
+T = TypeVar("T")
+
+
+class Group(StrEnum):
+    """The groups of flags in `--help`, in order; the values are their headings."""
+
+    DATA = "data"
+    MODEL = "model"
+    OPTIMIZATION = "optimization"
+    WORKERS = "workers"
+    BATCH_POLICY = "batch policy"
+    GPU_MERGING = "GPU merging"
+    STOPPING = "stopping and evaluation"
+    CHECKPOINTS = "checkpoints"
+    SECURITY = "security"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How the value of one setting is parsed, checked and documented."""
+
+    group: Group
+    value_type: ValueType
+    help: str
+    metavar: str
+    constraint: Constraint
+    choices: tuple[str, ...]
+
+
+def flag(
+    group: Group,
+    default: T,
+    value_type: ValueType,
+    help: str,
+    metavar: str = "",
+    constraint: Constraint = UNCONSTRAINED,
+) -> T:
+    """Return a dataclass field whose metadata contain its Flag."""
+    described = Flag(group, value_type, help, metavar, constraint, ())
+    return field(default=default, metadata={"flag": described})
+
+
+def choice(group: Group, default: str, help: str, *choices: str) -> str:
+    """Return the field of a name out of `choices`; "module:Class" accepts any name of that form."""
+
+    def accepts(name: str) -> bool:
+        return name in choices or (
+            "module:Class" in choices and re.fullmatch(r"[\w.]+:\w+", name) is not None
+        )
+
+    constraint = Constraint(f"one of {', '.join(choices)}", accepts)
+    described = Flag(group, TEXT, help, "|".join(choices), constraint, choices)
+    return field(default=default, metadata={"flag": described})
+
+
+def dashed(name: str) -> str:
+    """Return the name of a field as flags and TOML keys spell it."""
+    return name.replace("_", "-")
+
+
+def as_text(value: object) -> str:
+    """Return `value` as it is written after a flag."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,60 @@
+"""The processes of a run: opens the control and data plane, and launches workers."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.launch.base import Launcher
+from hogbatch.launch.claims import pinning
+from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.run.segments import RunSegments
+from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.wire.address import Address, RunLock
+from hogbatch.wire.sockets import Router
+
+
+@contextmanager
+def open_planes(
+    config: TrainConfig, run_dir: Path, segments: RunSegments, run_lock: RunLock
+) -> Iterator[tuple[Router, Handover]]:
+    """Open the control and data plane, and publish their addresses to workers."""
+    with ExitStack() as cleanup:
+        router = Router(run_dir, listen=config.listen, insecure=config.insecure)
+        cleanup.callback(router.close)
+        catalog = Catalog(
+            run_dir.name, segments.fingerprint, segments.features, records(segments.by_name)
+        )
+        handover = Handover.open(run_dir, catalog, segments.by_name)
+        cleanup.callback(handover.close)
+        run_lock.publish(
+            Address(
+                run=run_dir.name,
+                pid=os.getpid(),
+                control=router.address,
+                store=handover.address,
+                since=datetime.now().isoformat(timespec="seconds"),
+                keys=router.keys,
+            )
+        )
+        yield router, handover
+
+
+@contextmanager
+def launched_workers(
+    requests: tuple[WorkerRequest, ...], run_dir: Path, pin: bool
+) -> Iterator[Launcher]:
+    """Start the requested workers; all of them have ended when the context exits."""
+    launcher: Launcher = LocalLauncher()
+    with pinning(requests) if pin else nullcontext([()] * len(requests)) as cores_by_worker:
+        try:
+            for request, cores in zip(requests, cores_by_worker, strict=True):
+                launcher.start(request, run_dir, cores)
+            yield launcher
+        except BaseException:
+            launcher.stop(patience_s=0.0)  # the workers have not been told to stop
+            raise
+        launcher.stop(LEAVE_WITHIN_S)

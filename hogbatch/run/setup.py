@@ -1,0 +1,160 @@
+"""Everything a run needs before it takes memory or starts processes: checks, data and plan."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from hogbatch.checkpoint.rundir import RunDirectory
+from hogbatch.config.sources import to_toml
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.plan import Plan
+from hogbatch.data.cache import DataCache
+from hogbatch.data.load import Loaded, load
+from hogbatch.data.raw import Options
+from hogbatch.data.source import plain_name, shown
+from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.machine.cachedir import find_cache_root
+from hogbatch.machine.limits import check_limits
+from hogbatch.model.footprint import expect_room
+from hogbatch.model.network import Network
+from hogbatch.run.planning import memory_for, network_for, plan_for
+from hogbatch.run.resume import (
+    ResumePoint,
+    expect_checkpoints,
+    find_resume_point,
+    identity_of,
+    resumed_dir,
+)
+from hogbatch.telemetry.live import Live
+from hogbatch.wire.listen import check_listen
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """A run whose data are read, and for which there is enough memory."""
+
+    config: TrainConfig
+    run_dir: Path
+    data: Loaded
+    network: Network
+    plan: Plan
+    identity: Mapping[str, object]  # what a checkpoint and a run that resumes it must share
+    resume_point: ResumePoint | None  # None: a new run
+    continues: bool  # the run resumes one in the same run directory
+
+    @property
+    def settings(self) -> str:
+        """The configuration as TOML, with which the run can be repeated in another directory."""
+        return to_toml(replace(self.config, run_dir=None, resume=None, overwrite=False))
+
+
+def check_environment(config: TrainConfig) -> None:
+    """UsageError or DataError if the run cannot start; called before anything is written."""
+    check_limits()
+    check_listen(config.listen, config.insecure)
+    if config.resume is not None:
+        expect_checkpoints(config.resume)
+
+
+def choose_run_dir(config: TrainConfig) -> Path:
+    """Return the run directory: --run-dir, the resumed one, or a new one under runs/."""
+    if config.run_dir is not None:
+        return Path(config.run_dir)
+    if config.resume is not None and (resumed := resumed_dir(config.resume, None)):
+        return resumed
+    name = plain_name(config.data)
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
+
+
+def choose_workers(config: TrainConfig, console: Live) -> tuple[WorkerRequest, ...]:
+    """Return the workers to start; print one line about them."""
+    found = find_workers() if config.workers == "auto" else check_workers(config.workers)
+    console.say(found.line)
+    return found.workers
+
+
+def print_cache_note(console: Live) -> None:
+    """Print where kernels and data are cached, if that is not the usual directory."""
+    if note := find_cache_root().note:
+        console.say(note)
+
+
+def prepare(
+    config: TrainConfig,
+    directory: RunDirectory,
+    workers: tuple[WorkerRequest, ...],
+    console: Live,
+) -> RunSetup:
+    """Read the data and derive the network and the plan of a run that starts these `workers`.
+
+    UsageError or DataError if the directory, the data or the checkpoint to resume cannot be used,
+    or if there is too little memory.
+    """
+    run_dir = directory.path
+    resume_point = _choose_resume_point(config, run_dir, console)
+    continues = resume_point is not None and resume_point.run_dir.resolve() == run_dir.resolve()
+    if not continues and not config.overwrite:
+        directory.expect_no_run()
+    data = _load(config, console)
+    network = network_for(config, data)
+    identity = identity_of(config, data, network)
+    if resume_point:
+        resume_point.check(identity)
+    console.say(_summary_line(config, data, network, run_dir))
+    plan = plan_for(config, data, network, run_dir.name)
+    expect_room(memory_for(config, data, network, plan, workers), "this run")
+    return RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
+
+
+def _choose_resume_point(config: TrainConfig, run_dir: Path, console: Live) -> ResumePoint | None:
+    """Find the checkpoint to resume from, if any; print which one, and why not a newer one."""
+    if config.resume is None:
+        return None
+    resume_point = find_resume_point(config.resume, resumed_dir(config.resume, run_dir) or run_dir)
+    if resume_point is None:
+        console.say(f"{run_dir} contains no checkpoint: starting a new run")
+        return None
+    for problem in resume_point.unusable:
+        console.say(f"skipping unusable checkpoint: {problem}")
+    saved = resume_point.saved
+    console.say(
+        f"resumed from {resume_point.checkpoint.path}: epoch {saved.epoch}, {saved.rows:,} rows "
+        f"trained on in {saved.seconds:.1f} s"
+    )
+    return resume_point
+
+
+def _load(config: TrainConfig, console: Live) -> Loaded:
+    data = load(
+        config.data,
+        options=Options(
+            label=config.label,
+            index_base=None if config.index_base == "auto" else int(config.index_base),
+            bad_lines=config.bad_lines,
+            header=config.header,
+            declared=config.features,
+        ),
+        test=config.test,
+        test_fraction=config.test_fraction,
+        loss=config.loss,
+        scale=config.scale,
+        seed=config.seed,
+        cache=DataCache.of(config.data_cache, console.say),
+    )
+    for note in data.notes:
+        console.say(note)
+    return data
+
+
+def _summary_line(config: TrainConfig, data: Loaded, network: Network, run_dir: Path) -> str:
+    """Describe data and network in one line."""
+    form = "sparse" if data.train.sparse else "dense"
+    testing = f"{data.test.rows:,} test rows" if data.test is not None else "no test set"
+    return (
+        f"{shown(config.data)}: {data.train.rows:,} training rows, {testing}, {form}; "
+        f"network {network.widths}, loss {network.loss}; run directory {run_dir}"
+    )
