@@ -18,7 +18,7 @@ from typing import Any, Final
 from hogbatch.machine.cachedir import cache_root
 
 COMPILED = (
-    *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
+    *("kernels/contract.py", "kernels/layers.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
 KERNEL_BYTES: Final = 1 << 26  # that all compiled kernels take at most,

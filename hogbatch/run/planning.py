@@ -1,7 +1,6 @@
 """From what is asked for, and the data that were read, to the network and the plan of a run."""
 
 import math
-from dataclasses import astuple
 from importlib.metadata import version
 
 from msgspec import structs
@@ -20,7 +19,7 @@ from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
-from hogbatch.wire.messages import Layer, Optimizer
+from hogbatch.wire.messages import Optimizer
 
 
 def network_for(config: TrainConfig, loaded: Loaded) -> Network:
@@ -49,13 +48,12 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
 def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
     """Everything the coordinator decides by; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
-    layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
         identity=Identity(run, version("hogbatch"), loaded.fingerprint),
         training=Training(
-            layers,
+            network.layers,
             network.loss,
             optimizer,
             merge=config.merge,
@@ -164,5 +162,5 @@ def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> 
         linear=len(network.layers) == 1,
         mean_square=train.mean_square,
         value_square=squares / max(stored, 1),
-        hashed=network.layers[-1].output_major,
+        hashed=network.output_major,
     )

@@ -54,7 +54,7 @@ def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str,
     return {
         "data": f"{train.rows} rows of {train.features} features ({loaded.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
-        "output": "by neuron" if network.layers[-1].output_major else "dense",
+        "output": "by neuron" if network.output_major else "dense",
         "loss": network.loss,
         "optimizer": config.optimizer,
         "seed": config.seed,

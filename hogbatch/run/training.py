@@ -342,7 +342,7 @@ def _model(
     about = {"hogbatch": version("hogbatch"), "data": config.data, "label": columns.label or ""}
     if columns.position is not None:
         about["label_column"] = str(columns.position)
-    if network.layers[-1].output_major:
+    if network.output_major:
         about["lsh"] = config.lsh
     frequencies = None
     if loaded.encoding.kind == "multilabel":

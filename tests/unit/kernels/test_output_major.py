@@ -52,7 +52,7 @@ class Run:
         flat = params, np.zeros_like(params), np.zeros_like(params)
         self.backend, self.flat = backend, tuple(map(backend.move, flat))
         self.network = Executor(
-            backend.module, backend.device.xp, self.model.plan(), *self.flat, **network
+            backend.module, backend.device.xp, self.model.layer_views(), *self.flat, **network
         )
         self.totals = backend.device.zeros(TOTALS, np.float64)
 
@@ -145,7 +145,7 @@ def test_a_layer_by_neuron_may_lie_above_any_others(kernels, hidden, sparse):
 def test_batches_in_parts_learn_the_same(kernels, output_major, loss, optimizer):
     parts, whole = (
         Run(kernels, output_major=output_major, loss=loss, **limit)
-        for limit in ({"most_scores": 5 * 32}, {})  # 13 rows: 5 and 5 and 3
+        for limit in ({"max_scores": 5 * 32}, {})  # 13 rows: 5 and 5 and 3
     )
     for run in (parts, whole):
         run.train_some(optimizer)
@@ -154,11 +154,11 @@ def test_batches_in_parts_learn_the_same(kernels, output_major, loss, optimizer)
 
 @layouts
 @forms
-@pytest.mark.parametrize("most_scores", [1, 160, 416, 417])
-def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, most_scores):
+@pytest.mark.parametrize("max_scores", [1, 160, 416, 417])
+def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, max_scores):
     parts, whole = (
         Run(kernels, output_major=output_major, sparse=sparse, hidden=(18, 5), **limit)
-        for limit in ({"most_scores": most_scores}, {})
+        for limit in ({"max_scores": max_scores}, {})
     )
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["momentum"])
@@ -169,9 +169,7 @@ def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, most_s
 
 
 def test_rows_of_a_part_are_bounded_as_in_the_whole_batch(kernels):
-    parts, whole = (
-        Run(kernels, output_major=True, **limit) for limit in ({"most_scores": 160}, {})
-    )
+    parts, whole = (Run(kernels, output_major=True, **limit) for limit in ({"max_scores": 160}, {}))
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["sgd"], rate=20.0, l2=0.0)  # 20 |x|² / 13 is more than 10
     assert_same_model(parts, whole)
@@ -179,7 +177,7 @@ def test_rows_of_a_part_are_bounded_as_in_the_whole_batch(kernels):
 
 def test_a_linear_model_is_scored_at_once(kernels):
     parts, whole = (
-        Run(kernels, hidden=(), sparse=True, **limit) for limit in ({"most_scores": 1}, {})
+        Run(kernels, hidden=(), sparse=True, **limit) for limit in ({"max_scores": 1}, {})
     )
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["sgd"])
@@ -191,7 +189,7 @@ def test_a_linear_model_is_scored_at_once(kernels):
 @layouts
 def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major):
     parts, clean = (
-        Run(kernels, output_major=output_major, **limit) for limit in ({"most_scores": 2 * 32}, {})
+        Run(kernels, output_major=output_major, **limit) for limit in ({"max_scores": 2 * 32}, {})
     )
     parts.inputs.dense[[7, 9, 12]] = np.nan
     parts.train(np.array([3, 7, 9, 1, 12]), SGD, HYPER._replace(rate=0.05, l2=0.0))
@@ -205,7 +203,7 @@ def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major
 @optimizers
 @forms
 def test_padding_stays_zero(kernels, optimizer, sparse):
-    run = Run(kernels, output_major=True, sparse=sparse, most_scores=160)
+    run = Run(kernels, output_major=True, sparse=sparse, max_scores=160)
     padding = run.start == 0
     run.train_some(optimizer)
     params, first, second, _ = run.numbers()
@@ -219,7 +217,7 @@ def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
     device.enter()  # a graph cannot be recorded on the stream of those who have none
     recorded, plain = (
         Run(device_kernels, output_major=output_major, **limit)
-        for limit in ({"most_scores": 160}, {})
+        for limit in ({"max_scores": 160}, {})
     )
     steps = Steps(device, recorded.network, recorded.kind, SGD, HYPER)
     data = [device_kernels.move(each) for each in (recorded.inputs, recorded.labels)]
@@ -247,6 +245,6 @@ def test_the_scratch_has_room_for_the_scores_of_one_part_only():
         assert not run.network.reserve(130, sparse=False)
         return reserved
 
-    floats: Floats = np.array([taken(most_scores=100 * 32), taken()]) / 4
+    floats: Floats = np.array([taken(max_scores=100 * 32), taken()]) / 4
     below = 1000 * 16 + 2 * 1000 * 32  # inputs; 18 hidden units and their gradients
     assert_array_equal(floats, [below + 2 * 100 * 32, below + 2 * 1000 * 32])

@@ -12,7 +12,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
-from hogbatch.wire.messages import Layer, Optimizer, Welcome
+from hogbatch.wire.messages import Optimizer, Welcome
 from workers.session import Assignment
 
 FEATURES, LABELS = 12, 4
@@ -55,7 +55,7 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told
             "run": "run",
             "worker": 0,
             "name": "gpu-0",
-            "layers": tuple(Layer(one.fan_in, one.width, one.activation) for one in network.layers),
+            "layers": network.layers,
             "loss": loss,
             "optimizer": Optimizer(optimizer, l2, spec.momentum, spec.beta2, spec.epsilon),
             "merge": "delta",
@@ -82,13 +82,11 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
         defaults("dwta", NEURONS, 0),
         **{"rehash": 4, "growth": 1.0, "rebuild": 1000, "background": False, **settings},
     )
-    layers = tuple(
-        Layer(each.fan_in, each.width, each.activation, each.output_major)
-        for each in network.layers
-    )
     model = shared_model(network.parameters, OPTIMIZERS[optimizer].slots)
     network.initialise(model.params, seed=0)
-    welcome = msgspec.structs.replace(given.welcome, layers=layers, loss=network.loss, lsh=lsh)
+    welcome = msgspec.structs.replace(
+        given.welcome, layers=network.layers, loss=network.loss, lsh=lsh
+    )
     return replace(given, network=network, model=model, welcome=welcome)
 
 

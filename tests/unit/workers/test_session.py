@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
+from hogbatch.model.layers import DenseLayer
 from hogbatch.model.network import Network
 from hogbatch.wire.messages import (
     Done,
@@ -12,7 +13,6 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
-    Layer,
     Ready,
     Refused,
     Stop,
@@ -47,7 +47,7 @@ def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
     (assignment,) = working.engine.prepared
     assert assignment.welcome == welcome()
     assert assignment.train.rows == ROWS and assignment.test is None
-    assert assignment.network.plan()[0].width == 1
+    assert assignment.network.layer_views()[0].width == 1
     segments["shared"].array("fences")[4] = 7
     assert assignment.fence.tolist() == [7] * 8
     segments["shared"].array("model/params")[5] = 2
@@ -55,7 +55,7 @@ def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
 
 
 def test_the_network_is_the_welcomes_down_to_how_weights_lie(started):
-    layers = Layer(FEATURES, 4, "relu"), Layer(4, 2, "linear", output_major=True)
+    layers = DenseLayer(FEATURES, 4, "relu"), DenseLayer(4, 2, "linear", output_major=True)
     started.tell(msgspec.structs.replace(welcome(), layers=layers))
     started.hear()
     (assignment,) = started.engine.prepared
