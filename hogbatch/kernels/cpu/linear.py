@@ -193,7 +193,7 @@ def step_bias(kind, hyper, slopes, count, bias):
 
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
-    """`network.train` for a model of one layer with one output, on CSR inputs."""
+    """Train as `network.train` does, for one layer with one output, on CSR inputs."""
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)
     kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
