@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
-from hogbatch.model.footprint import cpu_worker, expect_room
+from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Work
 from workers.report import report
-from workers.session import Assignment, Post, Profile, problem_of
+from workers.session import Assignment, Post, Profile, run_sizes
 from workers.start import parser, run
 from workers.thread_state import ThreadState, copy_slots, thread_state
 
@@ -84,7 +84,7 @@ class CpuEngine:
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
-        expect_room(cpu_worker(problem_of(assignment), self.threads), f"worker {self.label}")
+        expect_memory(cpu_worker(run_sizes(assignment), self.threads), f"worker {self.label}")
         from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
         self._loop = loop_for(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
-from hogbatch.model.footprint import EVALUATED, Problem, most_listed
+from hogbatch.model.footprint import EVALUATED, RunSizes, max_stored_values
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
@@ -197,18 +197,18 @@ def assign(received: Received, welcome: Welcome) -> Assignment:
     )
 
 
-def problem_of(assignment: Assignment) -> Problem:
+def run_sizes(assignment: Assignment) -> RunSizes:
     """Return the sizes on which the memory of a worker depends."""
     train, model = assignment.train, assignment.model
     sets = (train,) if assignment.test is None else (train, assignment.test)
-    return Problem(
+    return RunSizes(
         assignment.network,
         (model.first.size > 0) + (model.second.size > 0),
         sum(each.nbytes for each in sets),
         train.rows,
         train.sparse,
-        stored=most_listed(train.inputs.indptr, EVALUATED),
-        labels=most_listed(train.labels.indptr, EVALUATED),
+        stored=max_stored_values(train.inputs.indptr, EVALUATED),
+        labels=max_stored_values(train.labels.indptr, EVALUATED),
         lsh=assignment.welcome.lsh,
     )
 

@@ -11,7 +11,7 @@ from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.data.load import Loaded
 from hogbatch.errors import UsageError
-from hogbatch.model.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
+from hogbatch.model.footprint import EVALUATED, Parts, RunSizes, max_stored_values, whole_run
 from hogbatch.model.losses import choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -129,19 +129,19 @@ def memory_for(
 ) -> Parts:
     """The memory that a run takes beyond `loaded`, with the `workers` that it starts."""
     train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
-    problem = Problem(
+    sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
         arrange(dataset.fields(train, loaded.test)).size,
         train.rows,
         train.sparse,
         batch,
-        most_listed(train.inputs.indptr, batch),
-        most_listed(train.labels.indptr, batch),
+        max_stored_values(train.inputs.indptr, batch),
+        max_stored_values(train.labels.indptr, batch),
         plan.training.lsh,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
-    return whole_run(problem, workers, checkpoints=checkpoints, average=plan.ending.average)
+    return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.ending.average)
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:

@@ -37,7 +37,7 @@ from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher, log_name
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.file import Frequencies, Model, save_model
-from hogbatch.model.footprint import expect_room
+from hogbatch.model.footprint import expect_memory
 from hogbatch.model.network import Network
 from hogbatch.policy.base import BatchPolicy, Settings
 from hogbatch.policy.choose import choose
@@ -141,7 +141,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
             origin.check(who)
         live.say(_describe(config, loaded, network, run_dir))
         plan = plan_for(config, loaded, network, run_dir.name)
-        expect_room(memory_for(config, loaded, network, plan, requests), "this run")
+        expect_memory(memory_for(config, loaded, network, plan, requests), "this run")
         undo.callback((store := Store(config, loaded, network, run_dir)).close)
         loaded = store.in_place_of(loaded)
         # so that it can be repeated

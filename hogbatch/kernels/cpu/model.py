@@ -74,7 +74,7 @@ def with_own_slots(optimizer, hyper, threads):
 
 
 @kernel
-def most_values(inputs, rows, batch_size):
+def max_values(inputs, rows, batch_size):
     """Maximum number of stored values in a batch of a CSR lease; 0 for dense inputs."""
     most = 0
     if inputs.indptr.shape[0] > 0:

@@ -45,7 +45,7 @@ from hogbatch.kernels.cpu.model import (
     BatchSettings as BatchSettings,
     ModelView as ModelView,
     corrected,
-    most_values,
+    max_values,
     vector,
     with_own_slots,
 )
@@ -201,7 +201,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, sparse, size)
-    most = most_values(inputs, rows, size)
+    most = max_values(inputs, rows, size)
     links = Links(
         head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     )

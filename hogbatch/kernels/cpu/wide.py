@@ -37,7 +37,7 @@ from hogbatch.kernels.cpu.model import (
     WEIGHTS,
     WIDTH,
     corrected,
-    most_values,
+    max_values,
     vector,
     with_own_slots,
 )
@@ -133,7 +133,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     hidden = model.table.shape[0] - 1
     space, output = workspace(model.table[:hidden], sparse, size), output_for(model, size)
-    most = most_values(inputs, rows, size)
+    most = max_values(inputs, rows, size)
     links = Links(
         head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     )

@@ -30,7 +30,7 @@ from hogbatch.kernels.cpu.lsh.neurons import (
 )
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, Hashed, Scratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
-from hogbatch.kernels.cpu.model import ACTIVATION, corrected, most_values
+from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
 from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
 
 
@@ -50,7 +50,7 @@ def labels_in(labels, row):
 
 
 @kernel
-def most_labels(labels, rows, batch_size):
+def max_labels(labels, rows, batch_size):
     """Return the maximum number of labels in a batch of a lease."""
     most = 0
     for start in range(0, rows.shape[0], batch_size):
@@ -77,7 +77,7 @@ class HashedWorkspace(NamedTuple):
 def hashed_workspace(model, finder, inputs, labels, rows, size, head):
     """Allocate memory for batches of `size` rows out of `rows`; `head` is `HashedThread.head`."""
     hidden = model.table.shape[0] - 1
-    stored, most = most_values(inputs, rows, size), most_labels(labels, rows, size)
+    stored, most = max_values(inputs, rows, size), max_labels(labels, rows, size)
     active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
     return HashedWorkspace(
         workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
