@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hogbatch.machine.cachedir import cache_root
-from hogbatch.model.layers import layer_fields
+from hogbatch.model.layers import layer_to_file
 from workers.session import Assignment, Profile
 from workers.trainer import Trainer
 
@@ -86,7 +86,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     about = [
         *(version("hogbatch"), trainer.device.model, welcome.loss, welcome.optimizer.name),
-        *(layer_fields(layer) for layer in assignment.network.layers),
+        *(layer_to_file(layer) for layer in assignment.network.layers),
         *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
     ]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]

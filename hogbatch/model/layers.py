@@ -92,15 +92,18 @@ class DenseLayer(Layer):
 LAYER_KINDS: Final[Mapping[str, type[Layer]]] = {"dense": DenseLayer}
 
 
-def layer_from(description: object) -> Layer:
-    """Return the layer with the fields of `description`, a mapping received or read from a file.
+# Model files were first written with other names for some fields, and the name is kept.
+FILE_NAMES: Final = {"output_major": "by_neuron"}
 
-    UsageError if the kind is unknown, or if a field is missing, unknown or invalid. A description
-    without a kind is of a dense layer: model files contain the kind of other layers only.
+
+def layer_from(description: object) -> Layer:
+    """Return the layer with the fields of `description`, a mapping as a message contains it.
+
+    UsageError if the kind is unknown, or if a field is missing, unknown or invalid.
     """
     if not isinstance(description, Mapping):
         raise UsageError(f"expected the fields of a layer; got {type(description).__name__}")
-    kind = description.get("kind", "dense")
+    kind = description.get("kind")
     if not isinstance(kind, str) or kind not in LAYER_KINDS:
         raise UsageError(f"expected a layer of kind {' or '.join(LAYER_KINDS)}; got {kind!r}")
     # mypy does not know that the values of LAYER_KINDS are dataclasses.
@@ -114,15 +117,22 @@ def layer_from(description: object) -> Layer:
     return LAYER_KINDS[kind](**description)
 
 
-def layer_fields(layer: Layer) -> dict[str, Any]:
-    """Return the description of `layer` for a model file, which `layer_from` reads.
+def layer_to_file(layer: Layer) -> dict[str, Any]:
+    """Return the fields of `layer` with the names that model files use, for `layer_from_file`.
 
-    The kind of dense layers is left out, so that earlier versions can read their files.
+    The kind of dense layers is left out, so that version 0.1.0 can read their files.
     """
     described: dict[str, Any] = asdict(layer)  # type: ignore[call-overload]
     if layer.kind == "dense":
         del described["kind"]
-    return described
+    return {FILE_NAMES.get(name, name): value for name, value in described.items()}
+
+
+def layer_from_file(described: Mapping[str, Any]) -> Layer:
+    """Return the layer that `layer_to_file` described; UsageError as in `layer_from`."""
+    names = {stored: name for name, stored in FILE_NAMES.items()}
+    fields = {names.get(name, name): value for name, value in described.items()}
+    return layer_from({"kind": "dense"} | fields)
 
 
 def _expect_kind(layer: Layer) -> None:

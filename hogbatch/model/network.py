@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
-from hogbatch.model.layers import Activation, DenseLayer, Layer, Shape, layer_fields, layer_from
+from hogbatch.model.layers import (
+    Activation,
+    DenseLayer,
+    Layer,
+    Shape,
+    layer_from_file,
+    layer_to_file,
+)
 from hogbatch.model.losses import LOSSES
 from hogbatch.store.layout import stored_width, tensor_offsets
 
@@ -82,14 +89,14 @@ class Network:
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "Network":
         """Read a result of `description`; UsageError for a layer or loss of another version."""
-        layers, loss = tuple(map(layer_from, description["layers"])), description["loss"]
+        layers, loss = tuple(map(layer_from_file, description["layers"])), description["loss"]
         if loss not in LOSSES:
             raise UsageError(f"expected one of {', '.join(LOSSES)}; got {loss!r}")
         return cls(description["features"], layers, loss)
 
     def description(self) -> dict[str, Any]:
         """Return the network as nested dictionaries and lists, for a model file."""
-        layers = [layer_fields(layer) for layer in self.layers]
+        layers = [layer_to_file(layer) for layer in self.layers]
         return {"features": self.features, "layers": layers, "loss": self.loss}
 
     @property

@@ -1,7 +1,8 @@
 """Every kind of layer: its description survives messages and files, and networks can use it."""
 
+import json
 import re
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
 from importlib.metadata import version
 
 import msgspec
@@ -20,8 +21,9 @@ from hogbatch.model.layers import (
     LAYER_KINDS,
     DenseLayer,
     Layer,
-    layer_fields,
     layer_from,
+    layer_from_file,
+    layer_to_file,
 )
 from hogbatch.model.network import Network
 from hogbatch.wire.codec import PREFIX, BadFrame, decode_to_worker, encode
@@ -48,7 +50,8 @@ def test_every_kind_has_the_common_attributes(kind):
 @kinds
 def test_every_kind_survives_its_description_and_a_message(kind):
     layer = EXAMPLES[kind]
-    assert layer_from(layer_fields(layer)) == layer
+    assert layer_from_file(json.loads(json.dumps(layer_to_file(layer)))) == layer
+    assert layer_from(asdict(layer)) == layer
     welcome = msgspec.structs.replace(WELCOME, layers=(layer,))
     assert decode_to_worker(encode(welcome)).layers == (layer,)
 
@@ -80,17 +83,19 @@ def test_activations_are_those_of_the_kernels():
     assert set(ACTIVATIONS) == set(NUMBERS)
 
 
-def test_a_description_without_a_kind_is_of_a_dense_layer():
-    """As in the model files of version 0.1.0."""
-    described = {name: value for name, value in DENSE.items() if name != "kind"}
-    assert layer_from(described) == DenseLayer(3, 4, "relu")
-    assert layer_fields(DenseLayer(3, 4, "relu")) == described
+@pytest.mark.parametrize("output_major", [False, True])
+def test_dense_layers_are_written_to_files_as_by_version_0_1_0(output_major):
+    layer = DenseLayer(3, 4, "linear", output_major)
+    described = {"fan_in": 3, "width": 4, "activation": "linear", "by_neuron": output_major}
+    assert layer_to_file(layer) == described and list(layer_to_file(layer)) == list(described)
+    assert layer_from_file(described) == layer
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"kind": "lstm"}, "expected a layer of kind dense; got 'lstm'"),
+        ({"kind": None}, "expected a layer of kind dense; got None"),
         ({"kind": ["dense"]}, r"expected a layer of kind dense; got \['dense'\]"),
         ({"kernel": 3}, "with the fields fan_in, .*, kind; got fan_in, .*, kernel"),
         ({"width": 0}, "width of a dense layer must be a whole number of at least 1; got 0"),
@@ -113,8 +118,8 @@ def test_a_description_that_is_not_a_mapping_is_refused(description):
 
 
 def test_a_description_without_a_field_is_refused():
-    with pytest.raises(UsageError, match="got fan_in"):
-        layer_from({"fan_in": 3})
+    with pytest.raises(UsageError, match="got fan_in, kind"):
+        layer_from({"fan_in": 3, "kind": "dense"})
 
 
 @pytest.mark.parametrize(

