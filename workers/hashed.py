@@ -52,9 +52,9 @@ class HashedLayer:
         self._weights = assignment.model.params[weight.offset : stop].reshape(weight.stored)
         self._codes = np.empty((self._neurons, lsh.tables), np.int32)
         self._changed = np.zeros(self._neurons, np.uint8)
-        self._most = min(lsh.most, self._neurons)
+        self._max_found = min(lsh.most, self._neurons)
         random = min(lsh.random, self._neurons)
-        rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, self._most, random)
+        rule = Rule(RULES[lsh.sampling], lsh.top, lsh.seen, self._max_found, random)
         functions = self._draw(0)
         self._sketches = empty_sketches(self._fan_in, self._neurons, lsh.seed)
         self._sets = [
@@ -64,11 +64,11 @@ class HashedLayer:
             for _ in range(2)
         ]
         self._own: dict[int, HashedThread] = {}
-        self._turn = threading.Condition()
+        self._condition = threading.Condition()
         self._current, self._users = 0, [0, 0]  # threads that are looking up outputs, for each set
-        self._updates, self._under_way = 0, 0  # of this worker: updates done, batches in progress
+        self._updates, self._in_progress = 0, 0  # of this worker: updates done, batches in progress
         self._foreign = assignment.model.updates  # of other workers, at the last full hash
-        self._due, self._pause = lsh.rehash, float(lsh.rehash)
+        self._due, self._interval = lsh.rehash, float(lsh.rehash)
         self._builds = self._rollbacks = 0
         self._rebuild_due = threading.Event()
 
@@ -83,7 +83,7 @@ class HashedLayer:
 
         Every thread may call this; only the first call for a roll-back has an effect.
         """
-        with self._turn:
+        with self._condition:
             known, self._rollbacks = self._rollbacks, rollbacks
             if known == rollbacks:
                 return
@@ -109,8 +109,8 @@ class HashedLayer:
             if not self._lsh.background:
                 until = min(until, (self._due - self._updates) * lease.batch_size)
             before, batches = totals[UPDATES], -(-len(rows[:until]) // lease.batch_size)
-            with self._turn:
-                self._under_way += batches
+            with self._condition:
+                self._in_progress += batches
             with self._tables() as finder:
                 self._train(
                     *(thread.model, finder, train.inputs, train.labels, rows[:until]),
@@ -126,10 +126,10 @@ class HashedLayer:
         own = self._own.get(thread.number)
         if own is None or len(own.space.sizes) < batch:
             seed = _seed(self._lsh.seed, self._assignment.welcome.worker, thread.number)
-            tables, most = self._sets[0].tables, self._most
+            tables, max_found = self._sets[0].tables, self._max_found
             own = HashedThread(
                 thread.head,
-                scratch(batch, tables, self._neurons, most, seed),
+                scratch(batch, tables, self._neurons, max_found, seed),
                 np.full(self._neurons, -1, np.int32),
                 self._changed,
             )
@@ -139,25 +139,25 @@ class HashedLayer:
     @contextmanager
     def _tables(self) -> Iterator[Finder]:
         """The current set of tables, which is not rebuilt inside the `with` block."""
-        with self._turn:
+        with self._condition:
             mine = self._current
             self._users[mine] += 1
         try:
             yield self._sets[mine]
         finally:
-            with self._turn:
+            with self._condition:
                 self._users[mine] -= 1
-                self._turn.notify_all()
+                self._condition.notify_all()
 
     def _count(self, updates: int, batches: int) -> None:
         """Count updates of this worker, made by so many batches; rebuild when it is time."""
-        with self._turn:
+        with self._condition:
             self._updates += updates
-            self._under_way -= batches
+            self._in_progress -= batches
             if self._updates < self._due:
                 return
-            self._pause *= self._lsh.growth
-            self._due = self._updates + int(self._pause)
+            self._interval *= self._lsh.growth
+            self._due = self._updates + int(self._interval)
         if self._lsh.background:
             self._rebuild_due.set()
         else:
@@ -184,8 +184,8 @@ class HashedLayer:
             ids = np.flatnonzero(self._changed.copy())
         order = np.random.default_rng((lsh.seed, self._builds)).permutation(self._neurons)
         order = order.astype(np.int32)
-        with self._turn:
-            self._turn.wait_for(lambda: self._users[other] == 0)
+        with self._condition:
+            self._condition.wait_for(lambda: self._users[other] == 0)
         tables, seed = self._sets[other].tables, _seed(lsh.seed, self._builds)
         reservoir = lsh.insertion == "reservoir"
 
@@ -202,7 +202,7 @@ class HashedLayer:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(hash_part, *_parts(len(ids), threads)))
             list(pool.map(fill, *_parts(lsh.tables, threads)))
-        with self._turn:
+        with self._condition:
             self._sets[other] = self._sets[other]._replace(functions=functions)
             self._current = other
         self._builds += 1
@@ -214,10 +214,10 @@ class HashedLayer:
         progress. So other workers are assumed to have written only if these cannot explain the
         count; a change is detected some builds later at the latest.
         """
-        with self._turn:
-            updates, under_way = self._updates, self._under_way
+        with self._condition:
+            updates, in_progress = self._updates, self._in_progress
         foreign = self._assignment.model.updates - updates
-        if foreign - under_way > self._foreign:
+        if foreign - in_progress > self._foreign:
             self._foreign = foreign
             return True
         self._foreign = min(self._foreign, foreign)  # the model's count misses a few

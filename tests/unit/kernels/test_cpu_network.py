@@ -160,12 +160,12 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
 @optimizers
 @pytest.mark.parametrize("loss", plain_sgd.GRADIENTS)
 @pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)) or "none")
-def test_a_lease_trains_as_the_textbook_says(optimizer, loss, hidden):
-    # A weight whose feature does not occur in a batch is left alone, where the textbook's momentum
+def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
+    # A weight whose feature does not occur in a batch is not changed, where the textbook's momentum
     # would move it: the two agree on sparse inputs only for optimizers without momentum.
     for sparse in (False, True) if optimizer in ("sgd", "adagrad") else (False,):
         case = Case(loss, optimizer, sparse, hidden)
-        # An epsilon that shows, so that rounding does not decide the sign of a step.
+        # A large epsilon, so that rounding does not decide the sign of a step.
         case.spec = replace(case.spec, epsilon=1e-3)
         case.hyper = case.hyper._replace(l2=0.0, epsilon=1e-3)
         dense = toarray(case.inputs, FEATURES) if sparse else case.inputs.dense
@@ -181,7 +181,7 @@ def test_a_lease_trains_as_the_textbook_says(optimizer, loss, hidden):
             assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-def test_a_thread_among_four_keeps_its_own_sums_and_steps_as_if_they_were_four_times_as_large():
+def test_one_of_four_threads_scales_its_own_sums_of_squares_by_four():
     alone, among = (Case(optimizer="adagrad") for _ in range(2))
     alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)
     alone.compile()
@@ -208,13 +208,13 @@ def test_a_raised_fence_stops_a_lease_before_its_first_row(sparse):
 
 
 @forms
-def test_a_fence_says_nothing_of_the_words_behind_it(sparse):
+def test_only_the_first_word_of_a_fence_line_counts(sparse):
     case = Case(sparse=sparse)
     case.fence[1:] = -1
     assert case.compile().totals[ROWS] == len(case.order)
 
 
-# A stored value that is nan is the readers' to refuse: only the dense form can hide one.
+# The readers refuse stored values that are nan: only dense inputs can contain one.
 @pytest.mark.parametrize(
     ("sparse", "poison"), [(False, np.nan), (False, np.inf), (False, 3e38), (True, 3e38)]
 )

@@ -1,4 +1,4 @@
-"""Recorded steps do what `Executor.train_batch` does, one call after the other."""
+"""Recorded steps train as `Executor.train_batch` does."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ NETWORK = Network.build(FEATURES, (12,), CLASSES, "sigmoid", "softmax")
 LOSS = LOSSES["softmax"]
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)
 SMALL, LARGE = 6, 11  # rows of batches
-DONE, RECORDED, REPEATED = "done", "recorded", "repeated"  # how a step does its work
+DONE, RECORDED, REPEATED = "done", "recorded", "repeated"  # how a step is executed
 
 optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -27,16 +27,16 @@ forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"]
 
 @pytest.fixture(scope="module")
 def device(device_kernels):
-    device_kernels.device.enter()  # a graph cannot be recorded on the stream of those who have none
+    device_kernels.device.enter()  # a graph cannot be recorded on the default stream
     return device_kernels.device
 
 
 class Recorder:
-    """What `record` has been asked for, in the place of the device's own."""
+    """Counts calls of `record`, in place of that of the device."""
 
     def __init__(self, device, patch):
         self.events = []
-        self.kept = weakref.WeakSet()  # what was recorded and is still held by somebody
+        self.kept = weakref.WeakSet()  # recorded steps that are still referenced
         self._record = device.record
         patch.setattr(device, "record", self.record)
 
@@ -52,7 +52,7 @@ class Recorder:
         return repeat
 
     def by(self, step, *arguments):
-        """How `step` did its work."""
+        """Return how `step` was executed."""
         self.events.clear()
         step(*arguments)
         return self.events[-1] if self.events else DONE
@@ -89,7 +89,7 @@ class Training:
         return [type(each)(*map(self.device.to_device, each)) for each in (inputs, labels)]
 
     def next_rows(self, slot, batch):
-        """Other rows each time, in the same array."""
+        """Put other rows into the same array."""
         if batch not in self.rows[slot]:
             self.rows[slot][batch] = self.device.zeros(batch, np.int64)
         rows = self.rows[slot][batch]
@@ -97,7 +97,7 @@ class Training:
         return rows
 
     def hyper(self, rate):
-        """That of the next update."""
+        """Set the learning rate of the next update."""
         self.updates += 1
         return corrected(self.optimizer, HYPER._replace(rate=rate), self.updates)
 
@@ -137,7 +137,7 @@ def test_steps_train_as_batches_alone(device, recorder, optimizer, sparse):
     assert how == REPEATED
 
 
-def test_a_step_is_recorded_when_it_comes_again(device, recorder):
+def test_a_step_is_recorded_when_it_is_repeated(device, recorder):
     training = Training(device)
     hows = [recorder.by(training.step, SMALL) for _ in range(4)]
     assert hows == [DONE, RECORDED, REPEATED, REPEATED]
@@ -156,7 +156,7 @@ def test_a_new_rate_takes_effect_in_a_recorded_step(device, recorder, optimizer,
     assert how == REPEATED
 
 
-def test_a_rate_that_was_never_set_is_zero(device):
+def test_the_initial_learning_rate_is_zero(device):
     training = Training(device)
     before = training.numbers()[0]
     rows = training.next_rows(0, SMALL)
@@ -166,7 +166,7 @@ def test_a_rate_that_was_never_set_is_zero(device):
 
 
 @forms
-def test_a_larger_batch_voids_what_was_recorded_for_smaller_ones(device, recorder, sparse):
+def test_a_larger_batch_invalidates_steps_recorded_for_smaller_ones(device, recorder, sparse):
     training, expected = (Training(device, sparse=sparse) for _ in range(2))
     hows = []
     for batch in (SMALL, SMALL, SMALL, LARGE, SMALL, SMALL, SMALL):
@@ -177,7 +177,7 @@ def test_a_larger_batch_voids_what_was_recorded_for_smaller_ones(device, recorde
 
 
 @pytest.mark.parametrize("enlarge", ["reserve", "evaluate"])
-def test_scratch_that_moves_without_a_step_voids_what_was_recorded(device, recorder, enlarge):
+def test_moving_the_scratch_invalidates_recorded_steps(device, recorder, enlarge):
     training, expected = (Training(device) for _ in range(2))
     for _ in range(3):
         training.step(SMALL)
@@ -193,7 +193,7 @@ def test_scratch_that_moves_without_a_step_voids_what_was_recorded(device, recor
     assert_same(training, expected)
 
 
-def test_scratch_that_stays_voids_nothing(device, recorder):
+def test_steps_remain_valid_if_the_scratch_is_not_moved(device, recorder):
     training = Training(device)
     for batch in (LARGE, SMALL, SMALL):
         training.step(batch)
@@ -201,7 +201,7 @@ def test_scratch_that_stays_voids_nothing(device, recorder):
     assert recorder.by(training.step, SMALL) == REPEATED
 
 
-def test_each_slot_has_steps_of_its_own(device, recorder):
+def test_each_slot_has_its_own_steps(device, recorder):
     training, expected = (Training(device, slots=2) for _ in range(2))
     for n in range(8):
         how = recorder.by(training.step, SMALL, n % 2)
@@ -210,7 +210,7 @@ def test_each_slot_has_steps_of_its_own(device, recorder):
     assert_same(training, expected)
 
 
-def test_a_slot_is_read_anew_by_each_step(device, recorder):
+def test_each_step_reads_its_slot_again(device, recorder):
     training, expected = (Training(device) for _ in range(2))
     for n in range(4):
         for each in (training, expected):
@@ -222,7 +222,7 @@ def test_a_slot_is_read_anew_by_each_step(device, recorder):
     assert_same(training, expected)
 
 
-def test_the_steps_that_were_used_last_are_kept(device, recorder):
+def test_the_most_recently_used_steps_are_kept(device, recorder):
     training = Training(device)
     training.steps.reserve(MAX_RECORDED + 1, sparse=False)
     for batch in range(1, MAX_RECORDED + 1):
@@ -233,12 +233,12 @@ def test_the_steps_that_were_used_last_are_kept(device, recorder):
     assert recorder.by(training.step, 1) == REPEATED
     assert recorder.by(training.step, MAX_RECORDED + 1) == DONE
     gc.collect()
-    assert len(recorder.kept) == MAX_RECORDED - 1  # a step that was only done takes a place too
+    assert len(recorder.kept) == MAX_RECORDED - 1  # a step that was not recorded counts too
     assert recorder.by(training.step, 1) == REPEATED
-    assert recorder.by(training.step, 2) == DONE  # it had waited longest
+    assert recorder.by(training.step, 2) == DONE  # the least recently used
 
 
-def test_evaluation_adds_what_the_network_says(device):
+def test_evaluation_adds_the_results_of_the_executor(device):
     training = Training(device)
     rows, out = training.next_rows(0, LARGE), [np.zeros(TOTALS), np.zeros(TOTALS)]
     there = [device.zeros(TOTALS, np.float64) for _ in out]
@@ -251,7 +251,7 @@ def test_evaluation_adds_what_the_network_says(device):
     assert_allclose(out[0], 2 * out[1], rtol=1e-6)
 
 
-def test_memory_that_runs_out_leaves_steps_that_go_on(recorder_of_host):
+def test_steps_continue_after_running_out_of_memory(recorder_of_host):
     device, recorder = recorder_of_host
     training, expected = Training(device), Training(HostDevice())
     for _ in range(3):
@@ -259,7 +259,7 @@ def test_memory_that_runs_out_leaves_steps_that_go_on(recorder_of_host):
         expected.plain(SMALL)
     with pytest.raises(device.out_of_memory):
         training.steps.reserve(10_000, sparse=False)
-    assert recorder.by(training.step, SMALL) == DONE  # what was recorded went with the scratch
+    assert recorder.by(training.step, SMALL) == DONE  # recorded steps were dropped with the scratch
     expected.plain(SMALL)
     assert_same(training, expected)
 

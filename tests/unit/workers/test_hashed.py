@@ -273,14 +273,14 @@ def test_tables_are_not_filled_while_they_are_read(background):
 
 def watched(layer):
     """An event that is set once a build waits for readers."""
-    waiting, wait_for = threading.Event(), layer._turn.wait_for
+    waiting, wait_for = threading.Event(), layer._condition.wait_for
 
-    def told(condition):
+    def watch(condition):
         if not condition():
             waiting.set()
         return wait_for(condition)
 
-    layer._turn.wait_for = told
+    layer._condition.wait_for = watch
     return waiting
 
 
