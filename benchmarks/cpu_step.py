@@ -62,7 +62,7 @@ class Step:
         order = np.random.default_rng(seed).permutation(ROWS)[:rows].astype(np.int64)
         none = np.empty(0, np.float32)
         steps, totals = np.zeros(1, np.int64), np.zeros(TOTALS)
-        plan = np.array(self.network.plan(), np.int64)
+        plan = np.array(self.network.layer_views(), np.int64)
         model = compiled.ModelView(plan, self.params, none, none, steps, none, none)
         inputs, labels = dense_inputs(self.x), single_labels(self.y)
         lease = compiled.BatchSettings(batch, SOFTMAX, SGD, 1, 1)

@@ -79,7 +79,8 @@ def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
     from hogbatch.checkpoint.snapshots import ModelCopy
     from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
     from hogbatch.kernels.contract import LOSSES, TOTALS, Hyper
-    from hogbatch.kernels.cpu import network as compiled
+    from hogbatch.kernels.cpu.loops import loop_for
+    from hogbatch.kernels.cpu.model import BatchSettings, ModelView
     from hogbatch.model.network import Network
     from hogbatch.model.optimizers import OPTIMIZERS
     from hogbatch.store.model import SharedModel
@@ -104,14 +105,17 @@ def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
     counts = [np.zeros(1, np.int64) for _ in range(2)]
     shared = SharedModel(params, sums, np.empty(0, np.float32), *counts)
     slots = shared.first, shared.second
-    model = compiled.ModelView(np.array(network.plan()), params, *slots, shared.steps, *slots)
-    lease = compiled.BatchSettings(batch, LOSSES[loss], spec.kind, FENCE, 1)
+    model = ModelView(np.array(network.layer_views()), params, *slots, shared.steps, *slots)
+    lease = BatchSettings(batch, LOSSES[loss], spec.kind, FENCE, 1)
     hyper = Hyper(1e-4, 0.0, spec.momentum, spec.beta2, spec.epsilon)
     order, fence = random.permutation(rows), np.full(8, FENCE)
-    head, totals = np.full(network.plan()[0].fan_in, -1, np.int32), np.zeros(TOTALS)
+    head, totals = np.full(network.layer_views()[0].fan_in, -1, np.int32), np.zeros(TOTALS)
+
+    sparse = len(inputs.indptr) > 0
+    loop = loop_for(network.layer_views(), sparse=sparse, hashed=False)
 
     def train() -> None:
-        compiled.train(model, inputs, labels, order, lease, hyper, head, fence, totals)
+        loop.train(model, inputs, labels, order, lease, hyper, head, fence, totals)
 
     def look() -> None:
         if where := ModelCopy.of(shared).not_finite(network):

@@ -68,7 +68,7 @@ class Training:
         self.weights, self.bias = (each.view(params) for each in network.tensors()[-2:])
         spec = OPTIMIZERS[arguments.optimizer]
         first, second = (np.zeros(params.size * (spec.slots > n), np.float32) for n in (0, 1))
-        plan = np.array(network.plan(), np.int64)
+        plan = np.array(network.layer_views(), np.int64)
         self.model = ModelView(plan, params, first, second, np.zeros(1, np.int64), first, second)
         self.lease = BatchSettings(arguments.batch, LOSSES[LOSS], spec.kind, 0, 1)
         self.hyper = Hyper(arguments.lr, 0.0, spec.momentum, spec.beta2, spec.epsilon)
@@ -132,7 +132,7 @@ class Training:
         rows = np.random.default_rng(self.seed).permutation(self.rows.rows)[:count]
         inputs, labels, space = self.rows.inputs, self.rows.labels, self.seat.space
         data = inputs, labels, rows, self.batch
-        room = loop.room(self.model, self.finder, *data, self.seat.head)
+        room = loop.hashed_workspace(self.model, self.finder, *data, self.seat.head)
         sums = {each: np.zeros(len(TOPS)) for each in ("candidates", "found", "active")}
         held = 0
         for start in range(0, count, self.batch):

@@ -18,7 +18,7 @@ from typing import Any, Final
 from hogbatch.machine.cachedir import cache_root
 
 COMPILED = (
-    *("kernels/contract.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
+    *("kernels/contract.py", "kernels/layers.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
 MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels together

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [  # low to high: a module may import its own layer and those before it
     *("errors", "machine", "jit", "config.values", "config.lsh", "config.flags"),
     *("config.train", "config.arguments", "config.sources"),
-    *("wire", "data", "store", "kernels"),
+    *("model.layers", "wire", "data", "store", "kernels"),
     *("model.losses", "model.metrics", "model.optimizers", "model.network", "model.footprint"),
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     *("launch", "run", "simulate", "cli", "__main__"),
@@ -20,6 +20,7 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.errors", "hogbatch.machine", "hogbatch.jit", "hogbatch.config"),
     *("hogbatch.wire", "hogbatch.data", "hogbatch.store", "hogbatch.kernels"),
     *("hogbatch.model.losses", "hogbatch.model.optimizers", "hogbatch.model.network"),
+    "hogbatch.model.layers",
     *("hogbatch.model.footprint", "hogbatch.telemetry.records"),
 ]
 PURE = [  # modules that decide; they have no clock, no disk and no threads
@@ -42,7 +43,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.store.layout", "hogbatch.store.merge", "hogbatch.policy.learning_rate"),
     *("hogbatch.run.defaults", "hogbatch.run.planning", "hogbatch.model.footprint"),
     *("hogbatch.kernels.contract", "hogbatch.kernels.executor", "hogbatch.policy.learning_rate"),
-    "hogbatch.model.footprint",
+    *("hogbatch.model.layers", "hogbatch.kernels.layers"),
     *("hogbatch.machine.topology", "hogbatch.config.lsh", "hogbatch.launch.restarts"),
     *("hogbatch.simulate", "hogbatch.data.columns", "hogbatch.data.header"),
 ]

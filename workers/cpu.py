@@ -1,10 +1,10 @@
-"""A CPU worker: T threads share each lease, every one updating the shared model without locks.
+"""A CPU worker: T threads share each lease, and each updates the shared model without locks.
 
     python -m workers.cpu RUN_DIR --threads 2
-    python -m workers.cpu RUN_DIR --cores 0,2       a thread for each, which stays there
+    python -m workers.cpu RUN_DIR --cores 0,2       one thread pinned to each core
 
-A lease is cut into one run of whole batches per thread. A thread that is done goes on with a part
-of the next lease at once, so the threads never wait for one another.
+A lease is divided into one range of whole batches per thread. A thread that has finished its range
+continues with a range of the next lease, so threads never wait for one another.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
-from hogbatch.model.footprint import cpu_worker, expect_room
+from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Work
 from workers.report import report
-from workers.session import Assignment, Post, Profile, problem_of
+from workers.session import Assignment, Post, Profile, run_sizes
 from workers.start import parser, run
 from workers.thread_state import ThreadState, copy_slots, thread_state
 
@@ -35,41 +35,44 @@ if TYPE_CHECKING:
 
 
 def cut(rows: int, batch_size: int, threads: int) -> list[tuple[int, int]]:
-    """Cut [0, rows) into at most `threads` runs of whole batches; only the last may be ragged."""
+    """Divide [0, rows) into at most `threads` ranges of whole batches.
+
+    Only the last batch may be incomplete.
+    """
     batches = -(-rows // batch_size)
     edges = [min(rows, batches * t // threads * batch_size) for t in range(threads + 1)]
     return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 @dataclass(slots=True)
-class Tally:
-    """The results of one lease's parts, until the last is in."""
+class LeaseProgress:
+    """The sums of a lease, while some of its ranges are still being computed."""
 
     work: Work
-    parts: int
+    remaining: int  # ranges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
     seconds: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, totals: NDArray[np.float64], seconds: float) -> bool:
-        """Take in one part; True if it was the last."""
+        """Add the results of one range; return True after the last."""
         with self.lock:
             add_totals(totals, self.totals)
             self.seconds += seconds
-            self.parts -= 1
-            return self.parts == 0
+            self.remaining -= 1
+            return self.remaining == 0
 
 
-class Part(NamedTuple):
+class RowRange(NamedTuple):
     """Rows [start, stop) of the epoch order or the test set, for one thread."""
 
-    tally: Tally
+    lease: LeaseProgress
     start: int
     stop: int
 
 
 class CpuEngine:
-    """Runs leases on `threads` threads outside the interpreter lock, each on its core if given."""
+    """Runs leases on `threads` threads without the interpreter lock, pinned to `cores` if given."""
 
     device = "cpu"
 
@@ -77,14 +80,18 @@ class CpuEngine:
         self.threads = threads
         self._cores = cores
         self.label = f"cpu:{threads}"
-        self._parts: queue.SimpleQueue[Part] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[RowRange] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
-        expect_room(cpu_worker(problem_of(assignment), self.threads), f"worker {self.label}")
-        from hogbatch.kernels.cpu import network  # compiles; nobody else needs Numba
+        expect_memory(cpu_worker(run_sizes(assignment), self.threads), f"worker {self.label}")
+        from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
-        self._network, self._train, self._evaluate = network, network.train, network.evaluate
+        self._loop = loop_for(
+            assignment.network.layer_views(),
+            sparse=assignment.train.sparse,
+            hashed=assignment.welcome.lsh is not None,
+        )
         self._assignment = assignment
         self._post = post
         self._kinds = (
@@ -92,28 +99,23 @@ class CpuEngine:
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
-        if assignment.network.layers[-1].output_major:
-            from hogbatch.kernels.cpu import exact, wide
-
-            self._train, self._evaluate = wide.train, exact.evaluate
-        if assignment.welcome.lsh is not None:
+        if self._loop.name == "hashed":
             from workers import hashed
 
-            self._hashed = hashed.HashedLayer(assignment, self.threads, post)
+            self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
         self._warm_up()
         for number, core in enumerate(self._cores or [None] * self.threads):
             threading.Thread(target=self._serve, args=(number, core), daemon=True).start()
         return ()
 
     def submit(self, work: Work) -> None:
-        parts = cut(work.stop - work.start, work.batch_size, self.threads)
-        tally = Tally(work, len(parts))
-        for start, stop in parts:
-            self._parts.put(Part(tally, work.start + start, work.start + stop))
+        ranges = cut(work.stop - work.start, work.batch_size, self.threads)
+        lease = LeaseProgress(work, len(ranges))
+        for start, stop in ranges:
+            self._ranges.put(RowRange(lease, work.start + start, work.start + stop))
 
     def _warm_up(self) -> None:
-        """Compile, or load from the cache, by leases whose fence is already raised: no row is
-        touched."""
+        """Compile, or load from the cache, with leases of a raised fence: no row is computed."""
         raised = int(self._line[0]) - 1
         thread = thread_state(self._assignment, 0)
         self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
@@ -123,43 +125,45 @@ class CpuEngine:
             self._hashed.start()
 
     def _serve(self, number: int, core: int | None) -> None:
-        """One thread's life: the next part, whichever lease it is of."""
+        """Compute one range after the other on this thread, of whichever lease."""
         if core is not None:
             pin(core)  # before it allocates anything
         thread, rollbacks = thread_state(self._assignment, number), 0
         while True:
-            tally, start, stop = self._parts.get()
+            lease, start, stop = self._ranges.get()
             began = time.perf_counter()
             try:
-                if tally.work.rollbacks != rollbacks:
-                    rollbacks = tally.work.rollbacks
-                    self._begin_anew(thread, rollbacks)
-                totals = self._compute(tally.work, start, stop, thread)
-            except Exception as error:  # a kernel must not take the thread down in silence
+                if lease.work.rollbacks != rollbacks:
+                    rollbacks = lease.work.rollbacks
+                    self._reset(thread, rollbacks)
+                totals = self._compute(lease.work, start, stop, thread)
+            except Exception as error:  # without this, the thread would die silently
                 self._post(error)
                 return
-            if tally.add(totals, time.perf_counter() - began):
-                self._post(report(tally.work, tally.totals, tally.seconds / self.threads))
+            if lease.add(totals, time.perf_counter() - began):
+                self._post(report(lease.work, lease.totals, lease.seconds / self.threads))
 
-    def _begin_anew(self, thread: ThreadState, rollbacks: int) -> None:
-        """Let go of what came of a model that was rolled back."""
+    def _reset(self, thread: ThreadState, rollbacks: int) -> None:
+        """Discard the state that belongs to a model that was rolled back."""
         copy_slots(self._assignment, thread)
         if self._hashed is not None:
-            self._hashed.begin_anew(rollbacks)
+            self._hashed.reset(rollbacks)
 
     def _compute(
         self, work: Work, start: int, stop: int, thread: ThreadState
     ) -> NDArray[np.float64]:
+        from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
+
         totals = np.zeros(TOTALS)
         loss, optimizer = self._kinds
-        lease = self._network.BatchSettings(
-            work.batch_size, loss, optimizer, work.fence, self.threads
-        )
+        lease = BatchSettings(work.batch_size, loss, optimizer, work.fence, self.threads)
         if work.task == "evaluate":
             test = self._assignment.test
             assert test is not None, "the coordinator hands out test rows only if there are any"
             rows = np.arange(start, stop)
-            self._evaluate(thread.model, test.inputs, test.labels, rows, lease, self._line, totals)
+            self._loop.evaluate(
+                thread.model, test.inputs, test.labels, rows, lease, self._line, totals
+            )
             return totals
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
@@ -169,7 +173,7 @@ class CpuEngine:
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
-            self._train(
+            self._loop.train(
                 *(thread.model, train.inputs, train.labels, rows),
                 *(lease, hyper, thread.head, self._line, totals),
             )
@@ -177,15 +181,15 @@ class CpuEngine:
 
 
 def pin(core: int) -> None:
-    """Keep this thread, and none other of the process, on `core`."""
+    """Pin this thread, and no other thread of the process, to `core`."""
     try:
         os.sched_setaffinity(0, {core})
-    except OSError as error:  # the core was there at the start; it is no reason not to compute
+    except OSError as error:  # the core has gone offline; go on without it
         logging.warning("a thread is not pinned to core %d: %s", core, error.strerror)
 
 
 def usable_cores(text: str) -> Cores:
-    """The list of `--cores`."""
+    """Parse the list of `--cores`."""
     try:
         cores = parse_cores(text)
     except ValueError as error:
@@ -219,7 +223,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Attach a CPU worker."""
+    """Attach a CPU worker to a running job."""
     flags = arguments()
     given = flags.parse_args()
     threads = given.threads

@@ -25,14 +25,14 @@ from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
-from hogbatch.model.footprint import expect_room, gpu_worker
+from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.merge import batches_between_merges
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, LeaseProgress
 from workers.profile import profile
 from workers.report import MergeReport, report
-from workers.session import Assignment, Post, Profile, problem_of
+from workers.session import Assignment, Post, Profile, run_sizes
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
 
@@ -85,7 +85,7 @@ class GpuEngine:
         device.enter()
         assignment, welcome = self._assignment, self._assignment.welcome
         on_host = isinstance(device, HostDevice)
-        expect_room(gpu_worker(problem_of(assignment), on_host=on_host), f"worker {self.label}")
+        expect_memory(gpu_worker(run_sizes(assignment), on_host=on_host), f"worker {self.label}")
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica

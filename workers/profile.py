@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from msgspec import structs
-
 from hogbatch.machine.cachedir import cache_root
+from hogbatch.model.layers import layer_to_file
 from workers.session import Assignment, Profile
 from workers.trainer import Trainer
 
@@ -87,7 +86,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     about = [
         *(version("hogbatch"), trainer.device.model, welcome.loss, welcome.optimizer.name),
-        *(list(structs.astuple(layer)) for layer in welcome.layers),
+        *(layer_to_file(layer) for layer in assignment.network.layers),
         *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
     ]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]

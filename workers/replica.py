@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
-from hogbatch.kernels.executor import LayerView
 from hogbatch.kernels.gpu.device import Device
+from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGES
 from hogbatch.store.model import SharedModel
 

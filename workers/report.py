@@ -1,4 +1,4 @@
-"""What a worker says of a finished lease."""
+"""The report of a worker on a finished lease."""
 
 from typing import NamedTuple
 
@@ -10,23 +10,23 @@ from hogbatch.wire.messages import Done, Failed, Work
 
 
 class MergeReport(NamedTuple):
-    """What only a worker with a replica has to say; see `Done`."""
+    """Fields of `Done` that only a worker with a replica sets."""
 
-    rows: int | None = None  # that were to be done; None: all of the lease
+    rows: int | None = None  # expected to be done; None: all of the lease
     staleness: float = 0.0
     refused: int = 0
     too_large: int = 0
 
 
-DIRECT = MergeReport()  # of a worker that writes straight to the shared model
+DIRECT = MergeReport()  # of a worker that writes directly to the shared model
 
 
 def report(
     work: Work, totals: NDArray[np.float64], seconds: float, merge: MergeReport = DIRECT
 ) -> Done | Failed:
-    """Turn kernels' totals[TOTALS] and the seconds of computing into a message.
+    """Return the message for totals[TOTALS] of the kernels and the seconds of computing.
 
-    A lease whose fence was raised under way is not done, whatever it has written before.
+    A lease whose fence was raised before its end has failed, whatever it has written.
     """
     expected = work.stop - work.start if merge.rows is None else merge.rows
     if int(totals[ROWS]) != expected:
@@ -37,7 +37,7 @@ def report(
         rows=int(totals[ROWS]),
         updates=updates,
         seconds=seconds,
-        loss=max(0.0, float(totals[LOSS])),  # a sum of losses; rounding must not take it below 0
+        loss=max(0.0, float(totals[LOSS])),  # rounding must not make a sum of losses negative
         skipped=int(totals[SKIPPED]),
         metric_sums=tuple(float(each) for each in totals[METRIC_SUMS:])
         if work.task == "evaluate"

@@ -1,7 +1,8 @@
-"""A worker's life: map the shared memory, say hello, get ready, work until told to stop.
+"""The control plane of a worker: from Hello to Stop or Goodbye, with heartbeats.
 
-This module covers the control plane, heartbeats and the ways to leave. It does *not* compute:
-that is an `Engine`'s, on threads of its own, so that this thread can always listen and beat.
+A worker maps the shared memory, sends Hello, prepares, sends Ready, and works until it is stopped.
+It computes in an `Engine`, on other threads, so that this thread can always receive messages and
+send heartbeats.
 """
 
 import math
@@ -16,15 +17,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
-from hogbatch.model.footprint import EVALUATED, Problem, most_listed
-from hogbatch.model.network import DenseLayer, Network
+from hogbatch.model.footprint import EVALUATED, RunSizes, max_stored_values
+from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.handover import Received
@@ -43,16 +43,16 @@ from hogbatch.wire.messages import (
     Work,
 )
 
-BEAT_S = 1.0  # until the Welcome says otherwise
+BEAT_S = 1.0  # between heartbeats, until Welcome sets another interval
 WELCOME_WITHIN_S = 30.0
 
 Profile = tuple[tuple[int, float], ...]
-Post = Callable[[ToCoordinator | BaseException], None]  # an error ends the session
+Post = Callable[[ToCoordinator | BaseException], None]  # an error fails the session
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker was given to work on; all arrays lie in shared memory."""
+    """The run that a worker takes part in; all arrays are in shared memory."""
 
     welcome: Welcome
     network: Network
@@ -60,25 +60,25 @@ class Assignment:
     test: Examples | None
     orders: EpochOrders
     model: SharedModel
-    fence: NDArray[np.int64]  # [8], this worker's line: it may write while [0] shows Work.fence
+    fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
 
 
 class Engine(Protocol):
-    """What computes. `prepare` runs on a thread of its own, `submit` must return at once."""
+    """The computing part of a worker. `prepare` runs on another thread, `submit` must not block."""
 
     device: str
-    label: str  # for people: "cpu", "gpu:0", "gpu:host"
+    label: str  # for messages: "cpu:2", "gpu:0", "gpu:host"
     threads: int
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
-        """Compile, allocate, measure; afterwards results go to `post`, from any thread."""
+        """Compile, allocate and measure; later results are passed to `post`, from any thread."""
 
     def submit(self, work: Work) -> None:
         """Queue a lease."""
 
 
 class Session:
-    """One attachment to one coordinator."""
+    """The connection of a worker to one coordinator."""
 
     def __init__(self, end: WorkerEnd, received: Received, engine: Engine) -> None:
         self._end = end
@@ -92,10 +92,10 @@ class Session:
         self._beat_at = self._welcome_by = math.inf
 
     def run(self) -> None:
-        """Work until Stop, `leave` or the coordinator's end.
+        """Work until Stop, `leave`, or the end of the coordinator process.
 
-        Raises ProtocolError if the coordinator refuses this worker or never answers, and what the
-        engine raised if it failed.
+        ProtocolError if the coordinator refuses this worker or never answers; if the engine failed,
+        its exception.
         """
         coordinator = os.pidfd_open(self._received.coordinator_pid)
         for fd in (self._wakeup, coordinator):
@@ -117,8 +117,8 @@ class Session:
         )
 
     def _speak(self) -> bool:
-        """Send results, and Goodbye or a Heartbeat when it is time; True after Goodbye."""
-        leaving = self._leaving  # read first: what was posted by then goes before Goodbye
+        """Send results, and Goodbye or a Heartbeat when it is time; return True after Goodbye."""
+        leaving = self._leaving  # read first: results posted until then are sent before Goodbye
         if failure := self._send_results():
             raise failure
         if leaving:
@@ -128,12 +128,12 @@ class Session:
         return leaving
 
     def _send(self, message: ToCoordinator) -> None:
-        """Any message says that this worker is alive: the next Heartbeat can wait."""
+        """Send a message. Any message shows that this worker is alive and delays the Heartbeat."""
         self._end.send(message)
         self._beat_at = time.monotonic() + self._beat_s
 
     def _listen(self) -> bool:
-        """Take in all messages that have come; True after Stop."""
+        """Process all messages received so far; return True after Stop."""
         while (message := self._end.receive()) is not None:
             match message:
                 case Stop():
@@ -151,7 +151,7 @@ class Session:
         return False
 
     def leave(self) -> None:
-        """Say goodbye soon; may be called from a signal handler."""
+        """Request a Goodbye; may be called from a signal handler."""
         self._leaving = True
         os.eventfd_write(self._wakeup, 1)
 
@@ -159,7 +159,7 @@ class Session:
         try:
             assignment = assign(self._received, welcome)
             self._post(Ready(self._engine.prepare(assignment, self._post)))
-        except BaseException as error:  # SystemExit too: the coordinator must hear of it
+        except BaseException as error:  # SystemExit too: the coordinator must be informed
             self._post(error)
 
     def _post(self, message: ToCoordinator | BaseException) -> None:
@@ -170,7 +170,7 @@ class Session:
         os.eventfd_write(self._wakeup, 1)
 
     def _send_results(self) -> BaseException | None:
-        """Send what was posted; return why the session must end, once a Failed has gone out."""
+        """Send the posted messages; return the error that ends the session, once Failed is sent."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
         failure = None
@@ -183,13 +183,12 @@ class Session:
 
 
 def assign(received: Received, welcome: Welcome) -> Assignment:
-    """Bring together what the catalog and the Welcome say."""
+    """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
     features = received.catalog.features
-    layers = tuple(DenseLayer(*msgspec.structs.astuple(layer)) for layer in welcome.layers)
     return Assignment(
         welcome=welcome,
-        network=Network(features, layers, welcome.loss),
+        network=Network(features, welcome.layers, welcome.loss),
         train=train_of(data, features),
         test=test_of(data, features),
         orders=EpochOrders.attach(shared),
@@ -198,23 +197,23 @@ def assign(received: Received, welcome: Welcome) -> Assignment:
     )
 
 
-def problem_of(assignment: Assignment) -> Problem:
-    """What the memory of a worker depends on."""
+def run_sizes(assignment: Assignment) -> RunSizes:
+    """Return the sizes on which the memory of a worker depends."""
     train, model = assignment.train, assignment.model
     sets = (train,) if assignment.test is None else (train, assignment.test)
-    return Problem(
+    return RunSizes(
         assignment.network,
         (model.first.size > 0) + (model.second.size > 0),
         sum(each.nbytes for each in sets),
         train.rows,
         train.sparse,
-        stored=most_listed(train.inputs.indptr, EVALUATED),
-        labels=most_listed(train.labels.indptr, EVALUATED),
+        stored=max_stored_values(train.inputs.indptr, EVALUATED),
+        labels=max_stored_values(train.labels.indptr, EVALUATED),
         lsh=assignment.welcome.lsh,
     )
 
 
 def leave_on_signals(session: Session, signals: tuple[signal.Signals, ...]) -> None:
-    """Let the first of `signals` end the session politely."""
+    """Install handlers that make the worker leave on the first of `signals`."""
     for number in signals:
         signal.signal(number, lambda *_: session.leave())

@@ -1,4 +1,4 @@
-"""The command line of both workers, and how a worker process begins and ends."""
+"""The command line of both workers, and the start and end of a worker process."""
 
 import argparse
 import ctypes
@@ -22,13 +22,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
-    """Work for the coordinator of `run_dir` until it has no more work, or is gone."""
+    """Work for the coordinator of `run_dir` until it has no more work, or has ended."""
     check_limits()
     address = find(run_dir)
     received = receive(address.store, ATTACH_WITHIN_S)
     end = Dealer(address.control, address.keys)
     session = Session(end, received, engine)
-    if launched:  # Ctrl-C in the coordinator's terminal is the coordinator's business
+    if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         leave_on_signals(session, (signal.SIGTERM,))
     else:
@@ -40,7 +40,7 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
 
 
 def finish(error: BaseException | None) -> int:
-    """Print what there is to say; return the exit code."""
+    """Print `error`, if there is one; return the exit code."""
     if error is None:
         return 0
     if isinstance(error, OSError) and (sentence := explain_limit(error)):
@@ -53,18 +53,19 @@ def finish(error: BaseException | None) -> int:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process, whatever it is doing, when the thread ends that started
-    it; `parent` is that thread's process. prctl(2), PR_SET_PDEATHSIG.
+    """Let the kernel kill this process when the thread that started it ends.
+
+    `parent` is the process of that thread. prctl(2), PR_SET_PDEATHSIG.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel knew of this
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(UsageError.exit_code)
 
 
 def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
-    """`attach`, then end the process at once: threads inside kernels need not be waited for.
+    """Call `attach`, then exit without waiting for threads inside kernels.
 
-    `launcher` is the process that has started this one, and is not to be outlived; None: a user.
+    This process is killed when the process `launcher` ends; None if a user has started it.
     """
     if launcher is not None:
         die_with(launcher)

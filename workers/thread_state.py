@@ -1,4 +1,4 @@
-"""What one thread of a CPU worker computes on: the shared model, and what is its own."""
+"""The state of one thread of a CPU worker: the shared model, and arrays of its own."""
 
 from typing import Any, NamedTuple
 
@@ -9,38 +9,36 @@ from workers.session import Assignment
 
 
 class ThreadState(NamedTuple):
-    """What one thread computes on."""
+    """Arrays that one thread computes on."""
 
     number: int
-    model: (
-        Any  # kernels.cpu.model.ModelView: the shared model, with slots of dense layers of its own
-    )
+    model: Any  # kernels.cpu.model.ModelView: the shared model, with slots of this thread
     head: NDArray[np.int32]  # [F], see kernels.contract.Links
 
 
 def thread_state(assignment: Assignment, number: int) -> ThreadState:
-    """What thread `number` is to compute on.
+    """Return the state of thread `number`.
 
-    Thread 0 keeps its slots in shared memory, so that whoever joins later need not start at zero:
-    steps of Adagrad from there would be long enough to spoil what has been learnt.
+    Thread 0 keeps its slots in shared memory, so that workers that join later need not start at
+    zero: the first steps of Adagrad from zero would be long enough to ruin a trained model.
     """
-    from hogbatch.kernels.cpu.model import ModelView  # compiles; nobody else needs Numba
+    from hogbatch.kernels.cpu.model import ModelView, layer_table  # imports Numba
 
-    shared, plan = assignment.model, assignment.network.plan()
+    shared, layers = assignment.model, assignment.network.layer_views()
     slots = shared.first, shared.second
-    # np.zeros takes memory where it is written to; np.zeros_like would write all of it.
+    # np.zeros takes memory when it is written to; np.zeros_like would write all of it.
     own = slots if number == 0 else tuple(np.zeros(slot.shape, slot.dtype) for slot in slots)
-    model = ModelView(np.array(plan, np.int64), shared.params, *slots, shared.steps, *own)
-    thread = ThreadState(number, model, np.full(plan[0].fan_in, -1, np.int32))
+    model = ModelView(layer_table(layers), shared.params, *slots, shared.steps, *own)
+    thread = ThreadState(number, model, np.full(layers[0].fan_in, -1, np.int32))
     copy_slots(assignment, thread)
     return thread
 
 
 def copy_slots(assignment: Assignment, thread: ThreadState) -> None:
-    """Let the slots that a thread has of its own be as those in shared memory are now.
+    """Copy the current slots in shared memory to the slots that `thread` keeps for itself.
 
-    It has them in dense layers. Those of sparse inputs and of hashed outputs are shared: their part
-    of a thread's own is never touched, and takes no memory.
+    These are the slots of dense layers. Those of a sparse input layer and of a hashed output layer
+    are shared by all threads: a thread never touches its copies, which take no memory.
     """
     shared, network = assignment.model, assignment.network
     first = 1 if assignment.train.sparse else 0

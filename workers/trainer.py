@@ -1,4 +1,4 @@
-"""What a GPU worker's training thread does with the device: steps, evaluation, measurement."""
+"""Training, evaluation and measurement on the device, for the training thread of a GPU worker."""
 
 import time
 from typing import Any
@@ -14,15 +14,15 @@ from workers.feed import CachedSet, Feed, feed_for
 from workers.replica import Replica
 from workers.session import Assignment
 
-COPIES = 5  # of the parameters, that a replica makes besides: gradients, and what travels
-MEASUREMENTS = 5  # of a batch size, the fastest counts: noise only ever slows down
-TOGETHER = 3  # batches of a measurement, because a device works ahead
-SPARSEST_DENSE = 0.01  # share of stored cells under which writing rows out is not even tried
-UNSHUFFLED = -1  # the epoch of measurements, in the order of the file
+COPIES = 5  # of the parameters that a replica allocates later: gradients, and changes to send
+MEASUREMENTS = 5  # per batch size; the fastest counts, because noise only slows down
+TOGETHER = 3  # batches per measurement, because a device runs asynchronously
+SPARSEST_DENSE = 0.01  # minimum fraction of stored values for trying to make rows dense
+UNSHUFFLED = -1  # the epoch of measurements, with rows in the order of the file
 
 
 class Trainer:
-    """A replica, the sets, and the network's steps, for one thread."""
+    """A replica, the training and test set, and the steps of the network, for one thread."""
 
     def __init__(self, device: Device, assignment: Assignment) -> None:
         welcome = assignment.welcome
@@ -30,24 +30,25 @@ class Trainer:
         self._assignment = assignment
         self._loss = LOSSES[assignment.network.loss]
         self._optimizer = OPTIMIZERS[welcome.optimizer.name]
-        first = assignment.network.plan()[0]
+        first = assignment.network.layer_views()[0]
         sums = assignment.train.sparse and self._optimizer == ADAGRAD
         self.replica = Replica(
             device, assignment.model, welcome.merge, first.fan_in * first.fan_out if sums else 0
         )
-        copies = COPIES * self.replica.params.nbytes  # that are not there yet
+        copies = COPIES * self.replica.params.nbytes  # not allocated yet
         self._train_set = feed_for(device, assignment.train, copies)
         self._test_set: Feed | None = None
         if assignment.test is not None:
             self._test_set = feed_for(device, assignment.test, copies)
-        self._evaluated = device.zeros(TOTALS, np.float64)  # now: later there may be no room
+        self._evaluated = device.zeros(TOTALS, np.float64)  # later there may be no memory left
         self.compute(densify=False)
 
     @property
     def may_densify(self) -> bool:
-        """Whether sparse rows may be written out: it must not change what is computed.
+        """Whether sparse rows may be made dense, which must not change the results.
 
-        By touched rows, momentum, Adam and weight decay leave the others alone.
+        Momentum, Adam and weight decay would change weights of features that a batch does not have;
+        on sparse rows, they update the touched rows of the weights only.
         """
         train, settings = self._assignment.train, self._assignment.welcome.optimizer
         if not train.sparse or settings.l2 > 0 or self._optimizer not in (SGD, ADAGRAD):
@@ -55,11 +56,13 @@ class Trainer:
         return len(train.inputs.indices) >= SPARSEST_DENSE * train.rows * train.features
 
     def compute(self, *, densify: bool) -> None:
-        """Train on sparse rows where they lie, or written out as dense ones."""
+        """Set whether sparse rows are trained on as they are, or made dense."""
         device, replica, settings = self.device, self.replica, self._assignment.welcome.optimizer
-        plan = self._assignment.network.plan()
+        layers = self._assignment.network.layer_views()
         first, second = replica.slots
-        network = Executor(device.kernels, device.xp, plan, replica.params, first, second, densify)
+        network = Executor(
+            device.kernels, device.xp, layers, replica.params, first, second, densify
+        )
         self._hyper = Hyper(0.0, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
         self._steps = CapturedSteps(device, network, self._loss, self._optimizer, self._hyper)
 
@@ -67,11 +70,11 @@ class Trainer:
         """Exchange only the touched rows of the first layer; False where that cannot be."""
         if not isinstance(self._train_set, CachedSet):
             return False
-        first = self._assignment.network.plan()[0]
+        first = self._assignment.network.layer_views()[0]
         return self.replica.exchange_touched_rows(first, self._train_set.inputs)
 
     def reserve(self, batch: int) -> None:
-        """Make room for batches of `batch` rows; may run out of memory."""
+        """Allocate memory for batches of `batch` rows; may run out of memory."""
         if self._train_set.reserve(batch):
             self._steps.clear()
         self._steps.reserve(batch, sparse=self._assignment.train.sparse)
@@ -85,14 +88,14 @@ class Trainer:
         self.device.free_unused()
 
     def follow(self, epoch: int) -> None:
-        """Rows are positions in the order of `epoch` from now on."""
+        """Interpret row positions in the order of `epoch` from now on."""
         if epoch == UNSHUFFLED:
             self._train_set.set_order(epoch, np.arange(self._assignment.train.rows))
         else:
             self._train_set.set_order(epoch, self._assignment.orders.of(epoch))
 
     def rows(self, start: int, stop: int) -> Any:
-        """Row numbers of [start, stop) on the device; None for a set that is staged."""
+        """Return the row numbers of [start, stop) on the device; None for a staged set."""
         return self._train_set.rows(start, stop)
 
     def train(self, start: int, stop: int, batch: int, rate: float) -> None:
@@ -105,7 +108,10 @@ class Trainer:
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, work: Work) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The sums of [work.start, work.stop) of the test set, in smaller batches if need be."""
+        """Return the sums over rows [work.start, work.stop) of the test set.
+
+        The batch is halved whenever the device runs out of memory.
+        """
         test, feed = self._assignment.test, self._test_set
         assert test is not None and feed is not None, "evaluation needs a test set"
         feed.set_order(0, np.arange(test.rows))
@@ -126,7 +132,7 @@ class Trainer:
         return totals
 
     def seconds(self, batch: int) -> float:
-        """Of one batch; the numbers it leaves behind are worthless. May run out of memory."""
+        """Measure the seconds of one batch. Ruins the replica; may run out of memory."""
         self.reserve(batch)
         self.follow(UNSHUFFLED)
         best = float("inf")

@@ -69,7 +69,7 @@ class OurSteps:
         spec = OPTIMIZERS[optimizer]
         params = device.to_device(problem.start)
         slots = [device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)]
-        plan = problem.network.plan()
+        plan = problem.network.layer_views()
         network = Executor(device.kernels, device.xp, plan, params, *slots, variant.densify)
         rate = device.to_device(np.array([problem.rate(optimizer)]))
         hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
@@ -102,7 +102,7 @@ class Products:
     def __init__(self, device: Device, problem: Problem, batch: int, multiply: Multiply) -> None:
         """A sparse first layer has none."""
         random, sparse = np.random.default_rng(0), problem.examples.sparse
-        plan = problem.network.plan()[1 if sparse else 0 :]
+        plan = problem.network.layer_views()[1 if sparse else 0 :]
         widths = [plan[0].fan_in, *(layer.fan_out for layer in plan)]
 
         def made(rows: int, width: int, scale: float = 1.0) -> Any:

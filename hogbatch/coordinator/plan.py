@@ -7,9 +7,10 @@ from typing import Literal
 
 from hogbatch.config.lsh import Lsh
 from hogbatch.coordinator.saved import Saved
+from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.telemetry.records import Evaluation
-from hogbatch.wire.messages import Hello, Layer, Optimizer, ToWorker, Welcome
+from hogbatch.wire.messages import Hello, Optimizer, ToWorker, Welcome
 
 Status = Literal["finished", "target", "time", "stopped", "failed"]
 

@@ -27,8 +27,8 @@ OUTPUTS: Final = 2048  # of a block
 NOBODY: Final = np.iinfo(np.int64).max  # in place of a column, where there is none
 
 
-class Layer(NamedTuple):
-    """One layer of a network."""
+class LayerWeights(NamedTuple):
+    """The parameters of one layer, without padding, and what is done with them."""
 
     weights: Floats  # [K, H]; by neuron [H, K]
     bias: Floats  # [H]
@@ -52,7 +52,7 @@ def between(inputs: RawInputs, start: int, stop: int) -> RawInputs:
     return csr_inputs(indptr - indptr[0], inputs.indices[stored], inputs.values[stored])
 
 
-def hidden(layers: tuple[Layer, ...], inputs: Inputs) -> Inputs:
+def hidden(layers: tuple[LayerWeights, ...], inputs: Inputs) -> Inputs:
     """What the last layer is given, of all rows; `inputs` themselves where it is the only one."""
     for layer in layers[:-1]:
         out = np.empty((count(inputs), len(layer.bias)), np.float32)
@@ -61,7 +61,7 @@ def hidden(layers: tuple[Layer, ...], inputs: Inputs) -> Inputs:
     return inputs
 
 
-def blocks(layer: Layer, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
+def blocks(layer: LayerWeights, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
     """The scores [N, <= OUTPUTS] by one block of outputs after the other, each with its first.
 
     They are scratch, good until the next.
@@ -77,7 +77,7 @@ def blocks(layer: Layer, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
         yield first, scores
 
 
-def _apply(layer: Layer, inputs: Inputs, out: Floats) -> None:
+def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
     reference, width = kernels.load("reference"), out.shape[1]
     weights, bias, kind = layer.weights, layer.bias, layer.activation
     if len(inputs.indptr):

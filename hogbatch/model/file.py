@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,11 +32,11 @@ from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_ran
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.kernels.blocks import OUTPUTS, Layer, Seen, between, blocks, count, hidden
+from hogbatch.kernels.blocks import OUTPUTS, LayerWeights, Seen, between, blocks, count, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
 from hogbatch.machine.budget import require
 from hogbatch.model.losses import LOSSES, probabilities
-from hogbatch.model.network import DenseLayer, Network
+from hogbatch.model.network import Network
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
@@ -186,12 +187,13 @@ class Model:
         return _as_inputs(given, self.network.features)
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[LayerWeights, ...]:
         """The network as it is computed; the tensors where they lie."""
         found = []
         for index, layer in enumerate(self.network.layers):
             weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
-            found.append(Layer(weight, bias, ACTIVATIONS[layer.activation], layer.output_major))
+            activation = ACTIVATIONS[layer.activation]
+            found.append(LayerWeights(weight, bias, activation, layer.output_major))
         return tuple(found)
 
     def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
@@ -322,7 +324,7 @@ def _content(model: Model) -> Iterator[bytes]:
         arrays["features.names"] = np.frombuffer(names, np.uint8)
     arrays = in_file_order(arrays)
     description = {
-        "network": asdict(model.network),
+        "network": model.network.description(),
         "encoding": asdict(model.encoding),
         "index_base": model.index_base,
         "train_rows": model.frequencies.rows if model.frequencies is not None else None,
@@ -373,8 +375,7 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 def _model(description: dict[str, Any], arrays: Arrays) -> Model:
     """Put the model together, and check each tensor against its description."""
-    features, layers, loss = (description["network"][key] for key in ("features", "layers", "loss"))
-    network = Network(features, tuple(DenseLayer(**layer) for layer in layers), loss)
+    network = _network(description)
     for name, checksum in description["crc32"].items():
         if name not in arrays or zlib.crc32(arrays[name].data) != checksum:
             raise DataError(f"tensor {name} is damaged (its CRC-32 is wrong)")
@@ -391,6 +392,17 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
         _frequencies(arrays, description.get("train_rows"), network.outputs),
         _feature_names(arrays, network.features),
     )
+
+
+def _network(description: dict[str, Any]) -> Network:
+    """The network of the file; DataError names both versions if it is unknown to this one."""
+    try:
+        return Network.from_description(description["network"])
+    except UsageError as error:
+        raise DataError(
+            f"the model was saved by hogbatch {description['about'].get('hogbatch', 'unknown')} "
+            f"and this is hogbatch {version('hogbatch')}, which cannot read its network: {error}"
+        ) from None
 
 
 def _scaler(arrays: Arrays, features: int) -> Scaler | None:

@@ -1,8 +1,8 @@
-"""How much memory a run takes, and for what: arithmetic on the sizes of its data and its model.
+"""The memory that a run needs: arithmetic on the sizes of its data and its model.
 
-Every number is an upper bound of what is allocated, in bytes; what is small whatever the data
-and the model are (interpreter, libraries, compiled kernels) is in `PROCESS`. A result is a mapping
-from what memory is for, in words for people, to bytes.
+Every number is an upper bound of an allocation, in bytes. Allocations that do not depend on data
+and model (interpreter, libraries, compiled kernels) are included in `PROCESS`. The results map the
+purpose of memory, as messages name it, to bytes.
 """
 
 import math
@@ -22,31 +22,31 @@ from hogbatch.store.layout import stored_width
 Parts = Mapping[str, int]
 
 FLOAT = 4  # bytes of a parameter
-LARGE = 1 << 29  # bytes of a model and its slots of which no snapshot is kept in memory
-SNAPSHOTS = 2  # of a smaller model: the last one, and the one that is being made
-WRITTEN = 1  # copy of the same that a checkpoint is being written of
+LARGE = 1 << 29  # bytes of a model with its slots; no snapshot is kept of larger ones
+SNAPSHOTS = 2  # copies of smaller models: the last snapshot, and the next one
+WRITTEN = 1  # one more copy, from which a checkpoint is written
 EVALUATED = 256  # rows of an evaluation batch on a CPU thread
-PROCESS = 120_000_000  # bytes of a worker process, with compiled kernels and without any data
-SHOWN = 0.02  # share of all memory from which on a part is named
+PROCESS = 120_000_000  # bytes of a worker process with compiled kernels, without data
+SHOWN = 0.02  # minimum fraction of all memory for a part to be named
 ADVICE = (
     "use fewer features, a smaller network (--hidden) or fewer workers and threads (--workers), or "
-    "end other programs"
+    "stop other programs"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What the memory of a run depends on."""
+class RunSizes:
+    """The sizes on which the memory of a run depends."""
 
     network: Network
-    slots: int  # of the optimizer, for every parameter
+    slots: int  # optimizer slots per parameter
     data: int  # bytes of the training and the test set
     rows: int  # N of the training set
     sparse: bool  # whether inputs are CSR
-    batch: int = EVALUATED  # most rows of a batch on a CPU thread
-    stored: int = 0  # most stored values of such a batch; 0 for dense inputs
-    labels: int = 0  # most labels of such a batch
-    lsh: Lsh | None = None  # how the output layer is hashed
+    batch: int = EVALUATED  # maximum rows of a batch on a CPU thread
+    stored: int = 0  # maximum stored values of such a batch; 0 for dense inputs
+    labels: int = 0  # maximum labels of such a batch
+    lsh: Lsh | None = None  # settings of a hashed output layer
 
     @property
     def model(self) -> int:
@@ -69,95 +69,97 @@ class Problem:
         return FLOAT * sum(math.prod(tensor.stored) for tensor in self.network.tensors()[-2:])
 
     @property
-    def state_of_a_thread(self) -> int:
-        """Bytes of the slots of dense layers, which every CPU thread but the first has of its own.
+    def thread_state(self) -> int:
+        """Bytes of the slots that every CPU thread except the first keeps for itself.
 
-        Those of a sparse input layer and of a hashed output layer are shared.
+        These are the slots of dense layers. Those of a sparse input layer and of a hashed output
+        layer are shared.
         """
         shared = self.first_layer if self.sparse else 0
         shared += self.outputs if self.lsh is not None else 0
         return self.slots * max(0, self.model - shared)
 
 
-def most_listed(indptr: NDArray[np.int64], batch: int) -> int:
-    """An upper bound of the cells that `batch` rows of a CSR matrix have together."""
+def max_stored_values(indptr: NDArray[np.int64], batch: int) -> int:
+    """Return an upper bound of the stored values in `batch` rows of a CSR matrix."""
     if not len(indptr):
         return 0
     return min(int(indptr[-1]), batch * int(np.diff(indptr).max(initial=0)))
 
 
-def segments(problem: Problem) -> Parts:
-    """The two segments that all processes of a run share."""
+def segments(sizes: RunSizes) -> Parts:
+    """Return the memory of the two segments that all processes of a run share."""
     lines, words = Fences.fields()["fences"][1]
     return {
-        "data": problem.data,
-        "model": problem.model,
-        "optimizer state": problem.state,
-        "orders of the rows": 16 * problem.rows + 8 * lines * words,
+        "data": sizes.data,
+        "model": sizes.model,
+        "optimizer state": sizes.state,
+        "row orders": 16 * sizes.rows + 8 * lines * words,
     }
 
 
-def coordinator(problem: Problem, *, checkpoints: bool, average: bool) -> Parts:
-    """What the coordinator allocates besides, while training goes on."""
-    both = problem.model + problem.state
-    copies = problem.model * (1 + average)  # the best so far, and the mean
+def coordinator(sizes: RunSizes, *, checkpoints: bool, average: bool) -> Parts:
+    """Return the memory that the coordinator allocates during training."""
+    both = sizes.model + sizes.state
+    copies = sizes.model * (1 + average)  # the best model so far, and the mean
     if both <= LARGE:
-        copies += both * (SNAPSHOTS + WRITTEN * checkpoints) + problem.model * checkpoints
-    return {"copies of the model": copies, "orders of the rows": 8 * problem.rows}
+        copies += both * (SNAPSHOTS + WRITTEN * checkpoints) + sizes.model * checkpoints
+    return {"copies of the model": copies, "row orders": 8 * sizes.rows}
 
 
-def cpu_worker(problem: Problem, threads: int) -> Parts:
-    """What a CPU worker allocates for itself."""
+def cpu_worker(sizes: RunSizes, threads: int) -> Parts:
+    """Return the memory that a CPU worker allocates."""
     parts = {
-        "optimizer state of single threads": (threads - 1) * problem.state_of_a_thread,
-        "working memory of threads": (threads + 1) * _working_memory(problem),
+        "optimizer state of threads": (threads - 1) * sizes.thread_state,
+        "working memory of threads": (threads + 1) * _working_memory(sizes),
         "processes": PROCESS,
     }
-    if problem.lsh is not None:
-        parts["hash tables"] = _hash_tables(problem.lsh, problem.network.outputs, threads)
+    if sizes.lsh is not None:
+        parts["hash tables"] = _hash_tables(sizes.lsh, sizes.network.outputs, threads)
     return parts
 
 
-def gpu_worker(problem: Problem, *, on_host: bool) -> Parts:
-    """What a GPU worker allocates in the memory of the host.
+def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
+    """Return the memory that a GPU worker allocates on the host.
 
-    On a real GPU that is where changes land; `on_host`, where NumPy stands in for a GPU, it is
-    the replica, its gradient, what travels, and the data too.
+    With a GPU, these are the buffers for changes of the model. `on_host`, where NumPy replaces the
+    GPU, these are also the replica, its gradient, the copies that merging needs, and the data.
     """
-    landing = problem.model + (problem.first_layer if problem.sparse else 0)
+    landing = sizes.model + (sizes.first_layer if sizes.sparse else 0)
     if not on_host:
         return {"replicas": 2 * landing, "processes": 4 * PROCESS}
-    replica = problem.model + problem.state
-    travelling = 4 * landing  # what it began with, what changed, what was pulled, and on trial
-    gradient = 4 * (problem.model - (problem.first_layer if problem.sparse else 0))  # with NumPy's
+    replica = sizes.model + sizes.state
+    merging = 4 * landing  # base, change and pulled parameters, and a copy while measuring
+    # With the temporary arrays of NumPy.
+    gradient = 4 * (sizes.model - (sizes.first_layer if sizes.sparse else 0))
     return {
-        "replicas": replica + travelling + landing + gradient,
-        "copies of the data": problem.data + 16 * problem.rows,
+        "replicas": replica + merging + landing + gradient,
+        "copies of the data": sizes.data + 16 * sizes.rows,
         "processes": PROCESS,
     }
 
 
 def whole_run(
-    problem: Problem, workers: Iterable[WorkerRequest], *, checkpoints: bool, average: bool
+    sizes: RunSizes, workers: Iterable[WorkerRequest], *, checkpoints: bool, average: bool
 ) -> Parts:
-    """What a run takes beyond its data as they were read, with the `workers` that it starts.
+    """Return the memory that a run needs in addition to the data as read, with its `workers`.
 
-    The data as they were read are given up when they have been copied to their segment, before
-    most of the rest is allocated: of the two moments, the one that takes more counts.
+    The data as read are freed once they have been copied to their segment, before most of the rest
+    is allocated. The result is the larger of the needs before and after that.
     """
-    shared = segments(problem)
-    rest = [coordinator(problem, checkpoints=checkpoints, average=average)]
+    shared = segments(sizes)
+    rest = [coordinator(sizes, checkpoints=checkpoints, average=average)]
     for worker in workers:
         if worker.device == "cpu":
-            rest.append(cpu_worker(problem, worker.threads or 1))
+            rest.append(cpu_worker(sizes, worker.threads or 1))
         else:
-            rest.append(gpu_worker(problem, on_host=worker.ordinal == "host"))
+            rest.append(gpu_worker(sizes, on_host=worker.ordinal == "host"))
     later = add([{**shared, "data": 0}, *rest])
     return max((shared, later), key=total)
 
 
 def add(each: Iterable[Parts]) -> Parts:
-    """The sums of parts with the same name."""
+    """Add up parts of the same name."""
     sums: dict[str, int] = {}
     for parts in each:
         for name, size in parts.items():
@@ -166,51 +168,51 @@ def add(each: Iterable[Parts]) -> Parts:
 
 
 def total(parts: Parts) -> int:
-    """Bytes of all parts."""
+    """Return the bytes of all parts."""
     return sum(parts.values())
 
 
-def expect_room(parts: Parts, purpose: str) -> None:
-    """UsageError with the `parts` unless there is as much memory as they take together."""
+def expect_memory(parts: Parts, purpose: str) -> None:
+    """Raise a UsageError that names the `parts` unless memory for all of them is available."""
     require(total(parts), f"{purpose} ({describe(parts)})", ADVICE)
 
 
 def describe(parts: Parts) -> str:
-    """The parts that matter, the largest first: "model 6.4 GB, optimizer state 6.4 GB"."""
-    least = SHOWN * total(parts)
+    """Name the large parts, the largest first: "model 6.4 GB, optimizer state 6.4 GB"."""
+    minimum = SHOWN * total(parts)
     large = sorted(
-        ((name, size) for name, size in parts.items() if size >= least and size),
+        ((name, size) for name, size in parts.items() if size >= minimum and size),
         key=lambda part: -part[1],
     )
     return ", ".join(f"{name} {byte_size(size)}" for name, size in large)
 
 
-def _working_memory(problem: Problem) -> int:
-    """Bytes that one CPU thread needs for its batches."""
-    network, hashed = problem.network, problem.lsh is not None
+def _working_memory(sizes: RunSizes) -> int:
+    """Return the bytes that one CPU thread needs for its batches."""
+    network, hashed = sizes.network, sizes.lsh is not None
     *below, last = [stored_width(layer.width) for layer in network.layers]
-    output_major = network.layers[-1].output_major
+    output_major = network.output_major
     widths = below if output_major else [*below, last]
-    dense = 0 if problem.sparse else stored_width(network.features)
+    dense = 0 if sizes.sparse else stored_width(network.features)
     widest = max([dense, *widths], default=1)
-    # Activations, two gradients, and the scratch of a backward pass (kernels/cpu/network.py).
-    cells = max(problem.batch, EVALUATED) * (dense + sum(widths) + 4 * widest)
-    cells += 48 * (max(problem.batch, EVALUATED) + widest)
+    # Activations, two gradients, and scratch of the backward pass (kernels/cpu/network.py).
+    cells = max(sizes.batch, EVALUATED) * (dense + sum(widths) + 4 * widest)
+    cells += 48 * (max(sizes.batch, EVALUATED) + widest)
     if output_major:
-        active = problem.labels + problem.lsh.most + problem.lsh.random if problem.lsh else last
-        active = min(active, last + problem.labels)
+        active = sizes.labels + sizes.lsh.most + sizes.lsh.random if sizes.lsh else last
+        active = min(active, last + sizes.labels)
         gathered = 2 * active * stored_width(network.layers[-1].fan_in) if hashed else 0
-        cells += gathered + 2 * problem.batch * active + 12 * active
-    cells += 3 * problem.stored  # linked occurrences of features
-    return FLOAT * (cells + network.features)  # a list begins at each feature
+        cells += gathered + 2 * sizes.batch * active + 12 * active
+    cells += 3 * sizes.stored  # occurrences of features, in linked lists
+    return FLOAT * (cells + network.features)  # heads of these lists
 
 
 def _hash_tables(lsh: Lsh, neurons: int, threads: int) -> int:
-    """Bytes of two sets of hash tables, and of what they are built from and asked with."""
+    """Return the bytes of two sets of hash tables, and of the arrays to build and use them."""
     buckets = lsh.tables << lsh.bits
     sets = 2 * FLOAT * buckets * (lsh.bucket + 1)
     codes = FLOAT * neurons * (lsh.tables + 16 + 1) + neurons  # with sketches and lengths
-    building = (8 + 8 + 8 + 4) * neurons  # ids and their order, in 8 bytes and in 4
-    met = min(lsh.tables * lsh.bucket, neurons)
-    thread = neurons * (FLOAT + 1) + 3 * FLOAT * met
+    building = (8 + 8 + 8 + 4) * neurons  # ids, and their order in int64 and int32
+    found = min(lsh.tables * lsh.bucket, neurons)
+    thread = neurons * (FLOAT + 1) + 3 * FLOAT * found
     return sets + codes + building + threads * thread

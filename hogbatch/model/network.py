@@ -1,67 +1,61 @@
-"""What a network is: a stack of dense layers, and where its parameters lie in one flat array."""
+"""A network: a list of layers, and where their parameters are stored in one flat array."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import ACTIVATIONS
-from hogbatch.kernels.executor import LayerView
+from hogbatch.kernels.layers import LayerView
+from hogbatch.model.layers import (
+    Activation,
+    DenseLayer,
+    Layer,
+    Shape,
+    layer_from_file,
+    layer_to_file,
+)
 from hogbatch.model.losses import LOSSES
-from hogbatch.store.layout import Shape, stored_width, tensor_offsets
+from hogbatch.store.layout import stored_width, tensor_offsets
 
 Floats = NDArray[np.float32]
 
-# Of networks with their outputs by neuron; measured (docs/slide.md).
+# Initial scales of networks with an output-major layer; measured (docs/slide.md).
 FIRST_SIGNAL = 0.1
 FIRST_OUTPUT = 0.2
-DRAWN = 1 << 18  # random cells at a time, so that no second copy of a weight is needed
-
-
-@dataclass(frozen=True, slots=True)
-class DenseLayer:
-    """f(x @ weight[fan_in, width] + bias[width]), in real widths.
-
-    With `output_major` the weight lies transposed, [width, fan_in]: one row a neuron. Only the last
-    layer above hidden ones can.
-    """
-
-    fan_in: int
-    width: int
-    activation: str
-    output_major: bool = False
+DRAWN = 1 << 18  # random values drawn at a time, so that no second copy of a weight is needed
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One weight or bias: `shape` is what the model means, `stored` what lies in memory."""
+    """One weight or bias: `shape` without padding, `stored` as it is in memory."""
 
     name: str  # "layers.0.weight", "layers.0.bias", ...
     shape: Shape
     stored: Shape
-    offset: int  # floats before it in the flat parameters
+    offset: int  # of the first float in the flat parameters
 
     def view(self, params: Floats) -> Floats:
-        """The real cells of the tensor in params[P]; writes go through."""
+        """Return a view of the tensor in params[P] without its padding."""
         cells = params[self.offset : self.offset + math.prod(self.stored)].reshape(self.stored)
         return cells[tuple(slice(size) for size in self.shape)]
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A stack of dense layers over `features` inputs; no hidden layer makes a linear model.
+    """A list of layers over `features` inputs; a single layer is a linear model.
 
-    Parameters are params[P], float32: weights [in, out] ([out, in] of a layer by neuron) and
-    biases, each 64-byte aligned, widths padded for SIMD. Padding cells are zero, and training keeps
-    them so.
+    Parameters are params[P], float32: the tensors of each layer in turn, each 64-byte aligned, with
+    widths padded for SIMD. Padding is zero, and training keeps it zero.
     """
 
     features: int
-    layers: tuple[DenseLayer, ...]
+    layers: tuple[Layer, ...]
     loss: str
 
     @classmethod
@@ -74,10 +68,10 @@ class Network:
         loss: str,
         output_major: bool = False,
     ) -> "Network":
-        """Hidden layers of these widths with `activation`, then `outputs` linear scores.
+        """Build dense hidden layers of these widths with `activation`, then `outputs` scores.
 
-        `output_major` says how the weights of the scores lie. UsageError for a name that does not
-        exist, a width below 1, or scores by neuron without a hidden layer.
+        With `output_major` the weights of the scores are stored [out, in]. UsageError for an
+        unknown name, a width below 1, or an output-major layer without a hidden layer below it.
         """
         widths = (features, *hidden, outputs)
         if min(widths) < 1:
@@ -86,38 +80,58 @@ class Network:
             if name not in known:
                 raise UsageError(f"expected one of {', '.join(known)}; got {name!r}")
         if output_major and not hidden:
-            raise UsageError(
-                "weights by neuron need a hidden layer below them; got no hidden layers"
-            )
-        layers = [DenseLayer(fan_in, width, activation) for fan_in, width in pairwise(widths[:-1])]
+            raise UsageError("an output-major layer needs a hidden layer below it; got none")
+        known_name = cast(Activation, activation)
+        layers = [DenseLayer(fan_in, width, known_name) for fan_in, width in pairwise(widths[:-1])]
         layers.append(DenseLayer(widths[-2], outputs, "linear", output_major))
         return cls(features, tuple(layers), loss)
 
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "Network":
+        """Read a result of `description`; UsageError for a layer or loss of another version."""
+        layers, loss = tuple(map(layer_from_file, description["layers"])), description["loss"]
+        if loss not in LOSSES:
+            raise UsageError(f"expected one of {', '.join(LOSSES)}; got {loss!r}")
+        return cls(description["features"], layers, loss)
+
+    def description(self) -> dict[str, Any]:
+        """Return the network as nested dictionaries and lists, for a model file."""
+        layers = [layer_to_file(layer) for layer in self.layers]
+        return {"features": self.features, "layers": layers, "loss": self.loss}
+
     @property
     def outputs(self) -> int:
-        """C, the real width of the last layer."""
+        """C, the width of the last layer without padding."""
         return self.layers[-1].width
 
     @property
+    def output_major(self) -> bool:
+        """Whether the weights of the last layer are stored [out, in]."""
+        return self.layers[-1].output_major
+
+    @property
     def widths(self) -> str:
-        """Those of all layers, for people: "123-512-1"."""
+        """The widths of all layers, for messages: "123-512-1"."""
         return "-".join([*(str(layer.fan_in) for layer in self.layers), str(self.outputs)])
 
     @property
     def parameters(self) -> int:
-        """P, the floats of the flat parameters, padding included."""
-        return tensor_offsets(stored for _, _, stored in self._shapes())[1]
+        """P, the number of floats of the flat parameters, padding included."""
+        return tensor_offsets(map(_stored, self._shapes().values()))[1]
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Weight and bias of each layer in turn."""
+        """Return the tensors of each layer in turn."""
         shapes = self._shapes()
-        offsets, _ = tensor_offsets(stored for _, _, stored in shapes)
-        return tuple(Tensor(*each, offset) for each, offset in zip(shapes, offsets, strict=True))
+        offsets, _ = tensor_offsets(map(_stored, shapes.values()))
+        return tuple(
+            Tensor(name=name, shape=shape, stored=_stored(shape), offset=offset)
+            for (name, shape), offset in zip(shapes.items(), offsets, strict=True)
+        )
 
     def place(self, index: int) -> str:
-        """Which cell params[index] is: "layers.1.weight[3, 5]", or "padding of layers.1.weight".
+        """Name the parameter params[index]: "layers.1.weight[3, 5]", "padding of layers.1.weight".
 
-        IndexError if it is none of params[P].
+        IndexError if `index` is outside params[P].
         """
         if not 0 <= index < self.parameters:
             raise IndexError(f"expected an index below {self.parameters}; got {index}")
@@ -129,20 +143,18 @@ class Network:
                 return f"{tensor.name}{cell}"
         return f"padding of {tensor.name}"
 
-    def plan(self) -> tuple[LayerView, ...]:
-        """The layers as kernels see them."""
-        tensors = self.tensors()
-        plans = []
-        for layer, weight, bias in zip(self.layers, tensors[::2], tensors[1::2], strict=True):
-            fan_in, fan_out = weight.stored[::-1] if layer.output_major else weight.stored
-            kind = ACTIVATIONS[layer.activation], int(layer.output_major)
-            plans.append(LayerView(weight.offset, bias.offset, fan_in, fan_out, layer.width, *kind))
-        return tuple(plans)
+    def layer_views(self) -> tuple[LayerView, ...]:
+        """Return the layers as kernels see them."""
+        tensors = {tensor.name: tensor for tensor in self.tensors()}
+        return tuple(
+            layer_view(layer, {name: tensors[f"layers.{index}.{name}"] for name in layer.tensors()})
+            for index, layer in enumerate(self.layers)
+        )
 
     def initialise(self, params: Floats, seed: int, mean_square: float | None = None) -> None:
-        """Fill params[P] with a start for training; the same seed gives the same numbers.
+        """Fill params[P] with initial values; the same seed gives the same numbers.
 
-        Biases are zero, and so is a linear model: its loss is convex. `mean_square` is the mean
+        Biases are zero, and so is a linear model, whose loss is convex. `mean_square` is the mean
         over rows of the squared norm of the inputs, if known; see `_deviations`.
         """
         params[:] = 0
@@ -150,60 +162,79 @@ class Network:
             return
         random = np.random.default_rng(seed)
         deviations = self._deviations(mean_square)
-        for deviation, weight in zip(deviations, self.tensors()[::2], strict=True):
-            rows, width = weight.shape
+        for tensor in self.tensors():
+            if tensor.name not in deviations:
+                continue
+            rows, width = tensor.shape[0], math.prod(tensor.shape[1:])
             together = max(1, DRAWN // width)  # the numbers are the same as if all came at once
             for start in range(0, rows, together):
-                cells = weight.view(params)[start : start + together]
+                cells = tensor.view(params)[start : start + together]
                 cells[:] = random.standard_normal(cells.shape, np.float32)
-                cells *= np.float32(deviation)
+                cells *= np.float32(deviations[tensor.name])
 
-    def _deviations(self, mean_square: float | None) -> list[float]:
-        """Standard deviation of each layer's first weights.
+    def _deviations(self, mean_square: float | None) -> dict[str, float]:
+        """Standard deviations of the initial weights, by tensor name.
 
-        Those of `_deviation`, but for a network with its outputs by neuron: these are found by the
-        angle between their weights and the row, which a weak signal would leave to noise. So a
-        row's first pre-activations are FIRST_SIGNAL or more (rows of many features and norm 1 would
-        have less), and an output's weights do not shrink with the number of outputs.
+        Those of `Layer.deviations`, except in networks with an output-major layer. Its outputs are
+        found by the angle between their weights and the row, and a weak signal would leave that to
+        noise. So the first pre-activations of a row are at least FIRST_SIGNAL (rows of many
+        features and norm 1 would have less), and the weights of an output do not shrink with the
+        number of outputs.
         """
-        deviations = [_deviation(layer) for layer in self.layers]
-        if self.layers[-1].output_major:
+        deviations = {
+            f"layers.{index}.{name}": deviation
+            for index, layer in enumerate(self.layers)
+            for name, deviation in layer.deviations().items()
+        }
+        if self.output_major:
+            first, last = "layers.0.weight", f"layers.{len(self.layers) - 1}.weight"
             if mean_square:
-                deviations[0] = max(deviations[0], FIRST_SIGNAL / math.sqrt(mean_square))
-            deviations[-1] = FIRST_OUTPUT / math.sqrt(self.layers[-1].fan_in)
+                deviations[first] = max(deviations[first], FIRST_SIGNAL / math.sqrt(mean_square))
+            deviations[last] = FIRST_OUTPUT / math.sqrt(self.layers[-1].fan_in)
         return deviations
 
     def to_stored(self, tensors: Mapping[str, Floats], params: Floats) -> None:
-        """Copy real tensors by name into params[P]; padding becomes zero."""
+        """Copy tensors without padding, by name, into params[P]; padding becomes zero."""
         params[:] = 0
         for tensor in self.tensors():
             tensor.view(params)[:] = tensors[tensor.name]
 
     def from_stored(self, params: Floats) -> dict[str, Floats]:
-        """The real tensors in params[P], by name: views."""
+        """Return views of the tensors in params[P] without padding, by name."""
         return {tensor.name: tensor.view(params) for tensor in self.tensors()}
 
-    def _shapes(self) -> list[tuple[str, Shape, Shape]]:
-        """Name, real shape and stored shape of each tensor."""
-        shapes: list[tuple[str, Shape, Shape]] = []
-        for index, layer in enumerate(self.layers):
-            fan_in, width = layer.fan_in, layer.width
-            weight = (width, fan_in) if layer.output_major else (fan_in, width)
-            for name, shape in (("weight", weight), ("bias", (width,))):
-                shapes.append((f"layers.{index}.{name}", shape, tuple(map(stored_width, shape))))
-        return shapes
+    def _shapes(self) -> dict[str, Shape]:
+        """Shape of each tensor without padding, by name, in the order of storage."""
+        return {
+            f"layers.{index}.{name}": shape
+            for index, layer in enumerate(self.layers)
+            for name, shape in layer.tensors().items()
+        }
 
 
-def _deviation(layer: DenseLayer) -> float:
-    """Standard deviation of the first weights, so that signals neither grow nor die with depth.
+def layer_view(layer: Layer, tensors: Mapping[str, Tensor]) -> LayerView:
+    """Return `layer`, whose tensors are stored as `tensors` say, as kernels see it.
 
-    relu: He et al. 2015, eq. 10. tanh: Glorot & Bengio 2010, eq. 12. sigmoid: the same times 10,
-    where the mean squared slope makes up for the weights (Schoenholz et al. 2017, "Deep
-    Information Propagation", chi = 1); the usual 4 loses the rows in eight layers, so that they
-    start on a plateau. Outputs (linear): a tenth, so that training starts from scores near 0 and
-    not from confident nonsense.
+    The only place that derives from the kind of a layer what kernels are given. UsageError for a
+    kind that no kernel computes.
     """
-    if layer.activation == "relu":
-        return math.sqrt(2 / layer.fan_in)
-    gain = {"sigmoid": 10.0, "tanh": 1.0, "linear": 0.1}[layer.activation]
-    return gain * math.sqrt(2 / (layer.fan_in + layer.width))
+    match layer:
+        case DenseLayer():
+            weight, bias = tensors["weight"], tensors["bias"]
+            fan_in, fan_out = weight.stored[::-1] if layer.output_major else weight.stored
+            return LayerView(
+                weights=weight.offset,
+                bias=bias.offset,
+                fan_in=fan_in,
+                fan_out=fan_out,
+                width=layer.width,
+                activation=ACTIVATIONS[layer.activation],
+                output_major=int(layer.output_major),
+            )
+        case _:
+            raise UsageError(f"no kernel computes layers of kind {layer.kind!r}; use dense layers")
+
+
+def _stored(shape: Shape) -> Shape:
+    """The padded shape in memory."""
+    return tuple(map(stored_width, shape))

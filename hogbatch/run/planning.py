@@ -1,7 +1,6 @@
 """The network and the plan of a run, derived from its settings and its data."""
 
 import math
-from dataclasses import astuple
 from importlib.metadata import version
 
 from msgspec import structs
@@ -12,7 +11,7 @@ from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.data.load import Loaded
 from hogbatch.errors import UsageError
-from hogbatch.model.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
+from hogbatch.model.footprint import EVALUATED, Parts, RunSizes, max_stored_values, whole_run
 from hogbatch.model.losses import choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -20,7 +19,7 @@ from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
-from hogbatch.wire.messages import Layer, Optimizer
+from hogbatch.wire.messages import Optimizer
 
 
 def network_for(config: TrainConfig, loaded: Loaded) -> Network:
@@ -49,13 +48,12 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
 def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
     """Return the plan by which the coordinator decides; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
-    layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
         identity=Identity(run, version("hogbatch"), loaded.fingerprint),
         training=Training(
-            layers,
+            network.layers,
             network.loss,
             optimizer,
             merge=config.merge,
@@ -131,19 +129,19 @@ def memory_for(
 ) -> Parts:
     """Return the memory that a run with these `workers` needs in addition to `loaded`."""
     train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
-    problem = Problem(
+    sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
         arrange(dataset.fields(train, loaded.test)).size,
         train.rows,
         train.sparse,
         batch,
-        most_listed(train.inputs.indptr, batch),
-        most_listed(train.labels.indptr, batch),
+        max_stored_values(train.inputs.indptr, batch),
+        max_stored_values(train.labels.indptr, batch),
         plan.training.lsh,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
-    return whole_run(problem, workers, checkpoints=checkpoints, average=plan.ending.average)
+    return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.ending.average)
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
@@ -164,5 +162,5 @@ def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> 
         linear=len(network.layers) == 1,
         mean_square=train.mean_square,
         value_square=squares / max(stored, 1),
-        hashed=network.layers[-1].output_major,
+        hashed=network.output_major,
     )

@@ -55,7 +55,7 @@ def identity_of(config: TrainConfig, data: Loaded, network: Network) -> dict[str
         "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
         # "by neuron" means output-major; checkpoints of earlier versions contain this text
-        "output": "by neuron" if network.layers[-1].output_major else "dense",
+        "output": "by neuron" if network.output_major else "dense",
         "loss": network.loss,
         "optimizer": config.optimizer,
         "seed": config.seed,

@@ -18,7 +18,7 @@ from hogbatch.data.source import plain_name, shown
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
-from hogbatch.model.footprint import expect_room
+from hogbatch.model.footprint import expect_memory
 from hogbatch.model.network import Network
 from hogbatch.run.planning import memory_for, network_for, plan_for
 from hogbatch.run.resume import (
@@ -106,7 +106,7 @@ def prepare(
         resume_point.check(identity)
     console.say(_summary_line(config, data, network, run_dir))
     plan = plan_for(config, data, network, run_dir.name)
-    expect_room(memory_for(config, data, network, plan, workers), "this run")
+    expect_memory(memory_for(config, data, network, plan, workers), "this run")
     return RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
 
 

@@ -8,6 +8,7 @@ from random import Random
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.errors import HogbatchError
+from hogbatch.model.layers import DenseLayer
 from hogbatch.policy.base import Settings
 from hogbatch.policy.choose import choose
 from hogbatch.policy.learning_rate import LearningRate
@@ -16,7 +17,7 @@ from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.process import Process
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World
-from hogbatch.wire.messages import Layer, Optimizer
+from hogbatch.wire.messages import Optimizer
 
 HORIZON_S = 20_000.0  # of simulated time: a run that takes longer does not end
 STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s of patience, then a look at the model
@@ -57,7 +58,7 @@ def simulated_plan(
 ) -> Plan:
     """A plan for `rows` of training and test, of which nothing is computed."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
-    layers = (Layer(1, 1, "linear"),)
+    layers = (DenseLayer(1, 1, "linear"),)
     return Plan(
         identity=Identity("simulated", "0", ""),
         training=Training(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),

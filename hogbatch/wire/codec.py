@@ -9,17 +9,19 @@ from typing import TypeVar
 
 import msgspec
 
-from hogbatch.wire.messages import ToCoordinator, ToWorker
+from hogbatch.wire.messages import ToCoordinator, ToWorker, decode_layer
 
 T = TypeVar("T")
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAGIC = b"HB"
 PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
 MAX_SAID = 200  # characters about a frame that is no message
 
 _encoder = msgspec.msgpack.Encoder()
-_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(
+    ToWorker, dec_hook=decode_layer
+)
 _to_coordinator: msgspec.msgpack.Decoder[ToCoordinator] = msgspec.msgpack.Decoder(ToCoordinator)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hogbatch.config.lsh import Lsh
+from hogbatch.model.layers import Layer, layer_from
 
 # Bounds are part of the protocol: a number outside them is refused by the decoder, so nothing
 # behind it ever meets a negative count or a NaN.
@@ -32,13 +33,16 @@ class Message(
     """Base of every message; on the wire a msgpack array led by its tag."""
 
 
-class Layer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One fully connected layer: `fan_in` inputs, `width` outputs, then the activation."""
+def decode_layer(expected: type, fields: object) -> Layer:
+    """Return the layer that a message describes; msgspec calls this for every field of type Layer.
 
-    fan_in: int
-    width: int
-    activation: str
-    output_major: bool = False  # how its weights lie; see hogbatch.model.network.DenseLayer
+    msgspec distinguishes only its own Structs by a tag, and ignores unknown fields of a dataclass,
+    so the kind and the fields are checked by `layer_from`. msgspec turns its UsageError, a
+    ValueError, into a ValidationError that names the place in the message.
+    """
+    if expected is not Layer:
+        raise NotImplementedError(f"messages cannot contain {expected.__name__}")
+    return layer_from(fields)
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):

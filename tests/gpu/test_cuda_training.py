@@ -40,7 +40,7 @@ class Training:
         NETWORK.initialise(self.params, seed=1)
         self._there = device.to_device(self.params)
         slots = [device.zeros(NETWORK.parameters, np.float32) for _ in range(2)]
-        plan = NETWORK.plan()
+        plan = NETWORK.layer_views()
         network = Executor(device.kernels, device.xp, plan, self._there, *slots, densify)
         self.steps = CapturedSteps(device, network, SOFTMAX, ADAM, HYPER)
         parts = make_set(sparse)

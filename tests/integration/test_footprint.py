@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hogbatch.config.values import parse_workers
-from hogbatch.model.footprint import Problem, total, whole_run
+from hogbatch.model.footprint import RunSizes, total, whole_run
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.other_user import as_root
@@ -65,7 +65,7 @@ def peak(process):
 )
 def test_a_run_takes_no_more_than_is_estimated_and_more_than_half(job, file, workers, optimizer):
     network = Network.build(FEATURES, (HIDDEN, HIDDEN), 1, "relu", "logistic")
-    problem = Problem(network, OPTIMIZERS[optimizer].slots, 10**5, ROWS, sparse=False)
+    problem = RunSizes(network, OPTIMIZERS[optimizer].slots, 10**5, ROWS, sparse=False)
     estimated = total(whole_run(problem, parse_workers(workers), checkpoints=True, average=False))
     assert problem.model > 49e6
     flags = ("--workers", workers, "--optimizer", optimizer, "--gpu-batch", "64:64", "-q")

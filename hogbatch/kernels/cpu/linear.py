@@ -26,7 +26,7 @@ from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import held, sane
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
 from hogbatch.kernels.cpu.losses import finite, row_gradient, skip
-from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, most_values, vector
+from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.sparse import square_of
 
@@ -193,14 +193,14 @@ def step_bias(kind, hyper, slopes, count, bias):
 
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
-    """`network.train` for a model of one layer with one output, on CSR inputs."""
+    """Train as `network.train` does, for one layer with one output, on CSR inputs."""
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)
     kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
     one, another = np.empty(1, np.float32), np.empty(1, np.float32)
     work = Work(inputs, labels, rows, np.empty(size, np.float32), one, another)
     by_values = size == 1 or (kind == SGD and hyper.l2 == 0.0)
-    most = 0 if by_values else most_values(inputs, rows, size)
+    most = 0 if by_values else max_values(inputs, rows, size)
     sums = Sums(head, np.empty(most, np.int32), np.empty(most, np.float32))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:

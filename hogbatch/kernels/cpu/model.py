@@ -1,4 +1,4 @@
-"""The shared model as compiled code sees it."""
+"""The shared model as compiled code sees it: its arrays, and a table of its layers."""
 
 from typing import NamedTuple
 
@@ -7,42 +7,53 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
+from hogbatch.kernels.layers import LayerView
 
-# Columns of `ModelView.table`, one row a layer: hogbatch.kernels.executor.LayerView as integers.
-WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION, OUTPUT_MAJOR = range(7)
+# Columns of `ModelView.table`, one for each field of LayerView.
+WEIGHTS = LayerView._fields.index("weights")
+BIAS = LayerView._fields.index("bias")
+FAN_IN = LayerView._fields.index("fan_in")
+FAN_OUT = LayerView._fields.index("fan_out")
+WIDTH = LayerView._fields.index("width")
+ACTIVATION = LayerView._fields.index("activation")
 
 
 class ModelView(NamedTuple):
-    """The shared model as kernels see it."""
+    """The shared model, with the optimizer slots that one thread keeps for itself."""
 
-    table: NDArray[np.int64]  # [layers, 7]
+    table: NDArray[np.int64]  # [layers, columns]: see `layer_table`
     params: Floats  # [P]
     first: Floats  # [P], or [0]
     second: Floats  # [P], or [0]
-    steps: NDArray[np.int64]  # [1]: updates so far, for Adam's bias correction
-    own_first: Floats  # [P], or [0]: the slots of dense layers, of this thread alone
+    steps: NDArray[np.int64]  # [1]: updates done, for Adam's bias correction
+    own_first: Floats  # [P], or [0]: slots of dense layers, private to this thread
     own_second: Floats  # [P], or [0]
 
 
 class BatchSettings(NamedTuple):
-    """How to work on the rows of a lease."""
+    """Settings that hold for all batches of a lease."""
 
     batch_size: int
     loss: int
     optimizer: int
-    fence: int  # go on while the fence line shows this value
-    threads: int  # that share the model, each with its own slots of dense layers
+    fence: int  # continue while the fence line shows this value
+    threads: int  # sharing the model, each with its own slots of dense layers
+
+
+def layer_table(layers: tuple[LayerView, ...]) -> NDArray[np.int64]:
+    """Return int64[layers, columns] for `ModelView.table`, with a column for each field."""
+    return np.array(layers, np.int64)
 
 
 @kernel
 def vector(flat, offset, length):
-    """flat[offset:] as [length]; [0] if `flat` is empty."""
+    """Return flat[offset : offset + length]; [0] if `flat` is empty."""
     return flat[:0] if flat.shape[0] == 0 else flat[offset : offset + length]
 
 
 @kernel
 def corrected(optimizer, hyper, t):
-    """Adam's bias correction folded into the rate; t counts updates from 1."""
+    """Return `hyper` with Adam's bias correction in its rate; t counts updates from 1."""
     if optimizer != ADAM:
         return hyper
     rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
@@ -51,10 +62,10 @@ def corrected(optimizer, hyper, t):
 
 @kernel
 def with_own_slots(optimizer, hyper, threads):
-    """`hyper` for dense layers, whose slots each of `threads` threads keeps for itself.
+    """Return `hyper` for dense layers, whose slots each of `threads` threads keeps for itself.
 
-    Shared, they would be fetched from the other threads' caches as often as the weights. Adagrad's
-    sum of squares is then one thread's; that of all is some `threads` times as large.
+    Shared slots would be fetched from the caches of other threads as often as the weights are. The
+    sum of squares of Adagrad then counts one thread; that of all is about `threads` times as large.
     """
     if optimizer != ADAGRAD:
         return hyper
@@ -63,8 +74,8 @@ def with_own_slots(optimizer, hyper, threads):
 
 
 @kernel
-def most_values(inputs, rows, batch_size):
-    """Stored values in the fullest batch of a CSR lease; 0 for dense inputs."""
+def max_values(inputs, rows, batch_size):
+    """Maximum number of stored values in a batch of a CSR lease; 0 for dense inputs."""
     most = 0
     if inputs.indptr.shape[0] > 0:
         for start in range(0, rows.shape[0], batch_size):

@@ -1,7 +1,9 @@
-"""The compiled loop: one call without the interpreter lock runs a whole lease on one thread.
+"""The dense loop: the compiled training loop for networks of any number of dense layers.
 
-Same algorithm as the interpreted `hogbatch.kernels.executor`, operation by operation. Updates go
-straight into the shared parameters. Between two batches nothing but the fence word is looked at.
+One call without the interpreter lock runs a whole lease on one thread. The algorithm is that of the
+interpreted `hogbatch.kernels.executor`, operation by operation. Updates are written directly to the
+shared parameters; between two batches only the fence word is read. The other loops, and when each
+of them runs, are described in `hogbatch.kernels.cpu.loops`.
 """
 
 from typing import NamedTuple
@@ -19,7 +21,6 @@ from hogbatch.kernels.contract import (
     Links,
     Slots,
 )
-from hogbatch.kernels.cpu import linear
 from hogbatch.kernels.cpu.dense import (
     Scratch,
     activate_backward,
@@ -37,14 +38,14 @@ from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
-    FAN_IN as FAN_IN,
+    FAN_IN,
     FAN_OUT,
     WEIGHTS,
     WIDTH,
     BatchSettings as BatchSettings,
     ModelView as ModelView,
     corrected,
-    most_values,
+    max_values,
     vector,
     with_own_slots,
 )
@@ -54,8 +55,8 @@ from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
 class Workspace(NamedTuple):
     """Memory of one thread for batches of up to B rows."""
 
-    starts: NDArray[np.int64]  # [layers + 1]: where in `activations` each layer's output begins
-    activations: Floats  # the input (if dense), then every layer's output
+    starts: NDArray[np.int64]  # [layers + 1]: offset of each layer's output in `activations`
+    activations: Floats  # the input (if dense), then the output of each layer
     grad: Floats  # [B * widest]
     grad_below: Floats  # [B * widest]
     bias: Floats  # [widest]
@@ -85,13 +86,13 @@ def workspace(table, sparse, size):
 
 @kernel
 def on_a_line(size):
-    """`size` floats, rounded up to whole cache lines."""
+    """Round `size` floats up to whole cache lines."""
     return -(-size // 16) * 16
 
 
 @kernel
 def matrix(flat, offset, rows, columns):
-    """flat[offset:] as [rows, columns]; [0, 0] if `flat` is empty."""
+    """Return flat[offset:] as [rows, columns]; [0, 0] if `flat` is empty."""
     if flat.shape[0] == 0:
         return flat.reshape(0, 0)
     return flat[offset : offset + rows * columns].reshape(rows, columns)
@@ -99,13 +100,13 @@ def matrix(flat, offset, rows, columns):
 
 @kernel
 def slots_at(first, second, offset, rows, columns):
-    """The slots of the tensor at `offset`."""
+    """Return the slots of the tensor at `offset`."""
     return Slots(matrix(first, offset, rows, columns), matrix(second, offset, rows, columns))
 
 
 @kernel
 def forward(model, layers, inputs, rows, space):
-    """Outputs[B, H] of the first `layers` layers; every layer's output stays in `space`."""
+    """Return outputs[B, H] of the first `layers` layers; all outputs stay in `space`."""
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
     x = matrix(space.activations, 0, size, 1 if sparse else model.table[0, FAN_IN])
@@ -128,7 +129,7 @@ def forward(model, layers, inputs, rows, space):
 
 @kernel
 def step_bias(model, layer, optimizer, hyper, grad, first, second, space):
-    """Step the bias of `layer`; it is never decayed. `first` and `second`[P] are its slots."""
+    """Update the bias of `layer`, without weight decay; `first` and `second`[P] are its slots."""
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = space.bias[:fan_out]
     bias_gradient(grad, gradient)
@@ -145,9 +146,9 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, space):
 
 @kernel
 def backward(model, layers, inputs, rows, lease, hyper, links, space):
-    """Step the first `layers` layers, last to first.
+    """Update the first `layers` layers, last to first.
 
-    `space.grad` holds d loss / d outputs of the last of them, before its activation.
+    `space.grad` contains d loss / d outputs of the last of them, before its activation.
     """
     optimizer = lease.optimizer
     own = with_own_slots(optimizer, hyper, lease.threads)
@@ -179,7 +180,7 @@ def backward(model, layers, inputs, rows, lease, hyper, links, space):
 
 @kernel
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
-    """`step_bias` from a gradient that `scale_rows` has been over."""
+    """`step_bias` with a gradient that `scale_rows` has scaled."""
     if optimizer != SGD:
         step_bias(model, layer, optimizer, hyper, scaled, model.own_first, model.own_second, space)
         return
@@ -195,16 +196,12 @@ def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train on `rows`[B...] in batches of lease.batch_size; add to `totals`.
 
-    `head`[F] is this thread's `Links.head`. Stops between two batches when `fence`[0] no longer
-    shows lease.fence; totals[ROWS] then says how far it came.
+    `head`[F] is `Links.head` of this thread. Stops between two batches when `fence`[0] is no longer
+    lease.fence; totals[ROWS] counts the rows done.
     """
-    sparse = inputs.indptr.shape[0] > 0
-    if sparse and model.table.shape[0] == 1 and model.table[0, FAN_OUT] == 1:
-        linear.train(model, inputs, labels, rows, lease, hyper, head, fence, totals)
-        return
-    size = min(lease.batch_size, rows.shape[0])
+    sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, sparse, size)
-    most = most_values(inputs, rows, size)
+    most = max_values(inputs, rows, size)
     links = Links(
         head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     )
@@ -227,7 +224,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
 
 @kernel
 def evaluate(model, inputs, labels, rows, lease, fence, totals):
-    """Add the losses and metrics of `rows` to `totals`; the model is only read."""
+    """Add the losses and metrics of `rows` to `totals`, without changing the model."""
     size = min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, inputs.indptr.shape[0] > 0, size)
     layers = model.table.shape[0]

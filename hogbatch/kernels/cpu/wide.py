@@ -37,7 +37,7 @@ from hogbatch.kernels.cpu.model import (
     WEIGHTS,
     WIDTH,
     corrected,
-    most_values,
+    max_values,
     vector,
     with_own_slots,
 )
@@ -129,11 +129,11 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
 
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
-    """Train on `rows`[B...] in batches of lease.batch_size, as `kernels.cpu.network.train` does."""
+    """Train as `network.train` does, with an output-major last layer above hidden layers."""
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     hidden = model.table.shape[0] - 1
     space, output = workspace(model.table[:hidden], sparse, size), output_for(model, size)
-    most = most_values(inputs, rows, size)
+    most = max_values(inputs, rows, size)
     links = Links(
         head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     )

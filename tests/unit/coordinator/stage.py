@@ -17,6 +17,7 @@ from hogbatch.coordinator.plan import (
     Training,
 )
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.model.layers import DenseLayer
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.learning_rate import LearningRate
@@ -25,7 +26,6 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
-    Layer,
     Optimizer,
     Ready,
     Stop,
@@ -64,7 +64,14 @@ def make_plan(
     return Plan(
         identity=Identity("a-run", PACKAGE, FINGERPRINT),
         training=Training(
-            (Layer(5, 1, "linear"),), "logistic", optimizer, "delta", 1, "auto", "bfloat16", lsh
+            (DenseLayer(5, 1, "linear"),),
+            "logistic",
+            optimizer,
+            "delta",
+            1,
+            "auto",
+            "bfloat16",
+            lsh,
         ),
         limits=Limits(cpu, gpu),
         ending=StoppingCriteria(**ending),

@@ -4,7 +4,8 @@ import pytest
 
 from hogbatch.coordinator import roster
 from hogbatch.coordinator.plan import Kill, Revoke, Send
-from hogbatch.wire.messages import Failed, Heartbeat, Layer, Refused, Stop, Welcome
+from hogbatch.model.layers import DenseLayer
+from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
@@ -17,7 +18,7 @@ def test_a_worker_is_welcomed_with_the_network(stage):
             run="a-run",
             worker=0,
             name="gpu-0",
-            layers=(Layer(5, 1, "linear"),),
+            layers=(DenseLayer(5, 1, "linear"),),
             loss="logistic",
             optimizer=play.state.plan.training.optimizer,
             merge="delta",

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.kernels import blocks, reference
-from hogbatch.kernels.blocks import Layer, Seen
+from hogbatch.kernels.blocks import LayerWeights, Seen
 from hogbatch.kernels.contract import (
     LINEAR,
     LOSS,
@@ -146,7 +146,7 @@ def layers_of(widths, output_major, seed=3):
         if last and output_major:
             weights = np.ascontiguousarray(weights.T)
         bias = random.standard_normal(width, np.float32)
-        found.append(Layer(weights, bias, LINEAR if last else TANH, last and output_major))
+        found.append(LayerWeights(weights, bias, LINEAR if last else TANH, last and output_major))
     return tuple(found)
 
 

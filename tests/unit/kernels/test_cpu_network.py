@@ -1,4 +1,4 @@
-"""The compiled loop: a whole lease in one call does what the interpreted loop does batch by batch.
+"""The compiled loops train and evaluate a lease as the interpreted loop does batch by batch.
 
 Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1), where it makes fewer updates.
 """
@@ -25,6 +25,8 @@ from hogbatch.kernels.contract import (
     Hyper,
 )
 from hogbatch.kernels.cpu import network as compiled
+from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -67,8 +69,14 @@ class Case:
         self.hyper = Hyper(
             RATES[optimizer], 0.01, self.spec.momentum, self.spec.beta2, self.spec.epsilon
         )
-        self.head = np.full(self.network.plan()[0].fan_in, -1, np.int32)
+        self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
         self.fence = np.full(8, FENCE)
+
+    @property
+    def loop(self):
+        """The loop that a worker would run."""
+        sparse = len(self.inputs.indptr) > 0
+        return loop_for(self.network.layer_views(), sparse=sparse, hashed=False)
 
     def interpret(self):
         """Train on the reference backend, one batch at a time."""
@@ -84,7 +92,7 @@ class Case:
 
     def compile(self, batch=BATCH):
         """Train by the compiled loop, all rows in one call."""
-        compiled.train(
+        self.loop.train(
             self._model(),
             self.inputs,
             self.labels,
@@ -106,21 +114,21 @@ class Case:
 
     def evaluate_compiled(self):
         lease = self._lease(BATCH)
-        compiled.evaluate(
+        self.loop.evaluate(
             self._model(), self.inputs, self.labels, self.order, lease, self.fence, self.totals
         )
         return self.totals
 
     def _interpreted(self):
-        plan = self.network.plan()
-        return Interpreted(kernels.load("reference"), np, plan, self.params, *self.slots)
+        layers = self.network.layer_views()
+        return Interpreted(kernels.load("reference"), np, layers, self.params, *self.slots)
 
     def _model(self):
-        plan = np.array(self.network.plan(), np.int64)
-        return compiled.ModelView(plan, self.params, *self.slots, self.steps, *self.slots)
+        table = layer_table(self.network.layer_views())
+        return ModelView(table, self.params, *self.slots, self.steps, *self.slots)
 
     def _lease(self, batch):
-        return compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
+        return BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
 
 
 @optimizers
@@ -152,12 +160,12 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
 @optimizers
 @pytest.mark.parametrize("loss", plain_sgd.GRADIENTS)
 @pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)) or "none")
-def test_a_lease_trains_as_the_textbook_says(optimizer, loss, hidden):
-    # A weight whose feature does not occur in a batch is left alone, where the textbook's momentum
+def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
+    # A weight whose feature does not occur in a batch is not changed, where the textbook's momentum
     # would move it: the two agree on sparse inputs only for optimizers without momentum.
     for sparse in (False, True) if optimizer in ("sgd", "adagrad") else (False,):
         case = Case(loss, optimizer, sparse, hidden)
-        # An epsilon that shows, so that rounding does not decide the sign of a step.
+        # A large epsilon, so that rounding does not decide the sign of a step.
         case.spec = replace(case.spec, epsilon=1e-3)
         case.hyper = case.hyper._replace(l2=0.0, epsilon=1e-3)
         dense = toarray(case.inputs, FEATURES) if sparse else case.inputs.dense
@@ -173,11 +181,11 @@ def test_a_lease_trains_as_the_textbook_says(optimizer, loss, hidden):
             assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-def test_a_thread_among_four_keeps_its_own_sums_and_steps_as_if_they_were_four_times_as_large():
+def test_one_of_four_threads_scales_its_own_sums_of_squares_by_four():
     alone, among = (Case(optimizer="adagrad") for _ in range(2))
     alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)
     alone.compile()
-    lease = compiled.BatchSettings(BATCH, among.loss, among.spec.kind, FENCE, 4)
+    lease = BatchSettings(BATCH, among.loss, among.spec.kind, FENCE, 4)
     own = np.zeros_like(among.slots[0])
     model = among._model()._replace(own_first=own)
     rows, totals = among.order, among.totals
@@ -200,13 +208,13 @@ def test_a_raised_fence_stops_a_lease_before_its_first_row(sparse):
 
 
 @forms
-def test_a_fence_says_nothing_of_the_words_behind_it(sparse):
+def test_only_the_first_word_of_a_fence_line_counts(sparse):
     case = Case(sparse=sparse)
     case.fence[1:] = -1
     assert case.compile().totals[ROWS] == len(case.order)
 
 
-# A stored value that is nan is the readers' to refuse: only the dense form can hide one.
+# The readers refuse stored values that are nan: only dense inputs can contain one.
 @pytest.mark.parametrize(
     ("sparse", "poison"), [(False, np.nan), (False, np.inf), (False, 3e38), (True, 3e38)]
 )

@@ -23,8 +23,9 @@ from hogbatch.kernels.contract import (
     Hyper,
     Slots,
 )
-from hogbatch.kernels.executor import Executor, LayerView, corrected
+from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.layers import LayerView
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width, tensor_offsets
 from tests.unit.kernels.backends import Backend
@@ -44,19 +45,28 @@ FEATURES, HIDDEN, OUTPUTS, ROWS_OF_SET = 9, 18, 6, 7
 PLAIN = Hyper(rate=1e-3, l2=0.0, momentum=0.0, beta2=0.0, epsilon=0.0)  # small: no row is bounded
 
 
-def make_plan(*widths, activation):
-    """Layers from widths[0] inputs to widths[-1] linear outputs, and the length of the params."""
+def make_layers(*widths, activation):
+    """Views of layers from widths[0] inputs to widths[-1] outputs, and the length of the params."""
     stored = [stored_width(width) for width in widths]
     shapes = [shape for pair in pairwise(stored) for shape in (pair, pair[1:])]
     offsets, length = tensor_offsets(shapes)
-    kinds = [activation] * (len(widths) - 2) + [LINEAR]
-    layers = zip(offsets[::2], offsets[1::2], stored, stored[1:], widths[1:], kinds, strict=False)
-    return tuple(LayerView(*layer) for layer in layers), length
+    layers = tuple(
+        LayerView(
+            weights=offsets[2 * index],
+            bias=offsets[2 * index + 1],
+            fan_in=stored[index],
+            fan_out=stored[index + 1],
+            width=width,
+            activation=activation if index < len(widths) - 2 else LINEAR,
+        )
+        for index, width in enumerate(widths[1:])
+    )
+    return layers, length
 
 
-def fill(plan, widths, params, random):
-    """Random real cells; the padding stays zero."""
-    for layer, fan_in in zip(plan, widths, strict=False):
+def fill(layers, widths, params, random):
+    """Fill all cells except the padding with random numbers."""
+    for layer, fan_in in zip(layers, widths, strict=False):
         weights = params[layer.weights :][: layer.fan_in * layer.fan_out]
         cells = random.normal(0, 0.5, (fan_in, layer.width))
         weights.reshape(layer.fan_in, layer.fan_out)[:fan_in, : layer.width] = cells
@@ -71,9 +81,9 @@ class Run:
     def __init__(self, backend, dtype, loss, activation, sparse, slots=0, hidden=(HIDDEN,), seed=3):
         random, outputs = np.random.default_rng(seed), score_width(loss, OUTPUTS)
         widths = (FEATURES, *hidden, outputs)
-        self.plan, length = make_plan(*widths, activation=activation)
+        self.layers, length = make_layers(*widths, activation=activation)
         self.params = np.zeros(length, dtype)
-        fill(self.plan, widths, self.params, random)
+        fill(self.layers, widths, self.params, random)
         self.inputs = (csr_set if sparse else dense_set)(random, FEATURES, ROWS_OF_SET)
         self.labels = labels_for(random, loss, outputs, ROWS_OF_SET)
         self.loss, self.backend, self.totals = loss, backend, totals()
@@ -92,7 +102,7 @@ class Run:
         here = (self.params, *self.slots)
         there = tuple(map(self.backend.move, here))
         backend = self.backend
-        network = Executor(backend.module, backend.device.xp, self.plan, *there, self.densify)
+        network = Executor(backend.module, backend.device.xp, self.layers, *there, self.densify)
         data = [self.backend.move(each) for each in (self.inputs, self.labels, rows, self.totals)]
         getattr(network, method)(*data[:3], self.loss, *arguments, data[3])
         self.backend.fetch((*there, data[3]), (*here, self.totals))
@@ -150,7 +160,7 @@ def test_padding_stays_zero(kernels, sparse):
 
 @overflowing
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_row_that_overflows_on_the_way_leaves_no_trace(kernels, sparse):
+def test_a_row_that_overflows_leaves_no_trace(kernels, sparse):
     run, clean = (Run(kernels, np.float32, SQUARED, ACTIVATIONS["relu"], sparse) for _ in range(2))
     cells = run.inputs.values if sparse else run.inputs.dense[-1]
     cells[-FEATURES:] = np.float32(3e38)  # the last row of the set is full
@@ -164,17 +174,17 @@ def test_a_row_that_overflows_on_the_way_leaves_no_trace(kernels, sparse):
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("loss", [LOGISTIC, HINGE, SOFTMAX])
-def test_a_row_that_overflows_and_costs_nothing_leaves_no_trace_either(
-    kernels, loss, sparse, label
-):
-    """Its one hidden output is infinite and its scores so, with the sign of its label."""
+def test_a_row_that_overflows_with_loss_zero_leaves_no_trace(kernels, loss, sparse, label):
+    """Its hidden output and its scores are infinite, with the sign of its label."""
     run, clean = (
         Run(kernels, np.float32, loss, ACTIVATIONS["relu"], sparse, hidden=(1,)) for _ in range(2)
     )
     for each in run, clean:
-        lower, upper = (each.params[one.weights :][: one.fan_in * one.fan_out] for one in run.plan)
+        lower, upper = (
+            each.params[one.weights :][: one.fan_in * one.fan_out] for one in run.layers
+        )
         np.abs(lower, out=lower)
-        upper[: run.plan[1].width] = -1
+        upper[: run.layers[1].width] = -1
         upper[label if loss == SOFTMAX else 0] = 1 if loss == SOFTMAX or label else -1
         each.labels.values[-1] = label
     cells = run.inputs.values if sparse else run.inputs.dense[-1]
@@ -187,7 +197,7 @@ def test_a_row_that_overflows_and_costs_nothing_leaves_no_trace_either(
 
 @overflowing
 @pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
-def test_a_nan_among_dense_inputs_costs_one_row(kernels, activation):
+def test_a_nan_in_dense_inputs_skips_one_row(kernels, activation):
     run = Run(kernels, np.float32, SOFTMAX, activation, sparse=False)
     run.inputs.dense[2, 0] = np.nan
     run.train(np.array([0, 2]), SGD, PLAIN)
@@ -197,8 +207,8 @@ def test_a_nan_among_dense_inputs_costs_one_row(kernels, activation):
 def test_weights_decay_and_biases_do_not(double):
     run = Run(double, np.float32, HINGE, LINEAR, sparse=False, hidden=())
     run.inputs, run.labels = dense_inputs(np.zeros((1, FEATURES), np.float32)), one_label(1)
-    layer = run.plan[0]
-    run.params[layer.bias] = 5  # outside the margin: the loss has no gradient
+    layer = run.layers[0]
+    run.params[layer.bias] = 5  # beyond the margin, where the loss has no gradient
     before = run.params.copy()
     run.train(np.array([0]), SGD, HYPER)
     assert run.params[layer.bias] == 5
@@ -211,12 +221,12 @@ def one_label(value):
 
 
 def train_tensor_by_tensor(run, rows, optimizer, hyper):
-    """What `run.train` does, with a step of its own for each tensor; needs a run in double."""
+    """Do as `run.train`, with one step per tensor; needs a run in double precision."""
     start = run.params.copy()
     run.train(rows, SGD, PLAIN)
     gradient = (start - run.params) / PLAIN.rate
     run.params[:] = start
-    for layer in run.plan:
+    for layer in run.layers:
         weights = slice(layer.weights, layer.weights + layer.fan_in * layer.fan_out)
         bias = slice(layer.bias, layer.bias + layer.fan_out)
         for part, decay in ((weights, hyper.l2), (bias, 0.0)):
@@ -228,21 +238,21 @@ def train_tensor_by_tensor(run, rows, optimizer, hyper):
 @pytest.mark.parametrize("l2", [0.0, HYPER.l2])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_every_tensor_takes_its_own_step(double, optimizer, sparse, l2):
+def test_the_step_equals_one_step_per_tensor(double, optimizer, sparse, l2):
     activation, hidden = ACTIVATIONS["tanh"], (HIDDEN, 5)
     run, expected = (
         Run(double, np.float64, SOFTMAX, activation, sparse, optimizer.slots, hidden)
         for _ in range(2)
     )
     hyper = HYPER._replace(rate=0.02, l2=l2)  # small: no row is bounded
-    for rows in ([6, 1, 3], [2, 6], [6, 6, 4]):  # row 6 is full: it touches all that is sparse
+    for rows in ([6, 1, 3], [2, 6], [6, 6, 4]):  # row 6 is full: it touches all features
         run.train(np.array(rows), optimizer.kind, hyper)
         train_tensor_by_tensor(expected, np.array(rows), optimizer.kind, hyper)
         assert_allclose(run.params, expected.params, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_sparse_rows_that_are_written_out_train_as_dense_ones(kernels, optimizer):
+def test_sparse_rows_made_dense_train_as_dense_rows(kernels, optimizer):
     activation = ACTIVATIONS["relu"]
     run, expected = (
         Run(kernels, np.float32, SOFTMAX, activation, True, optimizer.slots) for _ in range(2)
@@ -250,7 +260,7 @@ def test_sparse_rows_that_are_written_out_train_as_dense_ones(kernels, optimizer
     run.densify = True
     expected.inputs = dense_inputs(toarray(run.inputs, FEATURES))
     hyper = HYPER._replace(rate=0.02)
-    for rows in ([6, 1], [2], [0, 3]):  # where few features are touched, all weights take steps
+    for rows in ([6, 1], [2], [0, 3]):  # few features are touched, but all weights are updated
         run.train(np.array(rows), optimizer.kind, hyper)
         expected.train(np.array(rows), optimizer.kind, hyper)
     assert_allclose(run.params, expected.params, rtol=1e-6, atol=1e-7)
@@ -262,7 +272,7 @@ def test_sparse_rows_that_are_written_out_train_as_dense_ones(kernels, optimizer
 
 
 class CountingNumpy:
-    """NumPy that counts how often it was asked for anything."""
+    """NumPy that counts calls of its functions."""
 
     def __init__(self):
         self.asked = 0
@@ -276,7 +286,7 @@ class CountingNumpy:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_nothing_is_allocated_from_the_second_batch_of_a_size_on(double, sparse, densify):
     run, xp = Run(double, np.float32, SOFTMAX, LINEAR, sparse, slots=1), CountingNumpy()
-    network = Executor(double.module, xp, run.plan, run.params, *run.slots, densify)
+    network = Executor(double.module, xp, run.layers, run.params, *run.slots, densify)
 
     def asked_by(batch):
         before, rows = xp.asked, np.arange(batch) % ROWS_OF_SET
@@ -290,40 +300,40 @@ def test_nothing_is_allocated_from_the_second_batch_of_a_size_on(double, sparse,
     assert asked_by(100) == 0
 
 
-def test_room_for_a_larger_batch_takes_the_place_of_the_smaller():
+def test_scratch_for_a_larger_batch_replaces_the_smaller():
     device = HostDevice(memory_bytes=200_000)
     run = Run(Backend(device, device.kernels), np.float32, SOFTMAX, LINEAR, sparse=False)
-    network = Executor(device.kernels, device.xp, run.plan, run.params, *run.slots)
+    network = Executor(device.kernels, device.xp, run.layers, run.params, *run.slots)
     assert network.reserve(300, sparse=False)
     smaller = 200_000 - device.free_bytes()
     assert not network.reserve(300, sparse=False) and not network.reserve(2, sparse=True)
     assert network.reserve(450, sparse=False)
     larger = 200_000 - device.free_bytes()
-    assert smaller < larger < 200_000 < smaller + larger  # both at once would not have fitted
+    assert smaller < larger < 200_000 < smaller + larger  # both together would not have fitted
 
 
 def test_scores_are_scratch_of_the_batch(double):
     run = Run(double, np.float32, SOFTMAX, ACTIVATIONS["tanh"], sparse=False)
-    network = double.network(run.plan, run.params, *run.slots)
+    network = double.network(run.layers, run.params, *run.slots)
     all_rows = network.scores(run.inputs, np.arange(ROWS_OF_SET)).copy()
     assert all_rows.shape == (ROWS_OF_SET, stored_width(OUTPUTS))
     assert_allclose(network.scores(run.inputs, np.array([5, 2])), all_rows[[5, 2]], rtol=1e-6)
 
 
-def test_scratch_that_does_not_fit_is_an_error_that_a_smaller_batch_survives():
+def test_after_running_out_of_memory_a_smaller_batch_works():
     device = HostDevice(memory_bytes=20_000)
     run = Run(Backend(device, device.kernels), np.float32, SOFTMAX, LINEAR, sparse=False)
-    network = Executor(device.kernels, device.xp, run.plan, run.params, *run.slots)
+    network = Executor(device.kernels, device.xp, run.layers, run.params, *run.slots)
     network.scores(run.inputs, np.arange(ROWS_OF_SET))
     with pytest.raises(device.out_of_memory, match=r"gpu:host has .* of 20000 bytes left"):
         network.scores(run.inputs, np.zeros(5000, np.int64))
-    assert device.free_bytes() == 20_000  # the old scratch is gone, and so is half of the new
+    assert device.free_bytes() == 20_000  # the old scratch is freed, and half of the new
     assert np.isfinite(network.scores(run.inputs, np.arange(ROWS_OF_SET))).all()
 
 
-def test_one_network_serves_dense_and_sparse_batches_in_turn(double):
+def test_an_executor_accepts_dense_and_sparse_batches_in_turn(double):
     run = Run(double, np.float64, SOFTMAX, LINEAR, sparse=True)
-    network = double.network(run.plan, run.params, *run.slots)
+    network = double.network(run.layers, run.params, *run.slots)
     csr = run.inputs
     dense = dense_inputs(np.zeros((ROWS_OF_SET, FEATURES), np.float32))
     for row in range(ROWS_OF_SET):
@@ -357,5 +367,5 @@ def test_multi_label_rows_without_labels_still_train(kernels):
     run.labels = multi_labels(np.zeros(8, np.int64), np.empty(0, np.int32))
     before = run.params.copy()
     run.train(np.array([0, 1]), SGD, PLAIN)
-    bias = run.plan[0].bias
+    bias = run.layers[0].bias
     assert (run.params[bias : bias + OUTPUTS] < before[bias : bias + OUTPUTS]).all()

@@ -76,7 +76,7 @@ class Training:
         NETWORK.initialise(start, seed)
         flat = [start, np.zeros_like(start), np.zeros_like(start)]
         self.flat = [device.to_device(each) for each in flat]
-        self.network = Executor(device.kernels, device.xp, NETWORK.plan(), *self.flat)
+        self.network = Executor(device.kernels, device.xp, NETWORK.layer_views(), *self.flat)
         self.steps = CapturedSteps(device, self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
         self.totals = device.zeros(TOTALS, np.float64)
         self.data = [self._data(random, sparse) for _ in range(slots)]

@@ -47,12 +47,12 @@ class Case:
         self.order = random.integers(0, SET, rows)
         # An epsilon that shows, so that rounding does not decide the sign of a step.
         self.hyper = Hyper(0.02, l2, self.spec.momentum, self.spec.beta2, 1e-3)
-        self.head = np.full(self.network.plan()[0].fan_in, -1, np.int32)
+        self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
         self.fence = np.full(8, FENCE)
 
     def train(self, batch):
         """All rows in one call."""
-        plan = np.array(self.network.plan(), np.int64)
+        plan = np.array(self.network.layer_views(), np.int64)
         model = compiled.ModelView(plan, self.params, *self.slots, self.steps, *self.slots)
         lease = compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
         linear.train(
@@ -71,7 +71,7 @@ class Case:
     def interpret(self, batch):
         """The same on the reference backend, one batch at a time."""
         network = Interpreted(
-            kernels.load("reference"), np, self.network.plan(), self.params, *self.slots
+            kernels.load("reference"), np, self.network.layer_views(), self.params, *self.slots
         )
         for t, start in enumerate(range(0, len(self.order), batch), 1):
             hyper = corrected(self.spec.kind, self.hyper, t)

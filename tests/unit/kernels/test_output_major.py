@@ -1,4 +1,4 @@
-"""Layers that lie by neuron, and batches that are scored part by part: the same numbers."""
+"""Output-major layers, and batches scored in parts, give the same results as other layers."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"]
 
 
 def transposed(tensors, last):
-    """The tensors of a model whose last layer lies the other way."""
+    """Return the tensors of a model with the last layer transposed."""
     name = f"layers.{last}.weight"
     return {**tensors, name: np.ascontiguousarray(tensors[name].T)}
 
@@ -52,7 +52,7 @@ class Run:
         flat = params, np.zeros_like(params), np.zeros_like(params)
         self.backend, self.flat = backend, tuple(map(backend.move, flat))
         self.network = Executor(
-            backend.module, backend.device.xp, self.model.plan(), *self.flat, **network
+            backend.module, backend.device.xp, self.model.layer_views(), *self.flat, **network
         )
         self.totals = backend.device.zeros(TOTALS, np.float64)
 
@@ -69,7 +69,7 @@ class Run:
             self.train(rows, optimizer.kind, hyper)
 
     def evaluate(self, rows):
-        """The totals of `rows` alone."""
+        """Return the totals of `rows`."""
         self.totals.fill(0)
         data = [self.backend.move(each) for each in (self.inputs, self.labels, rows)]
         self.network.evaluate_batch(*data, self.kind, self.totals)
@@ -89,7 +89,7 @@ class Run:
         return [self.host(each) for each in (*self.flat, self.totals)]
 
     def tensors(self):
-        """Real tensors of params and slots, as they lie by input."""
+        """Return the tensors of params and slots, without padding and input-major."""
         found = []
         for flat in self.flat:
             tensors, last = (
@@ -120,7 +120,7 @@ def test_the_layout_does_not_change_the_scores(kernels, sparse):
 
 @wide_losses
 @optimizers
-def test_the_layout_does_not_change_what_is_learnt(kernels, loss, optimizer):
+def test_the_layout_does_not_change_training(kernels, loss, optimizer):
     twin, plain = (Run(kernels, output_major=each, loss=loss) for each in (True, False))
     for run in (twin, plain):
         run.train_some(optimizer)
@@ -129,7 +129,7 @@ def test_the_layout_does_not_change_what_is_learnt(kernels, loss, optimizer):
 
 @pytest.mark.parametrize("hidden", [(18,), (18, 5)], ids=["1 hidden", "2 hidden"])
 @forms
-def test_a_layer_by_neuron_may_lie_above_any_others(kernels, hidden, sparse):
+def test_an_output_major_layer_works_above_any_hidden_layers(kernels, hidden, sparse):
     for optimizer in (OPTIMIZERS["sgd"], OPTIMIZERS["adam"]):
         twin, plain = (
             Run(kernels, output_major=each, hidden=hidden, sparse=sparse) for each in (True, False)
@@ -142,10 +142,10 @@ def test_a_layer_by_neuron_may_lie_above_any_others(kernels, hidden, sparse):
 @layouts
 @wide_losses
 @optimizers
-def test_batches_in_parts_learn_the_same(kernels, output_major, loss, optimizer):
+def test_batches_in_parts_train_the_same(kernels, output_major, loss, optimizer):
     parts, whole = (
         Run(kernels, output_major=output_major, loss=loss, **limit)
-        for limit in ({"most_scores": 5 * 32}, {})  # 13 rows: 5 and 5 and 3
+        for limit in ({"max_scores": 5 * 32}, {})  # 13 rows: 5 and 5 and 3
     )
     for run in (parts, whole):
         run.train_some(optimizer)
@@ -154,11 +154,11 @@ def test_batches_in_parts_learn_the_same(kernels, output_major, loss, optimizer)
 
 @layouts
 @forms
-@pytest.mark.parametrize("most_scores", [1, 160, 416, 417])
-def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, most_scores):
+@pytest.mark.parametrize("max_scores", [1, 160, 416, 417])
+def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, max_scores):
     parts, whole = (
         Run(kernels, output_major=output_major, sparse=sparse, hidden=(18, 5), **limit)
-        for limit in ({"most_scores": most_scores}, {})
+        for limit in ({"max_scores": max_scores}, {})
     )
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["momentum"])
@@ -169,17 +169,15 @@ def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, most_s
 
 
 def test_rows_of_a_part_are_bounded_as_in_the_whole_batch(kernels):
-    parts, whole = (
-        Run(kernels, output_major=True, **limit) for limit in ({"most_scores": 160}, {})
-    )
+    parts, whole = (Run(kernels, output_major=True, **limit) for limit in ({"max_scores": 160}, {}))
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["sgd"], rate=20.0, l2=0.0)  # 20 |x|² / 13 is more than 10
     assert_same_model(parts, whole)
 
 
-def test_a_linear_model_is_scored_at_once(kernels):
+def test_a_linear_model_is_scored_in_one_part(kernels):
     parts, whole = (
-        Run(kernels, hidden=(), sparse=True, **limit) for limit in ({"most_scores": 1}, {})
+        Run(kernels, hidden=(), sparse=True, **limit) for limit in ({"max_scores": 1}, {})
     )
     for run in (parts, whole):
         run.train_some(OPTIMIZERS["sgd"])
@@ -191,7 +189,7 @@ def test_a_linear_model_is_scored_at_once(kernels):
 @layouts
 def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major):
     parts, clean = (
-        Run(kernels, output_major=output_major, **limit) for limit in ({"most_scores": 2 * 32}, {})
+        Run(kernels, output_major=output_major, **limit) for limit in ({"max_scores": 2 * 32}, {})
     )
     parts.inputs.dense[[7, 9, 12]] = np.nan
     parts.train(np.array([3, 7, 9, 1, 12]), SGD, HYPER._replace(rate=0.05, l2=0.0))
@@ -205,7 +203,7 @@ def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major
 @optimizers
 @forms
 def test_padding_stays_zero(kernels, optimizer, sparse):
-    run = Run(kernels, output_major=True, sparse=sparse, most_scores=160)
+    run = Run(kernels, output_major=True, sparse=sparse, max_scores=160)
     padding = run.start == 0
     run.train_some(optimizer)
     params, first, second, _ = run.numbers()
@@ -216,10 +214,10 @@ def test_padding_stays_zero(kernels, optimizer, sparse):
 @layouts
 def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
     device = device_kernels.device
-    device.enter()  # a graph cannot be recorded on the stream of those who have none
+    device.enter()  # a graph cannot be recorded on the default stream
     recorded, plain = (
         Run(device_kernels, output_major=output_major, **limit)
-        for limit in ({"most_scores": 160}, {})
+        for limit in ({"max_scores": 160}, {})
     )
     steps = Steps(device, recorded.network, recorded.kind, SGD, HYPER)
     data = [device_kernels.move(each) for each in (recorded.inputs, recorded.labels)]
@@ -234,7 +232,7 @@ def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
     assert_same_model(recorded, plain)
 
 
-def test_the_scratch_has_room_for_the_scores_of_one_part_only():
+def test_the_scratch_contains_the_scores_of_one_part_only():
     def taken(**limit):
         device = HostDevice(memory_bytes=10_000_000)
         run = Run(Backend(device, device.kernels), output_major=True, **limit)
@@ -247,6 +245,6 @@ def test_the_scratch_has_room_for_the_scores_of_one_part_only():
         assert not run.network.reserve(130, sparse=False)
         return reserved
 
-    floats: Floats = np.array([taken(most_scores=100 * 32), taken()]) / 4
+    floats: Floats = np.array([taken(max_scores=100 * 32), taken()]) / 4
     below = 1000 * 16 + 2 * 1000 * 32  # inputs; 18 hidden units and their gradients
     assert_array_equal(floats, [below + 2 * 100 * 32, below + 2 * 1000 * 32])

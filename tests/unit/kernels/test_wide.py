@@ -1,4 +1,4 @@
-"""The training step on all outputs that lie by neuron: by the reference.
+"""The wide loop trains an output-major layer as the reference does.
 
 Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
 """
@@ -54,7 +54,7 @@ def test_padding_stays_zero():
     assert not trained.params[bias.offset :][CLASSES : bias.stored[0]].any()
 
 
-def test_each_thread_keeps_slots_of_its_own_and_allows_for_the_others():
+def test_each_thread_keeps_its_own_slots_and_allows_for_other_threads():
     alone, shared = case(optimizer="adagrad"), case(optimizer="adagrad")
     own = [slot.copy() for slot in shared.slots]
     shared.hyper = shared.hyper._replace(rate=2 * shared.hyper.rate)  # over sqrt(4)
@@ -77,7 +77,7 @@ def test_a_row_that_is_not_finite_is_skipped():
     bad = case()
     bad.inputs.dense[bad.order[0]] = np.inf
     met = int((bad.order == bad.order[0]).sum())
-    with np.errstate(invalid="ignore"):  # NumPy says so without the JIT
+    with np.errstate(invalid="ignore"):  # NumPy warns without the JIT
         train(bad)
     assert bad.totals[SKIPPED] == met and np.isfinite(bad.totals[LOSS])
     assert bad.totals[SKIPPED_ROW] == bad.order[0] + 1

@@ -1,4 +1,4 @@
-"""How much memory a run takes, by arithmetic; tests/integration/test_footprint.py measures it."""
+"""The memory of a run, by arithmetic; tests/integration/test_footprint.py measures it."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ from hogbatch.machine import budget
 from hogbatch.model.footprint import (
     LARGE,
     PROCESS,
-    Problem,
+    RunSizes,
     add,
     coordinator,
     cpu_worker,
     describe,
-    expect_room,
+    expect_memory,
     gpu_worker,
-    most_listed,
+    max_stored_values,
     segments,
     total,
     whole_run,
@@ -28,13 +28,13 @@ from hogbatch.model.network import Network
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 
-DENSE = Problem(Network.build(64, (128, 32), 16, "relu", "softmax"), 1, 10**6, 1000, sparse=False)
+DENSE = RunSizes(Network.build(64, (128, 32), 16, "relu", "softmax"), 1, 10**6, 1000, sparse=False)
 SPARSE = replace(DENSE, sparse=True)
-HUGE = Problem(Network.build(10**8, (16,), 1, "relu", "logistic"), 1, 4096, 4, sparse=True)
+HUGE = RunSizes(Network.build(10**8, (16,), 1, "relu", "logistic"), 1, 4096, 4, sparse=True)
 CPU2 = (WorkerRequest("cpu", threads=2),)
 
 
-def test_the_segments_are_what_is_laid_out():
+def test_the_segments_have_the_size_of_their_layout():
     shared = segments(DENSE)
     fields = SharedModel.fields(DENSE.network.parameters, 1)
     laid_out = arrange({name: fields[name] for name in ("model/params", "model/first")}).size
@@ -43,20 +43,20 @@ def test_the_segments_are_what_is_laid_out():
     assert shared["data"] == 10**6
 
 
-def test_a_thread_has_its_own_slots_of_dense_layers_alone():
+def test_a_thread_keeps_only_slots_of_dense_layers():
     parameters = DENSE.network.parameters
-    assert DENSE.state_of_a_thread == 4 * parameters
-    assert SPARSE.state_of_a_thread == 4 * (parameters - 64 * 128)
-    assert replace(DENSE, slots=2).state_of_a_thread == 8 * parameters
-    assert replace(DENSE, slots=0).state_of_a_thread == 0
+    assert DENSE.thread_state == 4 * parameters
+    assert SPARSE.thread_state == 4 * (parameters - 64 * 128)
+    assert replace(DENSE, slots=2).thread_state == 8 * parameters
+    assert replace(DENSE, slots=0).thread_state == 0
     hashed = replace(SPARSE, lsh=lsh.defaults("dwta", 16, 0))
-    assert hashed.state_of_a_thread == 4 * (parameters - 64 * 128 - 32 * 16 - 16)
+    assert hashed.thread_state == 4 * (parameters - 64 * 128 - 32 * 16 - 16)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 9])
 def test_threads_add_up(threads):
-    name = "optimizer state of single threads"
-    assert cpu_worker(DENSE, threads)[name] == (threads - 1) * DENSE.state_of_a_thread
+    name = "optimizer state of threads"
+    assert cpu_worker(DENSE, threads)[name] == (threads - 1) * DENSE.thread_state
 
 
 def test_a_large_model_is_copied_once_and_a_small_one_several_times():
@@ -70,7 +70,7 @@ def test_a_large_model_is_copied_once_and_a_small_one_several_times():
     assert coordinator(DENSE, checkpoints=True, average=False)["copies of the model"] > small
 
 
-def test_hash_tables_are_counted_for_a_hashed_output_layer_alone():
+def test_hash_tables_are_counted_only_for_a_hashed_output_layer():
     network = Network.build(64, (32,), 100_000, "relu", "softmax", output_major=True)
     settings = lsh.defaults("dwta", 100_000, 0)
     hashed = replace(SPARSE, network=network, lsh=settings)
@@ -79,14 +79,14 @@ def test_hash_tables_are_counted_for_a_hashed_output_layer_alone():
     assert "hash tables" not in cpu_worker(DENSE, 1)
 
 
-def test_a_gpu_leaves_little_in_the_memory_of_the_host():
+def test_a_gpu_needs_little_memory_on_the_host():
     real, rehearsed = (gpu_worker(HUGE, on_host=on_host) for on_host in (False, True))
     assert total(real) < total(rehearsed) / 2
     assert rehearsed["copies of the data"] > 0
 
 
-def test_the_data_as_they_were_read_are_given_up_before_the_rest_is_allocated():
-    """Neither moment is added to the other."""
+def test_the_data_as_read_are_freed_before_the_rest_is_allocated():
+    """The needs before and after are not added up."""
     much = replace(DENSE, data=10**12)
     assert total(whole_run(much, CPU2, checkpoints=True, average=False)) == total(segments(much))
     little = whole_run(DENSE, CPU2, checkpoints=True, average=False)
@@ -95,7 +95,7 @@ def test_the_data_as_they_were_read_are_given_up_before_the_rest_is_allocated():
     assert total(little) > PROCESS
 
 
-def test_a_hundred_million_features_by_16_are_what_they_are():
+def test_a_hundred_million_features_by_16_need_20_gigabytes():
     parts = whole_run(HUGE, CPU2, checkpoints=True, average=False)
     assert total(parts) == pytest.approx(20.5e9, rel=0.01)
     assert describe(parts) == (
@@ -104,20 +104,22 @@ def test_a_hundred_million_features_by_16_are_what_they_are():
     )
 
 
-def test_what_is_needed_and_what_for_is_one_sentence(monkeypatch):
+def test_the_error_names_the_parts_in_one_sentence(monkeypatch):
     monkeypatch.setattr(budget, "memory_quota", lambda: 10**9)
     with pytest.raises(UsageError) as raised:
-        expect_room({"model": 3 * 10**9, "copies": 10**9, "trifles": 10**6, "none": 0}, "this run")
+        expect_memory(
+            {"model": 3 * 10**9, "copies": 10**9, "trifles": 10**6, "none": 0}, "this run"
+        )
     said = str(raised.value)
     assert said.startswith(
         "expected 4 GB of free memory for this run (model 3 GB, copies 1 GB); got 1 GB (the limit "
         "of its cgroup): use fewer features"
     )
-    expect_room({"model": 10**6}, "this run")
+    expect_memory({"model": 10**6}, "this run")
 
 
-def test_the_values_of_a_batch_are_bounded_by_the_longest_row_and_by_all():
+def test_stored_values_of_a_batch_are_bounded_by_the_longest_row_and_by_all():
     indptr = np.array([0, 3, 3, 10, 11])
-    assert most_listed(indptr, 1) == 7
-    assert most_listed(indptr, 100) == 11
-    assert most_listed(np.empty(0, np.int64), 5) == most_listed(np.array([0]), 5) == 0
+    assert max_stored_values(indptr, 1) == 7
+    assert max_stored_values(indptr, 100) == 11
+    assert max_stored_values(np.empty(0, np.int64), 5) == max_stored_values(np.array([0]), 5) == 0

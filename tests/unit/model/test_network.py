@@ -1,3 +1,4 @@
+import json
 import math
 import tracemalloc
 from functools import partial
@@ -13,7 +14,8 @@ from hogbatch.errors import UsageError
 from hogbatch.kernels import executor as loop, load
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
-from hogbatch.model.network import DenseLayer, Network
+from hogbatch.model.layers import DenseLayer, Layer
+from hogbatch.model.network import Network, layer_view
 
 widths = st.integers(1, 40)
 build = partial(
@@ -56,13 +58,13 @@ def test_no_hidden_layer_is_a_linear_model():
         ({"hidden": (0,)}, "at least 1 unit"),
         ({"activation": "swish"}, "expected one of linear, relu, sigmoid, tanh; got 'swish'"),
         ({"loss": "auto"}, "expected one of logistic, .*; got 'auto'"),
-        ({"hidden": (), "output_major": True}, "need a hidden layer below them; got no hidden"),
+        ({"hidden": (), "output_major": True}, "needs a hidden layer below it; got none"),
     ],
 )
-def test_what_cannot_be_built_is_refused(change, message):
-    sound = {"features": 4, "hidden": (8,), "outputs": 2, "activation": "relu", "loss": "softmax"}
+def test_invalid_arguments_are_refused(change, message):
+    valid = {"features": 4, "hidden": (8,), "outputs": 2, "activation": "relu", "loss": "softmax"}
     with pytest.raises(UsageError, match=message):
-        Network.build(**sound | change)
+        Network.build(**valid | change)
 
 
 def test_tensors_have_stable_names_and_padded_shapes():
@@ -76,7 +78,7 @@ def test_tensors_have_stable_names_and_padded_shapes():
 
 
 @given(networks)
-def test_every_parameter_has_a_place(network):
+def test_every_parameter_has_a_name(network):
     places = np.array([network.place(index) for index in range(network.parameters)])
     for tensor in network.tensors():
         cells = tensor.view(places)
@@ -87,7 +89,7 @@ def test_every_parameter_has_a_place(network):
     assert len(set(places)) >= named
 
 
-def test_a_place_tells_cells_from_padding():
+def test_padding_is_named_as_such():
     network = Network.build(3, (5,), 1, "relu", "logistic")  # weights stored as [4, 8] and [8, 1]
     assert [network.place(index) for index in (0, 4, 5, 8, 26, 32)] == [
         "layers.0.weight[0, 0]",
@@ -104,12 +106,12 @@ def test_a_place_tells_cells_from_padding():
 
 
 @pytest.mark.parametrize("index", [-1, 80])
-def test_what_is_no_parameter_has_no_place(index):
+def test_an_index_outside_the_parameters_is_refused(index):
     with pytest.raises(IndexError, match=f"expected an index below 80; got {index}"):
         Network.build(3, (5,), 1, "relu", "logistic").place(index)
 
 
-def test_weights_by_neuron_have_a_row_for_each():
+def test_output_major_weights_have_a_row_per_output():
     network = Network.build(300, (20,), 3, "relu", "softmax", output_major=True)
     assert [layer.output_major for layer in network.layers] == [False, True]
     weight, bias = network.tensors()[2:]
@@ -119,7 +121,7 @@ def test_weights_by_neuron_have_a_row_for_each():
 
 @settings(deadline=None)
 @given(networks)
-def test_tensors_lie_on_cache_lines_without_overlap(network):
+def test_tensors_start_on_cache_lines_and_do_not_overlap(network):
     tensors = network.tensors()
     ends = [tensor.offset + math.prod(tensor.stored) for tensor in tensors]
     assert all(tensor.offset % 16 == 0 for tensor in tensors)
@@ -129,16 +131,16 @@ def test_tensors_lie_on_cache_lines_without_overlap(network):
 
 @settings(deadline=None)
 @given(networks)
-def test_the_plan_says_where_the_tensors_lie(network):
-    tensors, plan = network.tensors(), network.plan()
-    for weight, bias, step, layer in zip(
-        tensors[::2], tensors[1::2], plan, network.layers, strict=True
+def test_layer_views_contain_the_offsets_and_widths_of_the_tensors(network):
+    tensors, views = network.tensors(), network.layer_views()
+    for weight, bias, view, layer in zip(
+        tensors[::2], tensors[1::2], views, network.layers, strict=True
     ):
-        assert (step.weights, step.bias) == (weight.offset, bias.offset)
-        stored = (step.fan_out, step.fan_in) if layer.output_major else (step.fan_in, step.fan_out)
-        assert (stored, step.output_major) == (weight.stored, int(layer.output_major))
-        assert (step.width, step.activation) == (layer.width, ACTIVATIONS[layer.activation])
-    assert all(below.fan_out == above.fan_in for below, above in pairwise(plan))
+        assert (view.weights, view.bias) == (weight.offset, bias.offset)
+        stored = (view.fan_out, view.fan_in) if layer.output_major else (view.fan_in, view.fan_out)
+        assert (stored, view.output_major) == (weight.stored, int(layer.output_major))
+        assert (view.width, view.activation) == (layer.width, ACTIVATIONS[layer.activation])
+    assert all(below.fan_out == above.fan_in for below, above in pairwise(views))
 
 
 @settings(deadline=None)
@@ -165,14 +167,14 @@ def test_real_tensors_are_views():
     assert params.sum() == 2
 
 
-def test_weights_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+def test_weights_drawn_in_parts_are_those_drawn_together(monkeypatch):
     network = Network.build(301, (33, 7), 5, "relu", "softmax")
     at_once = initialised(network)
     monkeypatch.setattr(models, "DRAWN", 100)
     assert_array_equal(initialised(network), at_once)
 
 
-def test_the_first_weights_take_no_second_copy_of_the_model():
+def test_initial_weights_need_no_second_copy_of_the_model():
     network = Network.build(50_000, (64,), 2, "relu", "softmax")
     params = np.empty(network.parameters, np.float32)
     tracemalloc.start()
@@ -197,7 +199,7 @@ def test_a_linear_model_starts_at_zero():
 
 
 @pytest.mark.parametrize("output_major", [False, True])
-def test_the_seed_decides_the_start(output_major):
+def test_the_seed_determines_the_initial_weights(output_major):
     network = Network.build(30, (20,), 3, "relu", "softmax", output_major)
     assert_array_equal(initialised(network, 1), initialised(network, 1))
     assert (initialised(network, 1) != initialised(network, 2)).any()
@@ -221,7 +223,7 @@ def hidden_scales(activation, widths):
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
-def test_rows_stay_apart_through_eight_layers(activation):
+def test_rows_remain_distinguishable_through_eight_layers(activation):
     scales = hidden_scales(activation, (256,) * 8)
     assert scales[-1] > 0.1 * scales[0]
 
@@ -235,7 +237,7 @@ def test_scores_start_near_zero():
 @pytest.mark.parametrize(
     ("square", "first"), [(None, 0.0447), (1.0, 0.1), (4.0, 0.05), (1e4, 0.0447)]
 )
-def test_outputs_by_neuron_start_as_wide_as_their_inputs_ask(square, first):
+def test_initial_weights_of_output_major_networks_depend_on_the_inputs(square, first):
     network = Network.build(1000, (64,), 500, "relu", "softmax", output_major=True)
     params = np.full(network.parameters, np.nan, np.float32)
     network.initialise(params, 0, square)
@@ -243,7 +245,7 @@ def test_outputs_by_neuron_start_as_wide_as_their_inputs_ask(square, first):
     assert spread == pytest.approx([first, 0.2 / 8], rel=0.02)
 
 
-def test_what_rows_are_like_does_not_matter_to_other_networks():
+def test_initial_weights_of_other_networks_do_not_depend_on_the_inputs():
     network, starts = Network.build(1000, (64,), 500, "relu", "softmax"), []
     for square in (None, 1e-3):
         starts.append(np.empty(network.parameters, np.float32))
@@ -251,15 +253,64 @@ def test_what_rows_are_like_does_not_matter_to_other_networks():
     assert_array_equal(*starts)
 
 
-def test_the_loop_runs_the_plan_as_the_layers_say():
+def test_the_executor_computes_the_layers_as_described():
     network = Network.build(5, (3, 20), 2, "tanh", "softmax")
     params = initialised(network)
     rows = np.random.default_rng(0).standard_normal((4, 5), np.float32)
     nothing = np.empty(0, np.float32)
-    runner = loop.Executor(load("reference"), np, network.plan(), params, nothing, nothing)
+    runner = loop.Executor(load("reference"), np, network.layer_views(), params, nothing, nothing)
     got = runner.scores(dense_inputs(rows), np.arange(4))[:, : network.outputs]
     tensors = network.from_stored(params)
     for index in range(3):
         rows = rows @ tensors[f"layers.{index}.weight"] + tensors[f"layers.{index}.bias"]
         rows = np.tanh(rows) if index < 2 else rows
     np.testing.assert_allclose(got, rows, rtol=1e-5, atol=1e-6)
+
+
+@settings(deadline=None)
+@given(networks)
+def test_a_network_survives_its_description(network):
+    assert Network.from_description(json.loads(json.dumps(network.description()))) == network
+
+
+def test_the_description_is_that_of_earlier_versions():
+    """Model files of version 0.1.0 contain this, so neither names nor their order may change."""
+    network = Network.build(3, (4,), 2, "relu", "softmax", output_major=True)
+    assert json.dumps(network.description()) == (
+        '{"features": 3, "layers": ['
+        '{"fan_in": 3, "width": 4, "activation": "relu", "by_neuron": false}, '
+        '{"fan_in": 4, "width": 2, "activation": "linear", "by_neuron": true}'
+        '], "loss": "softmax"}'
+    )
+
+
+def test_a_description_with_an_unknown_loss_is_refused():
+    described = Network.build(3, (), 2, "relu", "softmax").description() | {"loss": "focal"}
+    with pytest.raises(UsageError, match=r"expected one of logistic, .*; got 'focal'"):
+        Network.from_description(described)
+
+
+class Recurrent(Layer):
+    """A kind of layer that no kernel computes."""
+
+    kind = "recurrent"
+
+    def tensors(self):
+        return {"weight": (3, 4), "recurrent": (4, 4), "bias": (4,)}
+
+    def deviations(self):
+        return {"weight": 0.5, "recurrent": 0.25}
+
+
+def test_a_layer_may_have_any_tensors():
+    network = Network(3, (Recurrent(), DenseLayer(4, 2, "linear")), "softmax")
+    assert [tensor.name for tensor in network.tensors()[:3]] == [
+        "layers.0.weight",
+        "layers.0.recurrent",
+        "layers.0.bias",
+    ]
+
+
+def test_a_kind_without_kernels_is_refused():
+    with pytest.raises(UsageError, match="no kernel computes layers of kind 'recurrent'"):
+        layer_view(Recurrent(), {})

@@ -1,13 +1,13 @@
 """One message of every kind, for the tests of the wire."""
 
 from hogbatch.config.lsh import defaults
+from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import (
     Done,
     Failed,
     Goodbye,
     Heartbeat,
     Hello,
-    Layer,
     Optimizer,
     Ready,
     Refused,
@@ -47,7 +47,7 @@ WELCOME = Welcome(
     run="20260101-a9a",
     worker=3,
     name="gpu-0",
-    layers=(Layer(123, 512, "relu"), Layer(512, 2, "linear", output_major=True)),
+    layers=(DenseLayer(123, 512, "relu"), DenseLayer(512, 2, "linear", output_major=True)),
     loss="softmax",
     optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
     merge="delta",

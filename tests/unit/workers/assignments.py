@@ -1,4 +1,4 @@
-"""What a coordinator would give a GPU worker, over arrays of this process."""
+"""Assignments as a coordinator would give them, with arrays of this process."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
-from hogbatch.wire.messages import Layer, Optimizer, Welcome
+from hogbatch.wire.messages import Optimizer, Welcome
 from workers.session import Assignment
 
 FEATURES, LABELS = 12, 4
@@ -20,7 +20,7 @@ NEURONS, WIDE_ROWS = 40, 60  # of an assignment whose outputs are hashed
 
 
 def to_csr(dense):
-    """The cells of dense[N, F] that are not 0."""
+    """Return the values of dense[N, F] that are not 0."""
     rows, columns = np.nonzero(dense)
     indptr = np.searchsorted(rows, np.arange(len(dense) + 1)).astype(np.int64)
     return indptr, columns.astype(np.int32), dense[rows, columns]
@@ -29,7 +29,8 @@ def to_csr(dense):
 def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4, seed=0):
     """Rows whose label, or `several` labels, follow from the signs of some of their sums.
 
-    The same numbers whether dense or sparse, the share `stored` not 0; the last feature always is.
+    The numbers are the same whether dense or sparse; a fraction `stored` is not 0, and the last
+    feature always is 0.
     """
     random = np.random.default_rng(seed)
     dense = random.normal(size=(rows, features)).astype(np.float32)
@@ -44,8 +45,8 @@ def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4
     return Examples(inputs, labels, features)
 
 
-def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told):
-    """An assignment to train on `train`; `told` are further fields of its Welcome."""
+def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fields):
+    """An assignment to train on `train`; `fields` are further fields of its Welcome."""
     several = len(train.labels.indptr) > 0
     loss, outputs = ("multilabel", LABELS) if several else ("logistic", 1)
     network = Network.build(train.features, hidden, outputs, "tanh", loss)
@@ -55,14 +56,14 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told
             "run": "run",
             "worker": 0,
             "name": "gpu-0",
-            "layers": tuple(Layer(one.fan_in, one.width, one.activation) for one in network.layers),
+            "layers": network.layers,
             "loss": loss,
             "optimizer": Optimizer(optimizer, l2, spec.momentum, spec.beta2, spec.epsilon),
             "merge": "delta",
             "merge_every": 1,
             "staleness_damping": 0.0,
             "precision": "float32",
-            **told,
+            **fields,
         }
     )
     orders = EpochOrders(*(epoch_order(train.rows, 0, epoch) for epoch in range(2)))
@@ -72,7 +73,7 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **told
 
 
 def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
-    """An assignment whose outputs are hashed by these settings, in the foreground unless told."""
+    """An assignment with hashed outputs and these settings, by default built in the foreground."""
     train = examples(WIDE_ROWS, sparse=sparse, several=True)
     given = assignment(train, train, hidden=hidden, optimizer=optimizer)
     network = Network.build(
@@ -82,17 +83,15 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
         defaults("dwta", NEURONS, 0),
         **{"rehash": 4, "growth": 1.0, "rebuild": 1000, "background": False, **settings},
     )
-    layers = tuple(
-        Layer(each.fan_in, each.width, each.activation, each.output_major)
-        for each in network.layers
-    )
     model = shared_model(network.parameters, OPTIMIZERS[optimizer].slots)
     network.initialise(model.params, seed=0)
-    welcome = msgspec.structs.replace(given.welcome, layers=layers, loss=network.loss, lsh=lsh)
+    welcome = msgspec.structs.replace(
+        given.welcome, layers=network.layers, loss=network.loss, lsh=lsh
+    )
     return replace(given, network=network, model=model, welcome=welcome)
 
 
 def shared_model(parameters, slots=0):
-    """A model of zeros, that nobody has trained."""
+    """An untrained model of zeros."""
     arrays = (np.zeros(parameters if slots > n else 0, np.float32) for n in (-1, 0, 1))
     return SharedModel(*arrays, *(np.zeros(1, np.int64) for _ in range(2)))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
+from hogbatch.model.layers import DenseLayer
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
@@ -15,7 +16,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Heartbeat, Layer, Optimizer, Welcome
+from hogbatch.wire.messages import Heartbeat, Optimizer, Welcome
 from workers.session import Session
 
 WITHIN_S = 20  # far more than any step takes, so that tests pass on slow machines
@@ -77,7 +78,7 @@ class Rig:
 
 
 def welcome(worker=4):
-    layers = (Layer(FEATURES, 1, "linear"),)
+    layers = (DenseLayer(FEATURES, 1, "linear"),)
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     return Welcome("run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1, 0.0, "float32")
 

@@ -8,7 +8,7 @@ from workers import cpu
 
 @pytest.fixture
 def started(monkeypatch):
-    """Calls main with these flags on a server of cores 0 to 3; returns the engine it would run."""
+    """Call main with these flags on a server of cores 0 to 3; return the engine it would run."""
 
     def start(*flags):
         engines = []
@@ -29,13 +29,13 @@ def started(monkeypatch):
         (["--cores", "3", "--threads", "1"], 1, (3,)),
     ],
 )
-def test_there_is_a_thread_for_each_core_named(started, flags, threads, cores):
+def test_there_is_one_thread_per_listed_core(started, flags, threads, cores):
     engine = started(*flags)
     assert (engine.threads, engine._cores) == (threads, cores)
     assert engine.label == f"cpu:{threads}"
 
 
-def test_a_worker_takes_all_cores_and_is_not_pinned_unless_told(started):
+def test_by_default_a_worker_uses_all_cores_and_is_not_pinned(started):
     engine = started()
     assert engine.threads in range(1, 5)  # fewer than 4 where a cgroup grants less
     assert engine._cores == ()
@@ -66,7 +66,7 @@ def test_a_bad_flag_is_refused_in_one_sentence(started, capsys, flags, message):
     assert capsys.readouterr().err.splitlines()[-1].endswith(message)
 
 
-def test_a_core_that_is_gone_is_no_reason_not_to_compute(monkeypatch, caplog):
+def test_a_missing_core_is_only_a_warning(monkeypatch, caplog):
     def refuse(pid, cores):
         raise OSError(22, "Invalid argument")
 

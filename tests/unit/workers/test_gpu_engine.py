@@ -125,7 +125,7 @@ def test_evaluation_includes_all_previous_leases(data, merge):
 def evaluated(given):
     """The sums over the test set, directly from the shared parameters."""
     device, none, totals = HostDevice(), np.zeros(0, np.float32), np.zeros(TOTALS)
-    plan, test = given.network.plan(), given.test
+    plan, test = given.network.layer_views(), given.test
     network = Executor(device.kernels, np, plan, given.model.params, none, none)
     kind = LOSSES[given.network.loss]
     network.evaluate_batch(test.inputs, test.labels, np.arange(TEST_ROWS), kind, totals)

@@ -1,4 +1,4 @@
-"""The tables of a CPU worker: who reads them while, when, and from what they are built."""
+"""The hash tables of a CPU worker: what they are built from, when, and who reads them."""
 
 import threading
 from itertools import pairwise
@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.model import BatchSettings
@@ -24,17 +25,17 @@ HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
 
 
 class Rig:
-    """A layer with its first tables, and one thread that trains; `builds` says what was hashed."""
+    """A layer with its first tables, and one thread that trains; `builds` lists what was hashed."""
 
     def __init__(self, monkeypatch, given, threads=1):
         self.given, self.failures, self.builds = given, [], []
-        self.layer = HashedLayer(given, threads, self.failures.append)
-        self.before = lambda: None  # in each build, when all is known but nothing is hashed yet
+        self.layer = HashedLayer(given, network.train, threads, self.failures.append)
+        self.before = lambda: None  # called in each build, before anything is hashed
         monkeypatch.setattr(hashed, "hash_neurons", self._hash)
         self._lock = threading.Lock()
         self.layer.start()
         self.builds.clear()
-        self.seat = thread_state(given, 0)
+        self.thread = thread_state(given, 0)
 
     def _hash(self, functions, sketches, weights, ids, changed, codes):
         with self._lock:
@@ -43,12 +44,12 @@ class Rig:
         hash_neurons(functions, sketches, weights, ids, changed, codes)
 
     def train(self, updates, batch=3):
-        """So many updates of `batch` rows each."""
+        """Make this number of updates, of `batch` rows each."""
         rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, updates * batch)
         totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
         loss = LOSSES[self.given.network.loss]
         lease = BatchSettings(batch, loss, kind, int(self.given.fence[0]), 1)
-        self.layer.train(self.seat, rows, lease, HYPER, totals)
+        self.layer.train(self.thread, rows, lease, HYPER, totals)
         return totals
 
     @property
@@ -59,7 +60,7 @@ class Rig:
 
 
 def in_tables(finder):
-    """For each table, where each neuron lies; -1 where it does not."""
+    """The bucket of each neuron in each table; -1 where it is in none."""
     count, width, size = finder.tables.buckets.shape
     codes = np.full((NEURONS, count), -1)
     for t in range(count):
@@ -80,18 +81,18 @@ def true_codes(rig, functions):
 
 @pytest.mark.parametrize("threads", [1, 3, NEURONS + 5])
 @pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
-def test_the_first_tables_hold_every_neuron_where_it_belongs(monkeypatch, threads, insertion):
+def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, threads, insertion):
     rig = Rig(monkeypatch, wide(insertion=insertion), threads)
     with rig.layer._tables() as finder:
         assert_array_equal(in_tables(finder), true_codes(rig, finder.functions))
 
 
-def test_a_later_build_hashes_the_neurons_that_have_changed_alone(monkeypatch):
+def test_a_later_build_hashes_only_changed_neurons(monkeypatch):
     rig = Rig(monkeypatch, wide(most=3, random=1))
     rig.train(3)
     changed = np.flatnonzero(rig.layer._changed)
     assert 0 < len(changed) < NEURONS and not rig.builds
-    rig.weights[changed] *= -1  # so that they belong elsewhere
+    rig.weights[changed] *= -1  # so that they belong in other buckets
     rig.train(1)
     ((functions, ids),) = rig.builds
     assert set(changed) <= set(ids.tolist()) and len(ids) < NEURONS
@@ -101,7 +102,7 @@ def test_a_later_build_hashes_the_neurons_that_have_changed_alone(monkeypatch):
         assert_array_equal(in_tables(finder), true_codes(rig, functions))
 
 
-def test_all_are_hashed_when_others_wrote(monkeypatch):
+def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
     rig = Rig(monkeypatch, wide(most=3, random=0))
     rig.given.model.merges[0] += 1
     rig.weights[:] *= -1
@@ -113,8 +114,8 @@ def test_all_are_hashed_when_others_wrote(monkeypatch):
         assert_array_equal(in_tables(finder), true_codes(rig, functions))
 
 
-def test_updates_of_batches_under_way_are_not_taken_for_those_of_others(monkeypatch):
-    """A build in the middle of a lease, as the one in the background is."""
+def test_updates_of_batches_in_progress_are_not_counted_as_those_of_other_workers(monkeypatch):
+    """The build happens in the middle of a lease, as in the background."""
     rig, steps = Rig(monkeypatch, wide(rehash=100)), 5
     others = iter([0, steps + 1])
 
@@ -124,26 +125,26 @@ def test_updates_of_batches_under_way_are_not_taken_for_those_of_others(monkeypa
         rig.layer._build(1)
         arguments[-1][UPDATES] += steps
 
-    monkeypatch.setattr(hashed.network, "train", train)
+    monkeypatch.setattr(rig.layer, "_train", train)
     for _ in range(2):
         rig.train(steps)
     assert [len(ids) for _, ids in rig.builds] == [0, NEURONS]
 
 
-def test_what_others_write_a_little_at_a_time_is_noticed_in_the_end(monkeypatch):
+def test_many_small_changes_of_other_workers_are_detected(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=100))
 
     def train(*arguments):
         rig.given.model.merges[0] += 1
         rig.layer._build(1)
 
-    monkeypatch.setattr(hashed.network, "train", train)
+    monkeypatch.setattr(rig.layer, "_train", train)
     for _ in range(7):
         rig.train(5)
     assert [len(ids) for _, ids in rig.builds] == [0] * 5 + [NEURONS, 0]
 
 
-def test_every_so_many_builds_all_are_hashed_with_new_functions(monkeypatch):
+def test_all_neurons_get_new_functions_every_rebuild_interval(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=2, rebuild=3, most=3, random=0))
     with rig.layer._tables() as finder:
         functions = [finder.functions]
@@ -157,8 +158,8 @@ def test_every_so_many_builds_all_are_hashed_with_new_functions(monkeypatch):
         assert_array_equal(in_tables(finder), true_codes(rig, functions[-1]))
 
 
-def test_a_worker_without_anything_to_learn_builds_all_the_same(monkeypatch):
-    """Nothing has changed: rows have no labels, and find nothing."""
+def test_a_worker_rebuilds_when_nothing_has_changed(monkeypatch):
+    """The rows have no labels, and no outputs are found for them."""
     rig = Rig(monkeypatch, wide(most=0, random=0))
     labels = rig.given.train.labels
     labels.indptr[:] = 0
@@ -169,7 +170,7 @@ def test_a_worker_without_anything_to_learn_builds_all_the_same(monkeypatch):
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_pauses_between_builds_grow(monkeypatch):
+def test_intervals_between_builds_grow(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=4, growth=1.5))
     steps, before = [], rig.given.model.steps
     rig.before = lambda: steps.append(int(before[0]))
@@ -179,8 +180,8 @@ def test_pauses_between_builds_grow(monkeypatch):
     assert steps == [4, 10, 19, 32, 52]
 
 
-def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_cut(monkeypatch):
-    """Of whole batches: where one ends is no reason to build sooner or later."""
+def test_in_the_foreground_the_model_does_not_depend_on_lease_lengths(monkeypatch):
+    """The leases are of whole batches; their ends do not change when tables are built."""
     params = []
     for parts in ((12,), (12,), (5, 7)):
         rig = Rig(monkeypatch, wide(sampling="vanilla", most=5, random=3))
@@ -188,7 +189,7 @@ def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_
         for part in np.split(rows, np.cumsum(parts)[:-1] * 3):
             totals = np.zeros(TOTALS)
             lease = BatchSettings(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
-            rig.layer.train(rig.seat, part, lease, HYPER, totals)
+            rig.layer.train(rig.thread, part, lease, HYPER, totals)
             assert totals[ROWS] == len(part) and totals[UPDATES] == len(part) / 3
         assert len(rig.builds) == 3
         params.append(rig.given.model.params)
@@ -196,16 +197,16 @@ def test_in_the_foreground_the_same_leases_give_the_same_model_however_they_are_
     assert_array_equal(params[0], params[2])
 
 
-def test_a_raised_fence_ends_a_lease_and_builds_nothing(monkeypatch):
+def test_a_raised_fence_stops_a_lease_without_a_build(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=1))
     lease = BatchSettings(3, LOSSES["multilabel-softmax"], OPTIMIZERS["adam"], 0, 1)
     rig.given.fence[0] = 1
     totals = np.zeros(TOTALS)
-    rig.layer.train(rig.seat, np.arange(30), lease, HYPER, totals)
+    rig.layer.train(rig.thread, np.arange(30), lease, HYPER, totals)
     assert not totals.any() and not rig.builds
 
 
-def test_larger_batches_get_more_room(monkeypatch):
+def test_larger_batches_get_more_memory(monkeypatch):
     rig = Rig(monkeypatch, wide())
     for batch in (1, 50, 7):
         assert rig.train(2, batch)[ROWS] == 2 * batch
@@ -217,12 +218,12 @@ def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
     assert rig.train(2)[UPDATES] == 2
 
 
-# --- beside training ------------------------------------------------------------------------------
+# --- in the background --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def beside(monkeypatch):
-    """A layer that builds in the background, whose builds wait for `go`, and say `began`."""
+def background(monkeypatch):
+    """A layer that builds in the background; builds release `began` and wait for `go`."""
     rig = Rig(monkeypatch, wide(background=True, rehash=1))
     rig.began, rig.go = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -236,78 +237,78 @@ def beside(monkeypatch):
         rig.go.release()
 
 
-def test_threads_read_the_old_tables_while_others_are_filled(beside):
-    with beside.layer._tables() as old:
-        beside.layer._count(1, 0)
-        assert beside.began.acquire(timeout=WITHIN_S)
+def test_threads_read_the_old_tables_while_others_are_filled(background):
+    with background.layer._tables() as old:
+        background.layer._count(1, 0)
+        assert background.began.acquire(timeout=WITHIN_S)
         before = old.tables.counts.copy(), old.tables.buckets.copy()
-        with beside.layer._tables() as second:
+        with background.layer._tables() as second:
             assert second is old
-        beside.weights[:] *= -1
-        beside.go.release()
-        wait_for(beside, lambda finder: finder is not old)
-        assert_array_equal(old.tables.counts, before[0])  # they are read still
+        background.weights[:] *= -1
+        background.go.release()
+        wait_for(background, lambda finder: finder is not old)
+        assert_array_equal(old.tables.counts, before[0])  # they are still being read
         assert_array_equal(old.tables.buckets, before[1])
-    with beside.layer._tables() as new:
+    with background.layer._tables() as new:
         assert new.tables.buckets is not old.tables.buckets
 
 
-def test_tables_are_not_filled_while_someone_reads_them(beside):
-    """The next build but one wants the tables that a slow thread still reads."""
-    reading = beside.layer._tables()
+def test_tables_are_not_filled_while_they_are_read(background):
+    """The second build waits for the tables that a slow thread still reads."""
+    reading = background.layer._tables()
     old = reading.__enter__()
-    beside.layer._count(1, 0)
-    beside.go.release()
-    wait_for(beside, lambda finder: finder is not old)
-    assert beside.began.acquire(timeout=WITHIN_S)
-    waiting = watched(beside.layer)
-    beside.layer._count(1, 0)
-    assert waiting.wait(WITHIN_S)  # the builder waits for its turn
-    assert not beside.began.acquire(blocking=False)
+    background.layer._count(1, 0)
+    background.go.release()
+    wait_for(background, lambda finder: finder is not old)
+    assert background.began.acquire(timeout=WITHIN_S)
+    waiting = watched(background.layer)
+    background.layer._count(1, 0)
+    assert waiting.wait(WITHIN_S)  # the builder waits for readers
+    assert not background.began.acquire(blocking=False)
     reading.__exit__(None, None, None)
-    assert beside.began.acquire(timeout=WITHIN_S)
-    beside.go.release()
-    wait_for(beside, lambda finder: finder.tables is old.tables)
+    assert background.began.acquire(timeout=WITHIN_S)
+    background.go.release()
+    wait_for(background, lambda finder: finder.tables is old.tables)
 
 
 def watched(layer):
-    """Set as soon as somebody waits for readers."""
-    waiting, wait_for = threading.Event(), layer._turn.wait_for
+    """An event that is set once a build waits for readers."""
+    waiting, wait_for = threading.Event(), layer._condition.wait_for
 
-    def told(condition):
+    def watch(condition):
         if not condition():
             waiting.set()
         return wait_for(condition)
 
-    layer._turn.wait_for = told
+    layer._condition.wait_for = watch
     return waiting
 
 
 def wait_for(rig, condition):
-    """Until the tables in use are such."""
+    """Wait until the current tables satisfy `condition`."""
     deadline = threading.Event()
     for _ in range(WITHIN_S * 200):
         with rig.layer._tables() as finder:
             if condition(finder):
                 return
         deadline.wait(0.005)
-    raise AssertionError("the tables have not changed places")
+    raise AssertionError("the tables were not swapped")
 
 
-def test_what_goes_wrong_in_a_build_is_told(beside):
+def test_an_error_in_a_build_is_passed_on(background):
     class Broken(Exception):
         pass
 
     def fail():
         raise Broken("tables")
 
-    beside.before = fail
-    beside.train(2)
+    background.before = fail
+    background.train(2)
     for _ in range(WITHIN_S * 200):
-        if beside.failures:
+        if background.failures:
             break
         threading.Event().wait(0.005)
-    (failure,) = beside.failures
+    (failure,) = background.failures
     assert isinstance(failure, Broken)
 
 
@@ -336,7 +337,7 @@ def test_an_engine_trains_and_evaluates_exactly(background):
     assert all(0 < each <= NEURONS for each in active)
 
 
-def test_an_error_of_the_builder_reaches_the_session(monkeypatch):
+def test_an_error_in_a_build_reaches_the_session(monkeypatch):
     posts, heard = [], threading.Semaphore(0)
 
     def post(message):

@@ -7,8 +7,8 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.contract import LINEAR
-from hogbatch.kernels.executor import LayerView
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.layers import LayerView
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica

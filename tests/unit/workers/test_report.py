@@ -42,19 +42,19 @@ def test_a_finished_lease_is_reported_with_its_sums():
     assert done == Done(7, rows=60, seconds=0.25, loss=31.5, metric_sums=(), **counts)
 
 
-def test_an_evaluation_reports_hits_and_training_does_not():
+def test_only_evaluations_report_metric_sums():
     sums = totals(rows=60, metric_sums=41)
     assert report(EVALUATE, sums, 0.1).metric_sums == (41.0, 0.0, 0.0)
     assert report(TRAIN, sums, 0.1).metric_sums == ()
 
 
-def test_active_neurons_are_reported_as_a_mean_over_updates():
+def test_active_outputs_are_reported_as_a_mean_over_updates():
     assert report(TRAIN, totals(rows=60, updates=4, active=1002), 0.25).active == 250.5
     assert report(TRAIN, totals(rows=60, updates=4), 0.25).active == 0
     assert report(EVALUATE, totals(rows=60), 0.25).active == 0
 
 
-def test_a_worker_with_a_replica_has_more_to_say():
+def test_a_worker_with_a_replica_reports_more_fields():
     merge = MergeReport(rows=32, staleness=1.5, refused=1, too_large=16)
     done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, merge)
     assert (done.rows, done.staleness, done.refused, done.too_large) == (32, 1.5, 1, 16)
@@ -63,7 +63,7 @@ def test_a_worker_with_a_replica_has_more_to_say():
     assert message == Failed("fence of lease 7 was revoked after 16 rows")
 
 
-def test_a_lease_that_was_broken_off_is_not_done():
+def test_an_interrupted_lease_has_failed():
     message = report(TRAIN, totals(rows=48, updates=3), 0.1)
     assert isinstance(message, Failed)
     assert message.reason == "fence of lease 7 was revoked after 48 rows"

@@ -53,7 +53,7 @@ class CpuRig:
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_slots_that_a_thread_keeps_are_copied_anew(sparse):
+def test_slots_that_a_thread_keeps_are_copied_again(sparse):
     given = wide(sparse=sparse, hidden=(8, 6))
     seats = [thread_state(given, number) for number in range(2)]
     for array in arrays(given.model):
@@ -72,7 +72,7 @@ def test_slots_that_a_thread_keeps_are_copied_anew(sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_no_thread_brings_a_poisoned_model_back(sparse):
+def test_no_thread_restores_a_poisoned_model(sparse):
     given = assignment(examples(ROWS, sparse=sparse), optimizer="momentum", l2=0.01)
     rig = CpuRig(given, threads=3)
     assert rig.do(lease(batch=4)).skipped == 0
@@ -88,32 +88,32 @@ def test_no_thread_brings_a_poisoned_model_back(sparse):
         assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
-def test_hashed_outputs_are_hashed_anew_once(monkeypatch):
+def test_hashed_outputs_are_hashed_again_once(monkeypatch):
     rig = Rig(monkeypatch, wide(most=3, random=1))
     rig.train(3)
     rig.weights[:] *= -1
-    for _ in range(3):  # as three threads that meet the same lease
-        rig.layer.begin_anew(1)
+    for _ in range(3):  # as three threads do with one lease
+        rig.layer.reset(1)
     ((functions, ids),) = rig.builds
     assert len(ids) == NEURONS
     with rig.layer._tables() as finder:
         assert_array_equal(in_tables(finder), true_codes(rig, functions))
-    rig.layer.begin_anew(2)
+    rig.layer.reset(2)
     assert [len(ids) for _, ids in rig.builds] == [NEURONS, NEURONS]
     rig.train(4)
-    assert len(rig.builds[-1][1]) < NEURONS  # that was all
+    assert len(rig.builds[-1][1]) < NEURONS  # all neurons are hashed only once
 
 
-def test_hashed_outputs_are_hashed_anew_beside_training(monkeypatch):
+def test_hashed_outputs_are_hashed_again_in_the_background(monkeypatch):
     rig = Rig(monkeypatch, wide(background=True, rehash=1000))
     with rig.layer._tables() as old:
         rig.given.model.steps[0] = 0  # as the snapshot has it
-        rig.layer.begin_anew(1)
+        rig.layer.reset(1)
         wait_for(rig, lambda finder: finder is not old)
     assert [len(ids) for _, ids in rig.builds] == [NEURONS]
 
 
-def test_threads_with_hashed_outputs_begin_anew():
+def test_threads_with_hashed_outputs_are_reset():
     given = wide(background=True)
     rig = CpuRig(given, threads=2)
     assert rig.do(lease(stop=60, batch=4)).skipped == 0
@@ -132,7 +132,7 @@ def test_threads_with_hashed_outputs_begin_anew():
 
 @every_data
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
-def test_a_replica_is_pulled_anew_with_its_slots(data, optimizer):
+def test_a_replica_is_pulled_again_with_its_slots(data, optimizer):
     settings = {"data": data, "optimizer": optimizer}
     used, fresh = (given_for(**settings) for _ in range(2))
     rig = Rehearsal(used)
@@ -155,7 +155,7 @@ def given_for(data, **settings):
 
 
 @every_data
-def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
+def test_a_poisoned_model_is_not_blamed_on_the_device(data):
     given = given_for(data, optimizer="adagrad")
     good = [array.copy() for array in arrays(given.model)]
     rig = Rehearsal(given)
@@ -172,12 +172,12 @@ def test_a_poisoned_model_is_not_the_fault_of_the_device(data):
 
 @every_data
 @pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
-def test_a_row_that_is_skipped_is_named_by_its_number_in_the_set(data, staged, monkeypatch):
+def test_a_skipped_row_is_reported_by_its_number_in_the_set(data, staged, monkeypatch):
     if staged:
         monkeypatch.setattr("workers.feed.MAX_MEMORY_FRACTION", 0.0)
     given = given_for(data)
     bad = int(given.orders.of(1)[77])
-    given.train.labels.values[bad] = np.nan  # as nothing but a fault in memory can make it
+    given.train.labels.values[bad] = np.nan  # only a memory fault can cause this
     rig = Rehearsal(given)
     clean, found = rig.do(lease(0, 64, epoch=1, number=1), lease(64, 256, epoch=1, number=2))
     assert (clean.skipped, clean.skipped_row) == (0, 0)

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
+from hogbatch.model.layers import DenseLayer
 from hogbatch.model.network import Network
 from hogbatch.wire.messages import (
     Done,
@@ -12,7 +13,6 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
-    Layer,
     Ready,
     Refused,
     Stop,
@@ -25,14 +25,14 @@ WORK = Work(1, "train", 0, 0, ROWS, 2, 0.1, 0)
 DONE = Done(1, ROWS, 3, 0.5, 1.5, 0, ())
 
 
-def test_a_worker_says_who_it_is(rig):
+def test_hello_describes_the_worker(rig):
     hello = rig.start().hear()
     assert isinstance(hello, Hello)
     assert (hello.device, hello.name, hello.threads) == ("cpu", "cpu:2", 2)
     assert (hello.package, hello.fingerprint) == (version("hogbatch"), "a-fingerprint")
 
 
-def test_a_whole_life_from_hello_to_stop(started):
+def test_a_session_from_hello_to_stop(started):
     started.engine.on_submit = lambda work: started.engine.post(DONE)
     started.tell(welcome())
     assert started.hear() == Ready(((16, 0.5),))
@@ -43,19 +43,19 @@ def test_a_whole_life_from_hello_to_stop(started):
     assert started.ended.result(WITHIN_S) is None
 
 
-def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
+def test_the_engine_gets_the_contents_of_catalog_and_welcome(working, segments):
     (assignment,) = working.engine.prepared
     assert assignment.welcome == welcome()
     assert assignment.train.rows == ROWS and assignment.test is None
-    assert assignment.network.plan()[0].width == 1
+    assert assignment.network.layer_views()[0].width == 1
     segments["shared"].array("fences")[4] = 7
     assert assignment.fence.tolist() == [7] * 8
     segments["shared"].array("model/params")[5] = 2
     assert assignment.model.params[5] == 2
 
 
-def test_the_network_is_the_welcomes_down_to_how_weights_lie(started):
-    layers = Layer(FEATURES, 4, "relu"), Layer(4, 2, "linear", output_major=True)
+def test_the_network_is_that_of_the_welcome(started):
+    layers = DenseLayer(FEATURES, 4, "relu"), DenseLayer(4, 2, "linear", output_major=True)
     started.tell(msgspec.structs.replace(welcome(), layers=layers))
     started.hear()
     (assignment,) = started.engine.prepared
@@ -63,7 +63,7 @@ def test_the_network_is_the_welcomes_down_to_how_weights_lie(started):
     assert assignment.network == expected
 
 
-def test_work_that_is_waiting_is_passed_on_in_order(working):
+def test_waiting_work_is_passed_on_in_order(working):
     for lease in range(1, 4):
         working.tell(Work(lease, "train", 0, 0, ROWS, 2, 0.1, 0))
     working.tell(Stop())
@@ -71,13 +71,13 @@ def test_work_that_is_waiting_is_passed_on_in_order(working):
     assert [work.lease for work in working.engine.submitted] == [1, 2, 3]
 
 
-def test_a_refused_worker_ends_with_the_reason(started):
+def test_a_refused_worker_fails_with_the_reason(started):
     started.tell(Refused("other data"))
     with pytest.raises(ProtocolError, match="refused this worker: other data"):
         started.ended.result(WITHIN_S)
 
 
-def test_a_coordinator_that_never_answers_is_given_up(rig, monkeypatch):
+def test_a_coordinator_that_never_answers_is_an_error(rig, monkeypatch):
     monkeypatch.setattr(session, "BEAT_S", 0.01)
     monkeypatch.setattr(session, "WELCOME_WITHIN_S", 0.05)
     with pytest.raises(ProtocolError, match="no answer from the coordinator"):
@@ -91,7 +91,7 @@ def test_the_end_of_the_coordinator_ends_the_worker(when, coordinator, request):
     assert rig.ended.result(WITHIN_S) is None
 
 
-def test_an_engine_that_cannot_be_prepared_says_so_and_keeps_its_error(started):
+def test_an_error_in_prepare_is_reported_and_raised(started):
     def refuse():
         raise DeviceError("the GPU fell off the bus")
 
@@ -102,7 +102,7 @@ def test_an_engine_that_cannot_be_prepared_says_so_and_keeps_its_error(started):
         started.ended.result(WITHIN_S)
 
 
-def test_an_engine_that_fails_at_work_is_reported_and_ends_the_worker(working):
+def test_a_failed_lease_is_reported_and_ends_the_worker(working):
     working.engine.on_submit = lambda work: working.engine.post(Failed("ValueError: no"))
     working.tell(WORK)
     assert working.hear() == Failed("ValueError: no")
@@ -110,7 +110,7 @@ def test_an_engine_that_fails_at_work_is_reported_and_ends_the_worker(working):
         working.ended.result(WITHIN_S)
 
 
-def test_an_error_at_work_is_reported_after_what_was_done_and_ends_the_worker_as_it_is(working):
+def test_an_error_is_reported_after_earlier_results_and_raised(working):
     error = DeviceError("the GPU fell off the bus")
 
     def compute(work):
@@ -126,7 +126,7 @@ def test_an_error_at_work_is_reported_after_what_was_done_and_ends_the_worker_as
     assert raised.value is error
 
 
-def test_the_reason_of_a_failure_is_cut_to_what_a_message_may_hold(started):
+def test_the_reason_of_a_failure_is_cut_to_the_limit_of_messages(started):
     def refuse():
         raise ValueError("x" * 5000)
 
@@ -135,13 +135,13 @@ def test_the_reason_of_a_failure_is_cut_to_what_a_message_may_hold(started):
     assert len(started.hear().reason) == 1000
 
 
-def test_who_leaves_says_goodbye(working):
+def test_a_leaving_worker_sends_goodbye(working):
     working.session.leave()
     assert working.hear() == Goodbye()
     assert working.ended.result(WITHIN_S) is None
 
 
-def test_results_leave_before_the_goodbye(working):
+def test_results_are_sent_before_goodbye(working):
     finish = threading.Event()
 
     def compute(work):
@@ -155,7 +155,7 @@ def test_results_leave_before_the_goodbye(working):
     assert [working.hear(), working.hear()] == [DONE, Goodbye()]
 
 
-def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch):
+def test_heartbeats_are_sent_while_the_engine_prepares_and_computes(rig, monkeypatch):
     monkeypatch.setattr(session, "compiles", lambda: False)
     prepare, compute = threading.Event(), threading.Event()
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
@@ -176,7 +176,7 @@ def test_a_worker_beats_while_its_engine_prepares_and_computes(rig, monkeypatch)
     assert rig.hear() == DONE
 
 
-def test_who_compiles_says_so(rig, monkeypatch):
+def test_heartbeats_report_compilation(rig, monkeypatch):
     prepare, compiling = threading.Event(), threading.Event()
     monkeypatch.setattr(session, "compiles", compiling.is_set)
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)

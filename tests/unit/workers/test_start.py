@@ -17,12 +17,12 @@ from workers.start import finish
         (HogbatchError("3 merges in a row were not finite"), 1),
     ],
 )
-def test_a_worker_ends_with_one_sentence_and_the_code_of_its_error(error, code, capsys):
+def test_a_worker_exits_with_one_sentence_and_the_code_of_its_error(error, code, capsys):
     assert finish(error) == code
     assert capsys.readouterr().err == f"hogbatch worker: {error}\n"
 
 
-def test_a_bug_ends_with_its_traceback(capsys):
+def test_a_bug_prints_its_traceback(capsys):
     try:
         raise ZeroDivisionError("a bug")
     except ZeroDivisionError as error:
@@ -30,12 +30,12 @@ def test_a_bug_ends_with_its_traceback(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_worker_that_was_told_to_stop_ends_well(capsys):
+def test_a_stopped_worker_exits_with_0(capsys):
     assert finish(None) == 0
     assert capsys.readouterr().err == ""
 
 
-# A process that starts another, which is bound to its life once it has said so on stdout.
+# A process that starts another; that one prints a line once it is set to die with the first.
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
@@ -53,7 +53,7 @@ time.sleep(600)
 
 @pytest.fixture
 def family():
-    """A process and its child: (the first, the pid of the other, what the other says)."""
+    """A process and its child: (the first, the pid of the second, the output of the second)."""
     started = []
 
     def start(parent):
@@ -71,7 +71,7 @@ def family():
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_worker_dies_with_who_started_it_even_while_it_is_stopped(family, stopped):
+def test_a_worker_dies_with_its_launcher_even_while_it_is_suspended(family, stopped):
     parent, child, says = family("parent")
     assert says.readline() == b"bound\n"
     end = os.pidfd_open(child)
@@ -82,7 +82,7 @@ def test_a_worker_dies_with_who_started_it_even_while_it_is_stopped(family, stop
     os.close(end)
 
 
-def test_a_worker_whose_starter_has_died_already_ends_at_once(family):
+def test_a_worker_whose_launcher_has_died_exits_immediately(family):
     parent, _, says = family(str(os.getpid()))  # not its parent, as after the parent's end
     assert says.readline() == b""
     assert parent.wait(10) == 0

@@ -29,7 +29,7 @@ def test_a_thread_has_its_own_slots_of_dense_layers_alone(sparse):
         for tensor in given.network.tensors():
             kept = np.zeros(tensor.shape) if tensor.name in shared else tensor.view(slots)
             assert_array_equal(tensor.view(own), kept, err_msg=tensor.name)
-    assert (second.number, second.head.shape) == (1, (given.network.plan()[0].fan_in,))
+    assert (second.number, second.head.shape) == (1, (given.network.layer_views()[0].fan_in,))
 
 
 def test_an_optimizer_without_slots_has_none_of_its_own():

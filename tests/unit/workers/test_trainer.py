@@ -20,7 +20,7 @@ either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "s
 
 
 def make(train, test=None, *, staged=False, **settings):
-    """A trainer whose replica is the shared parameters, and what it was assigned."""
+    """Return a trainer whose replica is the shared parameters, and its assignment."""
     given = assignment(train, test, **settings)
     with pytest.MonkeyPatch.context() as patch:
         if staged:
@@ -38,11 +38,11 @@ def train(trainer, *intervals, rate=0.1):
 
 
 def evaluated(given):
-    """The sums over the test set, straight from the reference."""
+    """Return the sums over the test set by the reference."""
     device, totals = HostDevice(), np.zeros(TOTALS)
     none = np.zeros(0, np.float32)
-    plan = given.network.plan()
-    network = Executor(device.kernels, np, plan, given.model.params, none, none)
+    layers = given.network.layer_views()
+    network = Executor(device.kernels, np, layers, given.model.params, none, none)
     rows, loss = np.arange(given.test.rows), LOSSES[given.network.loss]
     network.evaluate_batch(given.test.inputs, given.test.labels, rows, loss, totals)
     return totals
@@ -72,7 +72,7 @@ def test_a_staged_set_trains_as_a_cached_one_does(sparse, optimizer):
 
 
 @either_feed
-def test_recorded_steps_follow_when_batches_grow(staged):
+def test_steps_are_recorded_again_for_larger_batches(staged):
     rows, test = examples(ROWS), examples(TEST_ROWS, seed=1)
     steps = [(0, 15, 5), (15, 27, 12), (27, 42, 5), (42, 52, 10), (52, 60, 3)]
     trainer, _ = make(rows, test, staged=staged)
@@ -85,7 +85,7 @@ def test_recorded_steps_follow_when_batches_grow(staged):
     assert_array_equal(trained, expected.replica.params)
 
 
-def test_computing_anew_lets_go_of_what_was_there():
+def test_compute_frees_earlier_arrays():
     trainer, _ = make(examples(ROWS))
     trainer.reserve(20)
     trainer.compute(densify=False)
@@ -96,7 +96,7 @@ def test_computing_anew_lets_go_of_what_was_there():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_rows_that_are_written_out_train_the_same(optimizer):
+def test_rows_made_dense_train_the_same(optimizer):
     rows = examples(ROWS, sparse=True)
     (sparse, _), (densified, _) = (make(rows, optimizer=optimizer) for _ in range(2))
     assert densified.may_densify
@@ -115,12 +115,12 @@ def test_rows_that_are_written_out_train_the_same(optimizer):
     ],
     ids=str,
 )
-def test_rows_may_be_written_out_where_nothing_else_is_computed_then(settings, may):
+def test_rows_may_be_made_dense_if_the_results_are_the_same(settings, may):
     assert make(examples(ROWS, sparse=True), **settings)[0].may_densify == may
     assert not make(examples(ROWS), **settings)[0].may_densify
 
 
-def test_rows_that_are_nearly_empty_may_not_be_written_out():
+def test_nearly_empty_rows_may_not_be_made_dense():
     rows = examples(ROWS, sparse=True)
     few = SPARSEST_DENSE * ROWS * FEATURES  # stored cells
     for wider, may in ((1, True), (1.1 * len(rows.inputs.indices) / few, False)):
@@ -140,18 +140,18 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
     assert totals[LOSS] > 0 and totals[METRIC_SUMS] > 0
 
 
-def test_evaluation_goes_on_in_smaller_batches_where_memory_is_short():
+def test_evaluation_uses_smaller_batches_when_memory_is_short():
     test = examples(TEST_ROWS, seed=1)
     trainer, given = make(examples(ROWS), test)
     one = Work(0, "evaluate", 0, 0, TEST_ROWS, 3, 0.0, 0)
     trainer.evaluate(one)
     device = trainer.device
-    device.xp.limit -= device.free_bytes() - 100  # what there is, is enough for three rows
+    device.xp.limit -= device.free_bytes() - 100  # enough for three rows
     all_at_once = Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
     assert_allclose(trainer.evaluate(all_at_once), evaluated(given), rtol=1e-6)
 
 
-def test_evaluation_fails_where_not_even_a_row_fits():
+def test_evaluation_fails_if_not_even_one_row_fits():
     trainer, _ = make(examples(ROWS), examples(TEST_ROWS, seed=1))
     device = trainer.device
     device.xp.limit -= device.free_bytes() - 100
@@ -161,7 +161,7 @@ def test_evaluation_fails_where_not_even_a_row_fits():
 
 @either_feed
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_measuring_moves_nothing_but_the_slots(staged, optimizer):
+def test_measuring_changes_only_the_slots(staged, optimizer):
     trainer, given = make(examples(ROWS), staged=staged, optimizer=optimizer)
     start = given.model.params.copy()
     assert 0 < trainer.seconds(16) < 10

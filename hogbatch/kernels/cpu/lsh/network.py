@@ -1,9 +1,9 @@
-"""The compiled loop over a network whose output layer is hashed: SLIDE's training step.
+"""The hashed loop: the compiled training loop of networks with a hashed output layer (SLIDE).
 
-The hidden layers are those of `kernels.cpu.network`. Of the output layer, a batch computes the
-neurons that the tables hold for any of its rows, and its true labels; all rows of the batch share
-them. So few rows of weights are copied together that the products of a batch stay in cache, and
-what SLIDE does as scattered dot products are products of matrices here.
+Hidden layers are computed as in `kernels.cpu.network`. Of the output layer, a batch computes its
+active outputs: those that the hash tables contain for any of its rows, and its true labels. All
+rows of the batch share them. Their weights are few enough to be copied together and stay in cache,
+so the scattered dot products of SLIDE become products of matrices here.
 """
 
 from typing import NamedTuple
@@ -30,28 +30,28 @@ from hogbatch.kernels.cpu.lsh.neurons import (
 )
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, HashedRows, SelectionScratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
-from hogbatch.kernels.cpu.model import ACTIVATION, corrected, most_values
+from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
 from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
 
 
 class HashedThread(NamedTuple):
-    """What one thread keeps from lease to lease."""
+    """State that one thread keeps from lease to lease."""
 
     head: NDArray[np.int32]  # [F], see `contract.Links`
     space: SelectionScratch  # of `select`, for batches as large as the lease's
-    place: NDArray[np.int32]  # [H]: the column of an active neuron, -1 between batches
-    changed: NDArray[np.uint8]  # [H], of all threads: 1 where a neuron has changed since its hash
+    place: NDArray[np.int32]  # [H]: the column of an active output, -1 between batches
+    changed: NDArray[np.uint8]  # [H], shared by all threads: 1 for outputs changed since hashing
 
 
 @kernel
 def labels_in(labels, row):
-    """How many labels a row has."""
+    """Return the number of labels of a row."""
     return labels.indptr[row + 1] - labels.indptr[row] if labels.indptr.shape[0] > 0 else 1
 
 
 @kernel
-def most_labels(labels, rows, batch_size):
-    """Labels in the batch of a lease that has most of them."""
+def max_labels(labels, rows, batch_size):
+    """Return the maximum number of labels in a batch of a lease."""
     most = 0
     for start in range(0, rows.shape[0], batch_size):
         count = 0
@@ -61,25 +61,25 @@ def most_labels(labels, rows, batch_size):
     return most
 
 
-class Room(NamedTuple):
-    """Memory for the batches of one lease."""
+class HashedWorkspace(NamedTuple):
+    """Memory of one thread for the batches of one lease."""
 
     hidden: Workspace
     neurons: NeuronBuffers
     links: Links
     hashed: HashedRows
     active: NDArray[np.int32]
-    labels: Labels  # of a batch, by the columns of its active neurons
+    labels: Labels  # of a batch, as columns of its active outputs
     order: NDArray[np.int64]  # [B]: 0, 1, 2, ...
 
 
 @kernel
-def room(model, finder, inputs, labels, rows, size, head):
-    """Allocate for batches of `size` out of `rows`; `head` is `HashedThread.head`."""
+def hashed_workspace(model, finder, inputs, labels, rows, size, head):
+    """Allocate memory for batches of `size` rows out of `rows`; `head` is `HashedThread.head`."""
     hidden = model.table.shape[0] - 1
-    stored, most = most_values(inputs, rows, size), most_labels(labels, rows, size)
+    stored, most = max_values(inputs, rows, size), max_labels(labels, rows, size)
     active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
-    return Room(
+    return HashedWorkspace(
         workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
         neuron_buffers(model, size, active.shape[0]),
         Links(
@@ -97,9 +97,9 @@ def room(model, finder, inputs, labels, rows, size, head):
 
 
 @kernel
-def by_column(labels, rows, place, room):
-    """The labels of `rows`[B] as columns of the active neurons, of rows 0, 1, 2, ..."""
-    own, single = room.labels, labels.indptr.shape[0] == 0
+def by_column(labels, rows, place, space):
+    """Return the labels of `rows`[B] as columns of the active outputs, for rows 0, 1, 2, ..."""
+    own, single = space.labels, labels.indptr.shape[0] == 0
     end = 0
     for b in range(rows.shape[0]):
         if single:
@@ -115,23 +115,23 @@ def by_column(labels, rows, place, room):
 
 
 @kernel
-def find(finder, x, labels, rows, thread, room):
-    """Make the neurons active that `rows`[B] need, x[B, K] their inputs; return how many."""
-    hashed = HashedRows(room.hashed.codes[: rows.shape[0]], room.hashed.sketches[: rows.shape[0]])
+def find(finder, x, labels, rows, thread, space):
+    """Fill `space.active` with the active outputs for `rows`[B] of x[B, K]; return their number."""
+    hashed = HashedRows(space.hashed.codes[: rows.shape[0]], space.hashed.sketches[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
     if finder.rule.kind == NEAREST:
         hash_rows(finder.sketches.functions, x, hashed.sketches)
-    return select(finder, hashed, labels, rows, thread.space, thread.place, room.active)
+    return select(finder, hashed, labels, rows, thread.space, thread.place, space.active)
 
 
 @kernel
 def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, totals):
-    """Train on `rows`[B...] in batches of lease.batch_size, as `kernels.cpu.network.train` does.
+    """Train as `kernels.cpu.network.train` does, on the active outputs that `finder` finds.
 
-    totals[ACTIVE] counts the neurons computed, summed over the batches.
+    totals[ACTIVE] is the number of active outputs, summed over the batches.
     """
     size = min(lease.batch_size, rows.shape[0])
-    space = room(model, finder, inputs, labels, rows, size, thread.head)
+    space = hashed_workspace(model, finder, inputs, labels, rows, size, thread.head)
     hidden, optimizer = model.table.shape[0] - 1, lease.optimizer
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
@@ -144,7 +144,7 @@ def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, tota
         totals[UPDATES] += 1.0
         totals[ACTIVE] += active.shape[0]
         if active.shape[0] == 0:
-            continue  # rows without labels that found nothing have nothing to learn from
+            continue  # rows without labels, for which no output was found, change nothing
         gather_neurons(model, active, space.neurons)
         scores = score(x, active.shape[0], space.neurons)
         grad = matrix(space.neurons.grad, 0, part.shape[0], scores.shape[1])

@@ -67,12 +67,12 @@ class Case:
         self.hyper = Hyper(RATES[optimizer], 0.01, momentum, beta2, 1e-3)
         self.fence = np.full(8, FENCE)
         self.place = np.full(classes, -1, np.int32)
-        self.head = np.full(self.network.plan()[0].fan_in, -1, np.int32)
+        self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
         self.changed = np.zeros(classes, np.uint8)
 
     def model(self, own=None):
         """`own`: one thread's slots of the dense layers."""
-        plan = np.array(self.network.plan(), np.int64)
+        plan = np.array(self.network.layer_views(), np.int64)
         return ModelView(plan, self.params, *self.slots, self.steps, *(own or self.slots))
 
     def lease(self, batch=BATCH, threads=1):
@@ -110,7 +110,7 @@ class Case:
         return self.totals
 
     def reference(self):
-        plan = self.network.plan()
+        plan = self.network.layer_views()
         return Interpreted(kernels.load("reference"), np, plan, self.params, *self.slots)
 
     def scores(self):
