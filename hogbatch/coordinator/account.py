@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hogbatch.coordinator.commands import Command, Record
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.leases import Leases
-from hogbatch.coordinator.plan import Command, Record
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.worker import Lease, Worker

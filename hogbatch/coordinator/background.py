@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from hogbatch.coordinator.plan import Command
+from hogbatch.coordinator.commands import Command
 
 Event = Callable[[float], list[Command]]  # what to tell the state, given the time
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hogbatch.coordinator.commands import Command, Quarantine, Record, Shuffle
 from hogbatch.coordinator.ledger import Ledger, Span
-from hogbatch.coordinator.plan import Command, Quarantine, Record, Shuffle
 from hogbatch.coordinator.worker import ON_TRIAL
 
 MAX_DEATHS = ON_TRIAL + 1  # of workers on one batch; then it is left out

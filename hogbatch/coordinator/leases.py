@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger
-from hogbatch.coordinator.plan import Command, Plan, Send
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import ON_TRIAL, Lease, Worker

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Protocol, assert_never
 
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
     Keep,

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass, field
 
+from hogbatch.coordinator.commands import Command, Record, RollBack
 from hogbatch.coordinator.health import WORTH_SAYING
-from hogbatch.coordinator.plan import Command, Record, RollBack
 from hogbatch.coordinator.progress import Sums
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
 

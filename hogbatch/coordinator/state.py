@@ -21,15 +21,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hogbatch.coordinator.account import Account
-from hogbatch.coordinator.epochs import Epochs
-from hogbatch.coordinator.leases import LEASES_IN_FLIGHT, Leases
-from hogbatch.coordinator.ledger import Ledger
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
     Keep,
     Kill,
-    Plan,
     Record,
     Report,
     Revoke,
@@ -38,6 +34,10 @@ from hogbatch.coordinator.plan import (
     Snapshot,
     Status,
 )
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.leases import LEASES_IN_FLIGHT, Leases
+from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery, too_many_skipped
 from hogbatch.coordinator.roster import Roster

@@ -20,9 +20,10 @@ from hogbatch.checkpoint.rundir import CRASH, MODEL, RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
 from hogbatch.config.train import TrainConfig, merge_sources, to_toml
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import Finish, Plan
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.batch import Inputs
 from hogbatch.data.cache import DataCache

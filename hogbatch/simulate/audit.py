@@ -5,10 +5,9 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
-    Plan,
     Quarantine,
     Record,
     Report,
@@ -17,6 +16,7 @@ from hogbatch.coordinator.plan import (
     Send,
     Snapshot,
 )
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator

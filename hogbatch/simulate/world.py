@@ -7,12 +7,11 @@ from functools import partial
 from random import Random
 from typing import assert_never
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
     Keep,
     Kill,
-    Plan,
     Quarantine,
     Record,
     Report,
@@ -23,6 +22,7 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy

@@ -12,8 +12,8 @@ from contextlib import closing
 
 import pytest
 
+from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.coordinator.loop import Loop
-from hogbatch.coordinator.plan import Finish, Kill, Record, Revoke
 from tests.saboteur import wait_for
 from tests.unit.coordinator.test_loop import FakeHandover, Mind, adapters
 

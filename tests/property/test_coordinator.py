@@ -5,7 +5,7 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.coordinator.plan import Finish, Quarantine, Record, Report, Revoke, Send
+from hogbatch.coordinator.commands import Finish, Quarantine, Record, Report, Revoke, Send
 from hogbatch.coordinator.roster import SILENT_FOR
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings

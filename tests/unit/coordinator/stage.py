@@ -3,19 +3,8 @@
 import math
 from collections import defaultdict
 
-from hogbatch.coordinator.plan import (
-    Finish,
-    Identity,
-    Limits,
-    Plan,
-    Revoke,
-    RollBack,
-    Send,
-    Shuffle,
-    Snapshot,
-    StoppingCriteria,
-    Training,
-)
+from hogbatch.coordinator.commands import Finish, Revoke, RollBack, Send, Shuffle, Snapshot
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import Settings
 from hogbatch.policy.fixed import Fixed

@@ -1,8 +1,8 @@
 import pytest
 
+from hogbatch.coordinator.commands import Quarantine, Record, Shuffle
 from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
 from hogbatch.coordinator.ledger import Span
-from hogbatch.coordinator.plan import Quarantine, Record, Shuffle
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.commands import Finish, Shuffle
 from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import Finish, Shuffle
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch import local, restarts
 from hogbatch.launch.local import LocalLauncher

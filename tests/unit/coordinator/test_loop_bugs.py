@@ -9,8 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Quarantine,
@@ -22,6 +21,7 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.loop import Adapters, Loop
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat
 

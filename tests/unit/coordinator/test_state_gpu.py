@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.plan import Report
+from hogbatch.coordinator.commands import Report
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings
 from tests.unit.coordinator.stage import of_kind, records, works

@@ -3,7 +3,7 @@
 import pytest
 
 from hogbatch.coordinator import roster
-from hogbatch.coordinator.plan import Kill, Revoke, Send
+from hogbatch.coordinator.commands import Kill, Revoke, Send
 from hogbatch.wire.messages import Failed, Heartbeat, Layer, Refused, Stop, Welcome
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 

@@ -1,6 +1,6 @@
 """A batch policy that does not work ends the run with one sentence, and the workers are told."""
 
-from hogbatch.coordinator.plan import Keep
+from hogbatch.coordinator.commands import Keep
 from hogbatch.errors import PolicyError
 from hogbatch.wire.messages import Stop
 from tests.unit.coordinator.stage import is_send, of_kind, records, works

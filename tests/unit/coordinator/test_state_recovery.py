@@ -5,7 +5,7 @@ from dataclasses import asdict
 import msgspec
 import pytest
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Kill,

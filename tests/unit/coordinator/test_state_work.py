@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from hogbatch.coordinator import roster
-from hogbatch.coordinator.plan import Shuffle
+from hogbatch.coordinator.commands import Shuffle
 from hogbatch.policy.base import Settings
 from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from hogbatch.coordinator import loop
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
-from hogbatch.coordinator.plan import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import Settings
