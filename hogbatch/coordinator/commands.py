@@ -1,10 +1,13 @@
-"""What the coordinator may command its loop to do."""
+"""The commands that the coordinator's state gives to its loop.
+
+The state decides and returns commands; :mod:`hogbatch.coordinator.loop` carries them out.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import ToWorker
 
@@ -13,7 +16,7 @@ Status = Literal["finished", "target", "time", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Command: pass `message` to `worker`."""
+    """Send `message` to `worker`."""
 
     worker: str
     message: ToWorker
@@ -21,23 +24,23 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Command: raise fence `number`, so that its worker stops writing."""
+    """Raise fence `number`, which ends its worker's right to write."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Command: end process `pid`, which has fallen silent, if it is one of this server's."""
+    """Kill process `pid`, which does not respond, if it runs on this server."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """Command: prepare the order of `epoch`; answer with `Coordinator.order_ready`.
+    """Write the row order of `epoch`; answered by `Coordinator.order_ready`.
 
-    Of the rows that were quarantined, the first `without` come last.
+    The first `without` of the quarantined rows are placed last in the order.
     """
 
     epoch: int
@@ -46,7 +49,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Command: note that rows [start, stop) of the order of `epoch` kill whoever trains on them."""
+    """Record that rows [start, stop) of the order of `epoch` kill workers that train on them."""
 
     epoch: int
     start: int
@@ -55,23 +58,23 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Command: look the model through and copy it, beside whatever goes on; answer with
+    """Check the model for NaN and Inf and copy it, in the background; answered by
     `Coordinator.snapshot_taken`.
 
-    With `saved`, write a checkpoint of the copy too; answer with `Coordinator.checkpoint_written`.
+    With `saved`, also write a checkpoint of the copy; answered by `Coordinator.checkpoint_written`.
     """
 
-    saved: Saved | None
+    saved: SavedState | None
 
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Command: put the last good snapshot in the model's place; nobody writes at this moment."""
+    """Restore the last good snapshot of the model; no worker writes it at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Command: append to the event log."""
+    """Append an event to the event log."""
 
     event: str
     fields: Mapping[str, object]
@@ -79,33 +82,33 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Command: tell people about an evaluation."""
+    """Report an evaluation to the user."""
 
     evaluation: Evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class ShowMean:
-    """Command: put the moving mean in the place of the model, or the model back; nobody writes."""
+    """Replace the model by its moving mean, or restore the model; no worker writes it."""
 
     shown: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Command: copy the parameters as they are now; nobody writes them at this moment."""
+    """Copy the parameters in their current state; no worker writes them at this moment."""
 
     evaluation: Evaluation | None
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Command: the run is over."""
+    """End the run."""
 
     status: Status
-    reason: str  # for people, where the status does not say it all
-    diverged: bool = False  # the status is "failed" because the model is of no use
-    by_policy: bool = False  # the status is "failed" because the batch policy does not work
+    reason: str  # for the user, where the status alone does not explain the end
+    diverged: bool = False  # the status is "failed" because training has diverged
+    by_policy: bool = False  # the status is "failed" because the batch policy failed
 
 
 Command = (

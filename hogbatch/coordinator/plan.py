@@ -1,4 +1,4 @@
-"""What a run is to do, settled before it starts, and what the coordinator may command."""
+"""What a run is to do. The plan is settled before the run starts and never changes."""
 
 import math
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from hogbatch.wire.messages import Hello, Layer, Optimizer, Welcome
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a worker must agree on before it is taken in."""
+    """What a worker must agree on before it is admitted."""
 
     run: str
     package: str  # version of hogbatch
     fingerprint: str  # of the dataset
 
-    def objection(self, hello: Hello) -> str:
-        """Why a worker that says `hello` cannot be taken in; empty if it can."""
+    def mismatch(self, hello: Hello) -> str:
+        """Why the worker that sent `hello` cannot be admitted; empty if it can."""
         if hello.package != self.package:
             return (
                 f"the coordinator runs hogbatch {self.package}, this worker {hello.package}: "
@@ -34,7 +34,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The network and how it is trained, as Welcome tells every worker."""
+    """The network and how it is trained: the part of Welcome that is the same for all workers."""
 
     layers: tuple[Layer, ...]
     loss: str
@@ -46,7 +46,7 @@ class Training:
     lsh: Lsh | None = None
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
-        """The message that takes a worker in as number `worker`."""
+        """The message that admits a worker as number `worker`."""
         return Welcome(
             run=run,
             worker=worker,
@@ -65,7 +65,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Smallest and largest batch by device; None for a GPU: as its worker measured."""
+    """Smallest and largest batch by device; None for a GPU: what its worker measures."""
 
     cpu: tuple[int, int]
     gpu: tuple[int, int] | None
@@ -73,32 +73,32 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StoppingCriteria:
-    """When to stop, and which model to keep."""
+    """When to stop and to evaluate, and which model to keep."""
 
     epochs: int | None
     max_seconds: float | None  # training seconds
     target_loss: float | None
-    eval_seconds: float | None  # training seconds between evaluations; None: few but enough
+    eval_seconds: float | None  # training seconds between evaluations; None: automatic
     keep: Literal["best", "last"]
-    wait_for_workers: float  # seconds without any worker before the run is given up
+    wait_for_workers: float  # seconds without any worker after which the run fails
     patience: float = 0  # epochs without a lower test loss after which the run ends; 0: never
-    by_epoch: bool = False  # evaluate after each epoch, whatever the clock says
-    average: bool = False  # evaluate and keep the moving mean of the model, not as it stands
+    by_epoch: bool = False  # evaluate after each epoch, regardless of the time
+    average: bool = False  # evaluate and keep the moving mean of the model
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything the coordinator decides by."""
+    """All settings that the coordinator's decisions depend on."""
 
     identity: Identity
     training: Training
     limits: Limits
-    ending: StoppingCriteria
+    stopping: StoppingCriteria
     learning_rate: LearningRate
     lease_seconds: float
     train_rows: int
     test_rows: int
-    beta: float = 1.0  # what policies count an update of a CPU worker for
+    beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode

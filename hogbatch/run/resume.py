@@ -14,12 +14,12 @@ from hogbatch.checkpoint.folder import Checkpoint
 from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.load import Loaded
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
-from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.recorder import RunRecorder
 from hogbatch.telemetry.records import Evaluation
 
 AUTO: Final = "auto"
@@ -32,7 +32,7 @@ class ResumePoint:
     run_dir: Path
     checkpoint: Checkpoint
     bad: list[str]  # sentences about newer checkpoints that cannot be read
-    saved: Saved
+    saved: SavedState
     history: list[Evaluation]
     kept: Evaluation | None
 
@@ -62,7 +62,7 @@ def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str,
 
 
 def describe(
-    identity: Mapping[str, object], config: str, journal: Journal, quarantined: QuarantinedRows
+    identity: Mapping[str, object], config: str, journal: RunRecorder, quarantined: QuarantinedRows
 ) -> tuple[dict[str, Any], Arrays]:
     """What a checkpoint holds beside the model and the coordinator's state."""
     arrays: Arrays = {"quarantined": np.array(quarantined.rows, np.int64)}
@@ -156,7 +156,7 @@ def _origin(run_dir: Path, checkpoint: Checkpoint, bad: list[str]) -> ResumePoin
             run_dir,
             checkpoint,
             bad,
-            msgspec.convert(description["state"], Saved),
+            msgspec.convert(description["state"], SavedState),
             msgspec.convert(description["history"], list[Evaluation]),
             msgspec.convert(description["kept"], Evaluation | None),
         )

@@ -20,9 +20,9 @@ from hogbatch.checkpoint.rundir import CRASH, MODEL, RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
 from hogbatch.config.train import TrainConfig, merge_sources, to_toml
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.health import largest_feature, skipped_warning
-from hogbatch.coordinator.loop import Adapters, Loop
+from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.batch import Inputs
@@ -40,7 +40,7 @@ from hogbatch.machine.limits import check_limits
 from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.model.footprint import expect_room
 from hogbatch.model.network import Network
-from hogbatch.policy.base import BatchPolicy, Settings
+from hogbatch.policy.base import BatchPolicy, PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.planning import memory_for, network_for, plan_for
 from hogbatch.run.results import save_results
@@ -57,9 +57,10 @@ from hogbatch.run.segments import Store
 from hogbatch.store.average import MovingMean
 from hogbatch.store.handover import Catalog, Handover, records
 from hogbatch.store.scan import first_not_finite
+from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
-from hogbatch.telemetry.journal import Journal, Refused
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
+from hogbatch.telemetry.skipped_rows import largest_feature, skipped_warning
 from hogbatch.wire.address import Address, RunLock
 from hogbatch.wire.listen import check_listen
 from hogbatch.wire.sockets import Router
@@ -118,7 +119,7 @@ def train(data: str | Path, **settings: Any) -> Run:
 
 def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
-    live = Live(config.quiet)
+    live = Console(config.quiet)
     check_limits()
     check_listen(config.listen, config.insecure)
     if config.resume is not None:
@@ -127,7 +128,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     requests = _workers(config, live) if launch else ()
     if note := find_cache_root().note:
         live.say(note)
-    policy = choose(config.policy, Settings(config.alpha, config.beta))
+    policy = choose(config.policy, PolicySettings(config.alpha, config.beta))
     logs = [log_name(number) for number in range(len(requests))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as undo:
         _say(live, directory.recover())
@@ -149,7 +150,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         text = to_toml(replace(config, run_dir=None, resume=None, overwrite=False))
         undo.callback(lambda: _say(live, directory.end()))
         directory.begin(text, goes_on)
-        journal = Journal(run_dir, live, store.model.params, goes_on)
+        journal = RunRecorder(run_dir, live, store.model.params, goes_on)
         state = _begin(origin, plan, policy, store, journal)
         mean = MovingMean(store.model)
         about = partial(describe, who, text, journal, store.quarantined)
@@ -157,7 +158,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         snapshots = Snapshots(
             store.model, network, into, about, store.begin, mean.forget, directory.saving
         )
-        sampled = state.plan.ending.average and not config.deterministic
+        sampled = state.plan.stopping.average and not config.deterministic
         with (
             _planes(config, run_dir, store, directory.run_lock) as (router, handover),
             _launched(requests, run_dir, config.pin) as launcher,
@@ -166,10 +167,10 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
             if not launch:
                 live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
             adapters = Adapters(
-                end=router,
+                endpoint=router,
                 handover=handover,
                 fences=store.fences,
-                children=launcher,
+                processes=launcher,
                 snapshots=snapshots,
                 shuffle=store.shuffle,
                 quarantine=store.quarantine,
@@ -179,25 +180,25 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 keep=journal.keep,
             )
             loop = Loop(state, adapters)
-            with crash_report(run_dir / CRASH, text, loop.heard):
+            with crash_report(run_dir / CRASH, text, loop.received):
                 finish, standing = loop.run()
             handover.close()  # who is still on the way in is turned away, not waited for
         if config.checkpoint_seconds and standing.rows and not finish.diverged:
             _save_last(state, snapshots, live)
         model = _model(config, loaded, network, journal.params) if standing.rows else None
-        refused = Refused(router.refused, router.turned_away + handover.refused)
+        refused = RefusalCounts(router.refused, router.turned_away + handover.refused)
         summary = journal.summary(finish.status, finish.reason, standing, refused)
         journal.log.close()
         run = Run(run_dir, model, summary, _exit_code(finish))
         return _conclude(run, finish, journal, directory)
 
 
-def _say(live: Live, note: str) -> None:
+def _say(live: Console, note: str) -> None:
     if note:
         live.say(note)
 
 
-def _load(config: TrainConfig, live: Live) -> Loaded:
+def _load(config: TrainConfig, live: Console) -> Loaded:
     loaded = load(
         config.data,
         options=Options(
@@ -219,7 +220,7 @@ def _load(config: TrainConfig, live: Live) -> Loaded:
     return loaded
 
 
-def _origin(config: TrainConfig, run_dir: Path, live: Live) -> ResumePoint | None:
+def _origin(config: TrainConfig, run_dir: Path, live: Console) -> ResumePoint | None:
     """The checkpoint to go on from; says which, and why no newer one."""
     if config.resume is None:
         return None
@@ -238,7 +239,7 @@ def _origin(config: TrainConfig, run_dir: Path, live: Live) -> ResumePoint | Non
 
 
 def _begin(
-    origin: ResumePoint | None, plan: Plan, policy: BatchPolicy, store: Store, journal: Journal
+    origin: ResumePoint | None, plan: Plan, policy: BatchPolicy, store: Store, journal: RunRecorder
 ) -> Coordinator:
     """A coordinator at the start of a run, or where `origin` has left off."""
     if origin is None:
@@ -253,7 +254,7 @@ def _begin(
     return Coordinator.resumed(plan, policy, saved)
 
 
-def _record(journal: Journal, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
+def _record(journal: RunRecorder, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
     """Record an event; of rows that are often skipped with what is special about one of them."""
     if event == "rows_often_skipped":
         largest = (
@@ -263,7 +264,7 @@ def _record(journal: Journal, inputs: Inputs, event: str, fields: Mapping[str, A
     journal.record(event, fields)
 
 
-def _save_last(state: Coordinator, snapshots: Snapshots, live: Live) -> None:
+def _save_last(state: Coordinator, snapshots: Snapshots, live: Console) -> None:
     """Write a checkpoint of a run that has ended, from which it can be prolonged."""
     draft = snapshots.draft(state.saved(time.monotonic()))
     if not snapshots.copy(draft) and (failure := draft.write()):
@@ -280,7 +281,7 @@ def _run_dir(config: TrainConfig) -> Path:
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
 
 
-def _workers(config: TrainConfig, live: Live) -> tuple[WorkerRequest, ...]:
+def _workers(config: TrainConfig, live: Console) -> tuple[WorkerRequest, ...]:
     """The workers to start; says in one line what was found."""
     found = find_workers() if config.workers == "auto" else check_workers(config.workers)
     live.say(found.line)
@@ -371,7 +372,7 @@ def _failure(finish: Finish, where: str) -> HogbatchError:
     return kind(f"{finish.reason}; {where}")
 
 
-def _conclude(run: Run, finish: Finish, journal: Journal, directory: RunDirectory) -> Run:
+def _conclude(run: Run, finish: Finish, journal: RunRecorder, directory: RunDirectory) -> Run:
     """Write model and summary, and say how it went.
 
     NoWorkers if nobody is left, UsageError if there is no model or it is of no use, after all is
@@ -399,7 +400,7 @@ def _conclude(run: Run, finish: Finish, journal: Journal, directory: RunDirector
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     why = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
-    journal.live.say(f"{run.status}{before}{why}: {result}{where}")
+    journal.console.say(f"{run.status}{before}{why}: {result}{where}")
     if finish.status == "stopped":
         with suppress(OSError):  # a terminal that is gone
             print(f"hogbatch: interrupted{before}; {where}", file=sys.stderr)

@@ -18,7 +18,7 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
 
@@ -27,11 +27,11 @@ STARVED_S = 1.0  # that a worker may have nothing to do while there are rows
 Rows = tuple[int, int]
 
 
-class Violation(AssertionError):
+class InvariantViolation(AssertionError):
     """Something that must never happen has happened."""
 
 
-class Machine(Protocol):
+class AuditedWorld(Protocol):
     """What the audit may look at besides the commands."""
 
     state: Coordinator
@@ -44,7 +44,7 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldRows:
     """Rows that a worker was given."""
 
     key: str
@@ -55,7 +55,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Audit:
-    """Raises :class:`Violation` as soon as a row is lost, or done twice, or could be."""
+    """Raises :class:`InvariantViolation` as soon as a row is lost, or done twice, or could be."""
 
     plan: Plan
     epoch: int = 0
@@ -63,9 +63,9 @@ class Audit:
     done: list[Rows] = field(default_factory=list)  # of the epoch at hand, quarantined ones too
     tested: list[Rows] = field(default_factory=list)
     finish: Finish | None = None
-    _held: dict[int, Hold] = field(default_factory=dict)  # by lease
+    _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
-    _loose: list[Hold] = field(default_factory=list)  # taken from one who may still be writing
+    _loose: list[HeldRows] = field(default_factory=list)  # taken from one who may still be writing
     _quarantined: int = 0  # rows
     _epoch_rows: int = -1  # of the epoch at hand
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
@@ -76,7 +76,9 @@ class Audit:
     _health: list[tuple[bool, int]] = field(default_factory=list)  # see `_still_counted`
     _counted: int = 0  # roll-backs
     _copied_at: int = 0  # rows trained on when the last snapshot was begun
-    _saves: list[tuple[Saved, list[Rows], int]] = field(default_factory=list)  # with `done`, and
+    _saves: list[tuple[SavedState, list[Rows], int]] = field(
+        default_factory=list
+    )  # with `done`, and
     # the length of `_health` then
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class Audit:
         if finite:
             self._look(finite, self._copied_at)
 
-    def commanded(self, command: Command, machine: Machine) -> None:
+    def commanded(self, command: Command, machine: AuditedWorld) -> None:
         """The coordinator wants `command` carried out, which is about to be done."""
         _check(self.finish is None, f"{command} after the end")
         match command:
@@ -138,7 +140,7 @@ class Audit:
                 _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
                 self.finish = command
 
-    def _hand_out(self, key: str, work: Work, machine: Machine) -> None:
+    def _hand_out(self, key: str, work: Work, machine: AuditedWorld) -> None:
         if not machine.reachable(key):  # it has just died; all it has will be taken back
             return
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
@@ -153,7 +155,7 @@ class Audit:
             usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
-        hold = Hold(key, work.task, work.start, work.stop)
+        hold = HeldRows(key, work.task, work.start, work.stop)
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
@@ -172,7 +174,7 @@ class Audit:
         for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
             self._loose.append(self._release(lease))
 
-    def _release(self, lease: int) -> Hold:
+    def _release(self, lease: int) -> HeldRows:
         hold = self._held.pop(lease)
         del self._order[bisect_left(self._order, (hold.start, lease))]
         return hold
@@ -207,7 +209,7 @@ class Audit:
 
     # Checkpoints ----------------------------------------------------------------------------
 
-    def _save(self, saved: Saved) -> None:
+    def _save(self, saved: SavedState) -> None:
         todo = [(span[0], span[1]) for span in saved.todo]
         _check(saved.epoch == self.epoch, f"epoch {saved.epoch} is saved, not {self.epoch}")
         _check(
@@ -217,7 +219,7 @@ class Audit:
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
         self._saves.append((saved, list(self.done), len(self._health)))
 
-    def resume(self, saved: Saved | None) -> None:
+    def resume(self, saved: SavedState | None) -> None:
         """A new coordinator goes on from `saved`, or from the start."""
         found = ((done, looks) for each, done, looks in self._saves if each is saved)
         done, looks = next(found, ([], 0))
@@ -246,7 +248,7 @@ class Audit:
         for key, worker in idle.items():
             batch = worker.batch_size * worker.speed.value
             patience = max(STARVED_S, 2 * batch) if batch > 0 else STARVED_S
-            if state.roster.would_wait(worker, state.epochs.rows.remaining):  # and who is
+            if state.roster.would_delay(worker, state.epochs.rows.remaining):  # and who is
                 self._idle_since[key] = now  # quicker will take them, or be given up
             waited = now - max(self._idle_since[key], self._free_since)
             _check(waited <= patience, f"{worker.name} has had no work for {waited:.1f} s")
@@ -254,7 +256,7 @@ class Audit:
 
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Violation(otherwise)
+        raise InvariantViolation(otherwise)
 
 
 def _still_counted(looks: list[tuple[bool, int]]) -> int:
@@ -271,7 +273,7 @@ def _still_counted(looks: list[tuple[bool, int]]) -> int:
     return counted
 
 
-def _overlap(one: Hold, other: Hold) -> bool:
+def _overlap(one: HeldRows, other: HeldRows) -> bool:
     if one.task != other.task:
         return False
     return one.start < other.stop and other.start < one.stop

@@ -10,7 +10,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.simulate.forecast import forecast, table
 from hogbatch.simulate.scenario import draw, play
-from hogbatch.simulate.speed import parse_crew
+from hogbatch.simulate.speed import parse_workers
 
 USUAL_S = 10.0  # of training, where nothing ends the run
 PROGRESS = 50  # seeds between two lines
@@ -36,7 +36,7 @@ def execute(
     else:
         if config.epochs is None and config.max_seconds is None:
             config = replace(config, max_seconds=USUAL_S)
-        crew = parse_crew(workers)
+        crew = parse_workers(workers)
         seen = forecast(config, crew, _whole("rows", rows, 1), _whole("seed", seed, 0))
         text = msgspec.json.encode(asdict(seen)).decode() if json else "\n".join(table(seen))
         print(text)
@@ -51,7 +51,7 @@ def tell(seed: int) -> None:
     for at, what in world.story:
         print(f"{at:10.3f} s  {what}")
     if world.finish is not None:
-        print(f"{world.agenda.now:10.3f} s  {world.finish.status} {world.finish.reason}")
+        print(f"{world.queue.now:10.3f} s  {world.finish.status} {world.finish.reason}")
 
 
 def play_all(seeds: Iterable[int]) -> None:

@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import StoppingCriteria
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.scenario import simulated_plan
@@ -20,7 +20,7 @@ SHOWN = 4  # changes of a batch in a table
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkerKind:
     """Workers of one speed, taken together."""
 
     speed: Speed
@@ -33,7 +33,7 @@ class Forecast:
 
     seconds: float  # of training
     rows: int
-    kinds: list[Kind]
+    kinds: list[WorkerKind]
     lease_messages_per_s: float  # Work and Done: median over the seconds
     most_lease_messages_per_s: int
     beats_per_s: float
@@ -57,7 +57,7 @@ def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed
         config.beta,
         start_with=workers,
     )
-    settings = Settings(config.alpha, config.beta)
+    settings = PolicySettings(config.alpha, config.beta)
     world = World(plan, lambda: choose(config.policy, settings), Conditions(), seed)
     for count, speed in crew:
         for _ in range(count):
@@ -68,10 +68,10 @@ def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed
 
 
 def _looked_back(world: World, crew: list[tuple[int, Speed]]) -> Forecast:
-    standing = world.state.standing(world.agenda.now)
+    standing = world.state.totals(world.queue.now)
     speeds = {w.name: world.processes[w.pid].speed for w in world.state.workers.values()}
     kinds = [
-        Kind(speed, [record for record in standing.workers if speeds[record.name] is speed])
+        WorkerKind(speed, [record for record in standing.workers if speeds[record.name] is speed])
         for _, speed in crew
     ]
     per_second = _whole_seconds(world.lease_messages)
@@ -81,7 +81,7 @@ def _looked_back(world: World, crew: list[tuple[int, Speed]]) -> Forecast:
         kinds=kinds,
         lease_messages_per_s=median(per_second),
         most_lease_messages_per_s=max(per_second),
-        beats_per_s=world.messages["Heartbeat"] / world.agenda.now,
+        beats_per_s=world.messages["Heartbeat"] / world.queue.now,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from hogbatch.simulate.agenda import Agenda
+from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import Link, LinkQuality
 from hogbatch.simulate.speed import EVALUATION, Speed
 from hogbatch.wire.messages import (
@@ -30,10 +30,10 @@ WELCOME_WITHIN_S = 30.0
 class Environment(Protocol):
     """What a worker meets outside itself."""
 
-    agenda: Agenda
+    queue: EventQueue
     package: str
 
-    def say(self, worker: "Process", message: ToCoordinator) -> None:
+    def say(self, worker: "SimulatedWorker", message: ToCoordinator) -> None:
         """Put `message` on the way to the coordinator."""
 
     def fence(self, number: int) -> int:
@@ -42,12 +42,12 @@ class Environment(Protocol):
     def deadly(self, work: Work) -> int | None:
         """The first row of `work` that kills whoever trains on it."""
 
-    def ended(self, worker: "Process", cause: str) -> None:
+    def ended(self, worker: "SimulatedWorker", cause: str) -> None:
         """The process is gone."""
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class SimulatedWorker:
     """One process from its start to its end; its connection has a key of its own."""
 
     adapters: Environment
@@ -91,7 +91,7 @@ class Process:
 
     def stop(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after `seconds`."""
-        self.awake_at = max(self.awake_at, self.adapters.agenda.now + seconds)
+        self.awake_at = max(self.awake_at, self.adapters.queue.now + seconds)
 
     def leave(self) -> None:
         """Say Goodbye and go."""
@@ -111,15 +111,15 @@ class Process:
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do `act` in `seconds`, if it lives then, and not before it is awake."""
-        agenda = self.adapters.agenda
+        queue = self.adapters.queue
 
         def wake() -> None:
-            if self.alive and agenda.now < self.awake_at:
-                agenda.at(self.awake_at, wake)
+            if self.alive and queue.now < self.awake_at:
+                queue.at(self.awake_at, wake)
             elif self.alive:
                 act()
 
-        agenda.after(seconds, wake)
+        queue.after(seconds, wake)
 
     # Work -----------------------------------------------------------------------------------
 
@@ -188,11 +188,11 @@ class Process:
         )
 
     def _beat(self) -> None:
-        due = self.said_at + self.beat_seconds - self.adapters.agenda.now
+        due = self.said_at + self.beat_seconds - self.adapters.queue.now
         if due <= 0.0:
             self._say(Heartbeat())
         self.later(due if due > 0.0 else self.beat_seconds, self._beat)
 
     def _say(self, message: ToCoordinator) -> None:
-        self.said_at = self.adapters.agenda.now
+        self.said_at = self.adapters.queue.now
         self.adapters.say(self, message)

@@ -8,12 +8,12 @@ from random import Random
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.errors import HogbatchError
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.simulate.audit import Audit, Violation
+from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.process import Process
+from hogbatch.simulate.process import SimulatedWorker
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World
 from hogbatch.wire.messages import Layer, Optimizer
@@ -47,7 +47,7 @@ class Scenario:
 
 
 def simulated_plan(
-    ending: StoppingCriteria,
+    stopping: StoppingCriteria,
     limits: Limits,
     rows: tuple[int, int],
     lease_seconds: float,
@@ -62,7 +62,7 @@ def simulated_plan(
         identity=Identity("simulated", "0", ""),
         training=Training(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
         limits=limits,
-        ending=ending,
+        stopping=stopping,
         learning_rate=LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=rows[0],
@@ -171,29 +171,29 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
 
 def play(scenario: Scenario) -> World:
     """Let the run happen to its end; :class:`ScenarioFailed` if a promise was broken."""
-    settings = Settings(beta=scenario.plan.beta)
+    settings = PolicySettings(beta=scenario.plan.beta)
     policy = lambda: choose(scenario.policy, settings)  # noqa: E731
     audit = Audit(scenario.plan)
     world = World(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
     for speed in scenario.crew:
         world.start(speed, world.rng.uniform(0, 0.5))
     world.begin()
-    doer = _Doer(world, scenario)
+    doer = FaultInjector(world, scenario)
     for fault in scenario.faults:
-        world.agenda.at(fault.at, partial(doer.do, fault.name))
+        world.queue.at(fault.at, partial(doer.do, fault.name))
     try:
         world.run(HORIZON_S)
         _judge(world, scenario, doer)
     except AssertionError as error:
         raise ScenarioFailed(
-            f"seed {scenario.seed}: at {world.agenda.now:.3f} s: {error}; "
+            f"seed {scenario.seed}: at {world.queue.now:.3f} s: {error}; "
             f"to see it again: hogbatch simulate --faults --seed {scenario.seed}"
         ) from error
     return world
 
 
 @dataclass(slots=True)
-class _Doer:
+class FaultInjector:
     """Does what a fault's name says."""
 
     world: World
@@ -221,7 +221,7 @@ class _Doer:
             world.tell(f"{name}: process {worker.pid}")
             self._harm(worker, name)
 
-    def _harm(self, worker: Process, name: str) -> None:
+    def _harm(self, worker: SimulatedWorker, name: str) -> None:
         rng = self.world.rng
         match name:
             case "die":
@@ -255,32 +255,32 @@ class _Doer:
             world.start(speed, 0.5 + world.rng.random())
 
     def _interrupt(self) -> None:
-        self.interrupted_at = self.world.agenda.now
+        self.interrupted_at = self.world.queue.now
         self.world.interrupt()
 
 
-def _judge(world: World, scenario: Scenario, doer: _Doer) -> None:
+def _judge(world: World, scenario: Scenario, doer: FaultInjector) -> None:
     """Whether the run ended, and as it had to."""
     finish = world.finish
     if finish is None:
-        raise Violation(f"the run does not end; it is in phase {world.state.phase}")
+        raise InvariantViolation(f"the run does not end; it is in phase {world.state.phase}")
     if finish.status == "failed":
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
         excused = doer.poisonings >= MAX_ROLLBACKS if finish.diverged else gone
         _require(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
-        enough = epochs == scenario.plan.ending.epochs or every_row_bad
+        enough = epochs == scenario.plan.stopping.epochs or every_row_bad
         _require(enough, f"finished after {epochs} epochs")
     crashed = any(fault.name == "crash" for fault in scenario.faults)
     if doer.interrupted_at is not None and not crashed and world.held_up_for == 0.0:
-        took = world.agenda.now - doer.interrupted_at
+        took = world.queue.now - doer.interrupted_at
         _require(took < STOPPED_WITHIN_S, f"ended {took:.1f} s after the interrupt")
 
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Violation(otherwise)
+        raise InvariantViolation(otherwise)
 
 
 def tell(world: World) -> list[str]:

@@ -37,7 +37,7 @@ class Speed:
         return tuple((rows, self.seconds(rows, rows)) for rows in TRIED)
 
 
-def parse_crew(text: str) -> list[tuple[int, Speed]]:
+def parse_workers(text: str) -> list[tuple[int, Speed]]:
     """Read "cpu:16x2000rows/s,gpu:1x200000rows/s@half=256": numbers of workers, and speeds."""
     crew = [_parse(part.strip()) for part in text.split(",")]
     if sum(count for count, _ in crew) > MAX_WORKERS:

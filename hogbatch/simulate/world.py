@@ -23,13 +23,13 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.simulate.agenda import Agenda
 from hogbatch.simulate.audit import Audit
+from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.process import Process
+from hogbatch.simulate.process import SimulatedWorker
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
@@ -62,11 +62,11 @@ class World:
         audit: Audit | None = None,
     ) -> None:
         self.plan, self.policy, self.conditions, self.audit = plan, policy, conditions, audit
-        self.agenda = Agenda()
+        self.queue = EventQueue()
         self.package = plan.identity.package
         self.rng = Random(seed)
         self.state = Coordinator(plan, policy())
-        self.processes: dict[int, Process] = {}  # alive, by pid
+        self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
         self.finish: Finish | None = None
         self.poisoned = False
         self.held_up_for = 0.0  # seconds
@@ -76,12 +76,12 @@ class World:
         self.all_messages: Counter[int] = Counter()
         self.story: list[tuple[float, str]] = []  # what happened, for people
         self._seed = seed
-        self._keys: dict[str, Process] = {}
+        self._keys: dict[str, SimulatedWorker] = {}
         self._fences: Counter[int] = Counter()
         self._ended: defaultdict[str, float] = defaultdict(float)  # by kind of work beside
         self._life = 0  # of the coordinator
         self._held_up_until = 0.0
-        self._checkpoint: Saved | None = None
+        self._checkpoint: SavedState | None = None
         self._quarantined: list[tuple[int, list[int]]] = []  # rows, and the bad ones among them
         self._pids = 0
         self._pending = 0  # processes that are to start, or whose end is not noticed yet
@@ -96,7 +96,7 @@ class World:
 
     def run(self, until: float) -> None:
         """Let things happen until the run is over, or `until`."""
-        while self.finish is None and self.agenda.now < until and self.agenda.step():
+        while self.finish is None and self.queue.now < until and self.queue.step():
             pass
 
     def start(self, speed: Speed, after: float = 0.0) -> None:
@@ -106,7 +106,7 @@ class World:
         def begin() -> None:
             self._pending -= 1
             self._pids += 1
-            process = Process(self, self._pids, speed, self.conditions.network, self.rng)
+            process = SimulatedWorker(self, self._pids, speed, self.conditions.network, self.rng)
             self.processes[process.pid] = self._keys[process.key] = process
             process.start()
 
@@ -114,12 +114,12 @@ class World:
 
     def tell(self, what: str) -> None:
         """Note what happened."""
-        self.story.append((self.agenda.now, what))
+        self.story.append((self.queue.now, what))
 
     def hold_up(self, seconds: float) -> None:
         """Stop the coordinator's process for a while."""
         self.held_up_for += seconds
-        self._held_up_until = max(self._held_up_until, self.agenda.now + seconds)
+        self._held_up_until = max(self._held_up_until, self.queue.now + seconds)
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -153,32 +153,32 @@ class World:
     def _in_this_life(self, seconds: float, act: Callable[[], None]) -> None:
         """Do `act` in some seconds, unless the coordinator has died by then."""
         life = self._life
-        self.agenda.after(seconds, lambda: act() if self._life == life else None)
+        self.queue.after(seconds, lambda: act() if self._life == life else None)
 
     def _tick(self, life: int) -> None:
         if self._life == life and self.finish is None:
             if self.audit:
-                self.audit.look(self.state, self.agenda.now)
+                self.audit.look(self.state, self.queue.now)
             self._do(self.state.tick)
             nobody = not self.processes and not self._pending and not self.state.workers
             if nobody:
                 self._do(lambda now: self.state.abandon("all workers have ended", now))
-            pause = max(TICK_S, self._held_up_until - self.agenda.now)
-            self.agenda.after(pause, lambda: self._tick(life))
+            pause = max(TICK_S, self._held_up_until - self.queue.now)
+            self.queue.after(pause, lambda: self._tick(life))
 
     # What workers meet ----------------------------------------------------------------------
 
-    def say(self, worker: Process, message: ToCoordinator) -> None:
+    def say(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
         self._count(message)
         life = self._life
-        for arrival in worker.outbox.arrivals(self.agenda.now, isinstance(message, Hello)):
-            self.agenda.at(arrival, lambda: self._hear(worker, message, life))
+        for arrival in worker.outbox.arrivals(self.queue.now, isinstance(message, Hello)):
+            self.queue.at(arrival, lambda: self._hear(worker, message, life))
 
-    def _hear(self, worker: Process, message: ToCoordinator, life: int) -> None:
+    def _hear(self, worker: SimulatedWorker, message: ToCoordinator, life: int) -> None:
         if self._life != life or self.finish is not None:
             return
-        if self.agenda.now < self._held_up_until:
-            self.agenda.at(self._held_up_until, lambda: self._hear(worker, message, life))
+        if self.queue.now < self._held_up_until:
+            self.queue.at(self._held_up_until, lambda: self._hear(worker, message, life))
             return
         if self.audit:
             self.audit.heard(worker.key, message)
@@ -211,16 +211,16 @@ class World:
             if row not in gone
         }
 
-    def ended(self, worker: Process, cause: str) -> None:
+    def ended(self, worker: SimulatedWorker, cause: str) -> None:
         self.processes.pop(worker.pid, None)
         self._pending += 1
         self._in_this_life(self.rng.uniform(0, NOTICED_S), lambda: self._bury(worker, cause))
 
-    def _bury(self, worker: Process, cause: str) -> None:
+    def _bury(self, worker: SimulatedWorker, cause: str) -> None:
         if self.finish is not None:
             return
-        if self.agenda.now < self._held_up_until:
-            wait = self._held_up_until - self.agenda.now
+        if self.queue.now < self._held_up_until:
+            wait = self._held_up_until - self.queue.now
             self._in_this_life(wait, lambda: self._bury(worker, cause))
             return
         self._pending -= 1
@@ -235,7 +235,7 @@ class World:
 
     def _do(self, event: Callable[[float], list[Command]]) -> None:
         if self.finish is None:
-            self._carry_out(event(self.agenda.now))
+            self._carry_out(event(self.queue.now))
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
@@ -274,17 +274,17 @@ class World:
     def _send(self, command: Send) -> None:
         worker = self._keys[command.worker]
         if not worker.alive:
-            self._do(lambda now: self.state.lose(command.worker, "cannot be reached", now))
+            self._do(lambda now: self.state.lose(command.worker, "is unreachable", now))
             return
         self._count(command.message)
-        for arrival in worker.inbox.arrivals(self.agenda.now):
-            self.agenda.at(arrival, lambda: worker.hear(command.message))
+        for arrival in worker.inbox.arrivals(self.queue.now):
+            self.queue.at(arrival, lambda: worker.hear(command.message))
 
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1
-        self.all_messages[int(self.agenda.now)] += 1
+        self.all_messages[int(self.queue.now)] += 1
         if isinstance(message, Work | Done):
-            self.lease_messages[int(self.agenda.now)] += 1
+            self.lease_messages[int(self.queue.now)] += 1
 
     def _background(
         self, work: str, seconds: float, event: Callable[[float], list[Command]]
@@ -292,16 +292,16 @@ class World:
         """Let the coordinator hear of `event` within `seconds`, after all other such `work`."""
 
         def report() -> None:
-            if self.agenda.now < self._held_up_until:
-                self._in_this_life(self._held_up_until - self.agenda.now, report)
+            if self.queue.now < self._held_up_until:
+                self._in_this_life(self._held_up_until - self.queue.now, report)
             else:
                 self._do(event)
 
-        ended = max(self._ended[work], self.agenda.now) + self.rng.uniform(0, seconds)
+        ended = max(self._ended[work], self.queue.now) + self.rng.uniform(0, seconds)
         self._ended[work] = ended
-        self._in_this_life(ended - self.agenda.now, report)
+        self._in_this_life(ended - self.queue.now, report)
 
-    def _copy(self, saved: Saved | None, now: float) -> list[Command]:
+    def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
         """The model is looked through and copied, and with `saved` it is being written."""
         bad = "layers.0.weight[1, 2]" if self.poisoned else ""
         if self.audit:
@@ -310,7 +310,7 @@ class World:
             self._background("write", self.conditions.write_seconds, partial(self._write, saved))
         return self.state.snapshot_taken(bad, now)
 
-    def _write(self, saved: Saved, now: float) -> list[Command]:
+    def _write(self, saved: SavedState, now: float) -> list[Command]:
         if self.rng.random() < self.conditions.disk_full:
             return self.state.checkpoint_written("No space left on device", now)
         self._checkpoint = saved

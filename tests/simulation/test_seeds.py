@@ -17,7 +17,7 @@ def test_runs_full_of_faults_keep_all_promises(part):
 
 def test_a_seed_gives_the_same_run_again():
     runs = [play(draw(11)) for _ in range(2)]
-    assert runs[0].agenda.now == runs[1].agenda.now
+    assert runs[0].queue.now == runs[1].queue.now
     assert runs[0].messages == runs[1].messages
 
 

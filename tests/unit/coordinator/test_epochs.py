@@ -2,7 +2,7 @@ import pytest
 
 from hogbatch.coordinator.commands import Quarantine, Record, Shuffle
 from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
-from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.ledger import RowRange
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def kill(epochs, rows, times=MAX_DEATHS):
     """So many workers die on the next `rows` rows; what is commanded at the last death."""
     for lease in range(times):
         epochs.rows.take(lease, rows)
-        commands = epochs.lose(lease, died=True)
+        commands = epochs.take_back(lease, died=True)
     return commands
 
 
@@ -59,13 +59,13 @@ def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
 def test_who_leaves_politely_kills_nobody(epochs):
     for lease in range(MAX_DEATHS + 1):
         epochs.rows.take(lease, 10)
-        assert epochs.lose(lease, died=False) == []
+        assert epochs.take_back(lease, died=False) == []
     assert epochs.rows.deaths == 0
 
 
 def test_a_resumed_epoch_has_the_order_it_had():
     epochs = Epochs(100)
-    epochs.resume(4, quarantined=30, rows=80, todo=[Span(10, 20, 2), Span(40, 80)])
+    epochs.resume(4, quarantined=30, rows=80, todo=[RowRange(10, 20, 2), RowRange(40, 80)])
     assert epochs.begin() == [Shuffle(4, 20)]  # 10 of the 30 were found in this epoch
     epochs.order_ready(4, 20)
     assert epochs.ready

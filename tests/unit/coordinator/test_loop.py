@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import Finish, Shuffle
-from hogbatch.coordinator.loop import Adapters, Loop
+from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch import local, restarts
 from hogbatch.launch.local import LocalLauncher
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
 from hogbatch.wire.loopback import Loopback
@@ -32,7 +33,7 @@ class Mind:
     def begin(self, now):
         return self._commands
 
-    def standing(self, now):
+    def totals(self, now):
         return "standing"
 
     def tick(self, now):
@@ -68,10 +69,10 @@ def handover():
 
 def adapters(handover, shuffle, children, record=None):
     return Adapters(
-        end=Loopback(),
+        endpoint=Loopback(),
         handover=handover,
         fences=Fences(np.zeros((4, 8), np.int64)),
-        children=children,
+        processes=children,
         snapshots=Copies(),
         shuffle=shuffle,
         quarantine=None,
@@ -117,10 +118,10 @@ def run(handover, tmp_path, monkeypatch):
         log = tmp_path / "worker-0.log"
         code = FAILING.format(log=str(log), failures=failures)
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
-        monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
+        monkeypatch.setattr(restarts, "MAX_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
         given = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
-        finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), given).run()
+        finish, _ = Loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
         return finish, recorded, log.read_text()
 
     yield call
@@ -130,7 +131,7 @@ def run(handover, tmp_path, monkeypatch):
 @pytest.mark.parametrize("failures", [0, 1, 3])
 def test_a_worker_whose_device_fails_is_started_again(run, failures):
     finish, recorded, log = run(failures)
-    assert finish.reason.startswith("every worker has ended; the last one exited with code 0")
+    assert finish.reason.startswith("all workers have exited; the last one exited with code 0")
     assert [event for event, _ in recorded] == ["worker_restarted"] * failures
     assert [fields["times"] for _, fields in recorded] == [1, 2, 3][:failures]
     assert len({fields["pid"] for _, fields in recorded}) == failures
@@ -141,7 +142,7 @@ def test_a_worker_whose_device_fails_is_started_again(run, failures):
 def test_a_device_that_fails_for_good_is_left_alone_and_the_log_says_why(run):
     finish, recorded, log = run(99)
     assert [event for event, _ in recorded] == ["worker_restarted"] * 3 + ["worker_given_up"]
-    assert recorded[-1][1]["reason"].startswith("4 deaths in 0 s without one finished lease; ")
+    assert recorded[-1][1]["reason"].startswith("4 deaths in 0 s without a finished lease; ")
     assert finish.status == "failed"
     assert "the last one exited with code 12; " in finish.reason
     assert finish.reason.endswith("ends with:\n0\n2\n4\n6")

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,
@@ -21,7 +22,7 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.loop import Adapters, Loop
+from hogbatch.coordinator.loop import Loop
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat
 

@@ -1,7 +1,7 @@
 import pytest
 
 from hogbatch.config.lsh import defaults
-from hogbatch.coordinator.progress import Best, Progress, Sums, TrainingClock
+from hogbatch.coordinator.progress import Best, LossSums, Progress, TrainingClock
 from hogbatch.wire.messages import Done
 from tests.unit.coordinator.stage import make_plan
 
@@ -36,27 +36,27 @@ def test_the_clock_counts_from_its_start_and_stands_still_in_a_pause():
 
 
 def test_a_mean_leaves_skipped_rows_out():
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
     assert sums.measured("logistic", 1.0) == (0.5, {"accuracy": 0.75})
 
 
 @pytest.mark.parametrize("skipped", [100, 101])
 def test_rows_that_were_all_skipped_have_no_loss(skipped):
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(rows=100, loss=0.0, skipped=skipped))
     assert sums.measured("logistic", 1.0) is None
 
 
 def test_more_hits_than_there_are_metrics_do_no_harm():
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(metric_sums=(1.0, 2.0, 3.0, 4.0)))
     measured = sums.measured("multilabel", 1.0)
     assert measured.metrics == {"P@1": 0.01, "P@3": 0.02, "P@5": 0.03}
 
 
 def test_squared_losses_are_told_in_the_unit_of_the_labels():
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(rows=100, loss=50.0, metric_sums=(400.0,)))
     assert sums.measured("squared", 10.0) == (50.0, {"rmse": 20.0})
     assert sums.measured("logistic", 10.0).loss == 0.5

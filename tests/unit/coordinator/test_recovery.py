@@ -58,7 +58,7 @@ def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
 def test_a_model_that_is_not_finite_is_not_written(recovery):
     recovery.begin_snapshot(True, 0)
     recovery.end_snapshot("layers.0.bias[1]")
-    assert recovery.poisoned == "layers.0.bias[1]"
+    assert recovery.not_finite_at == "layers.0.bias[1]"
     assert recovery.is_due(110.0)
 
 

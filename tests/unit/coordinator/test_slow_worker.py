@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from tests.unit.coordinator.stage import works
 
 ROWS, EPOCHS, LEASE_S = 50_000, 6, 0.02
@@ -32,7 +32,7 @@ def run(play, seconds_per_row):
 
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
-    policy = Adaptive(Settings())
+    policy = Adaptive(PolicySettings())
     play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
     speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
     play.attach(*speed)

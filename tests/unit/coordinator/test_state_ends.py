@@ -72,24 +72,24 @@ def test_every_test_row_is_evaluated_once(tested):
 def test_an_evaluation_moves_no_model_and_counts_as_no_training(tested):
     play = tested()
     until_evaluation(play)
-    before = play.state.standing(play.now)
+    before = play.state.totals(play.now)
     assert {work.learning_rate for works in play.work.values() for work in works} == {0.0}
     play.done("a")
-    after = play.state.standing(play.now)
+    after = play.state.totals(play.now)
     assert (before.rows, before.workers) == (after.rows, after.workers)
 
 
 def test_the_training_clock_stands_still_during_an_evaluation(tested):
     play = tested()
     until_evaluation(play)
-    seconds = play.state.standing(play.now).seconds
+    seconds = play.state.totals(play.now).seconds
     play.later(10.0)
     assert play.state.phase == "evaluate"
-    assert play.state.standing(play.now).seconds == seconds
+    assert play.state.totals(play.now).seconds == seconds
     (report,) = of_kind(end_evaluation(play), Report)
     assert report.evaluation.seconds == seconds
     play.later(0.5)
-    assert play.state.standing(play.now).seconds == pytest.approx(seconds + 0.5)
+    assert play.state.totals(play.now).seconds == pytest.approx(seconds + 0.5)
 
 
 def test_test_rows_of_a_lost_worker_are_evaluated_by_another(tested):
@@ -308,7 +308,7 @@ def test_an_interrupt_after_the_end_changes_nothing(tested):
     play.goodbye("a")
     play.goodbye("b")
     assert play.interrupt() == []
-    assert play.state.ending == "target"
+    assert play.state.ending.status == "target"
 
 
 def test_a_run_is_abandoned_at_once_and_only_once(tested):
@@ -369,7 +369,7 @@ def test_the_updates_of_everyone_are_traced_at_each_evaluation(tested):
     evaluate(play, 0.5)
     trace = play.state.workers["a"].update_trace.points
     assert len(trace) == 2
-    assert trace[1][1] == play.state.standing(play.now).workers[0].updates
+    assert trace[1][1] == play.state.totals(play.now).workers[0].updates
     assert trace[0] < trace[1]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.coordinator.commands import Report
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from tests.unit.coordinator.stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
@@ -34,7 +34,7 @@ def test_what_was_done_is_acknowledged_and_the_rest_handed_out_next(play):
     commands = play.done("g", rows=200, updates=2, loss=90.0, too_large=SIZE)
     (fields,) = records(commands, "lease")
     assert fields["rows"] == [first.start, first.start + 200]
-    (worker,) = play.state.standing(play.now).workers
+    (worker,) = play.state.totals(play.now).workers
     assert (play.state.progress.rows, worker.rows, worker.updates) == (200, 200, 2)
     assert play.state.progress.trained.loss == 90.0
     ((key, work),) = works(commands)
@@ -79,7 +79,7 @@ def test_a_size_that_is_too_large_again_is_halved_again(play):
 
 
 def test_the_policy_goes_on_below_the_new_limit(stage):
-    policy = Adaptive(Settings(alpha=4.0))
+    policy = Adaptive(PolicySettings(alpha=4.0))
     play = stage(policy, train_rows=10_000, cpu=(1, 1), gpu=(10, 400))
     play.attach("c")
     play.attach("g", device="gpu")
@@ -119,7 +119,7 @@ def test_an_evaluation_that_does_not_fit_goes_on_with_smaller_batches(stage):
 def test_a_lease_of_a_gpu_tells_its_staleness(play):
     (fields,) = records(play.done("g", staleness=2.34567), "lease")
     assert fields["staleness"] == 2.3457
-    (worker,) = play.state.standing(play.now).workers
+    (worker,) = play.state.totals(play.now).workers
     assert worker.staleness == 2.34567
 
 
@@ -131,7 +131,7 @@ def test_merges_that_were_refused_are_counted_and_said_with_their_lease(play):
     assert fields["rows"] == [lease.start, lease.stop]
     (fields,) = records(play.done("g", refused=1, skipped=100), "merge_refused")
     assert fields["refused"] == 1
-    faults = play.state.standing(play.now).faults
+    faults = play.state.totals(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
 
 

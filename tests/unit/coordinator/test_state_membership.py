@@ -90,7 +90,7 @@ def test_rows_of_a_lost_worker_go_to_an_idle_one(stage):
         ("b", 10, 20),
     ]
     assert records(commands, "worker_left") == [{"worker": "cpu-0", "reissued": lost}]
-    faults = play.state.standing(0.0).faults
+    faults = play.state.totals(0.0).faults
     assert (faults.leases_reissued, faults.workers_lost) == (2, 1)
     play.work_on()
     assert play.finish.status == "finished"
@@ -131,7 +131,7 @@ def test_a_worker_that_says_goodbye_is_not_lost(stage):
     play.attach("a", "b")
     commands = play.goodbye("a")
     assert of_kind(commands, Revoke) == [Revoke(0)]
-    faults = play.state.standing(0.0).faults
+    faults = play.state.totals(0.0).faults
     assert (faults.workers_lost, faults.leases_reissued) == (0, 2)
 
 
@@ -202,7 +202,7 @@ def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     play.later(29.0)
     assert "a" in play.state.workers
     (lost,) = records(play.later(2.0), "worker_lost")
-    assert lost["reason"].startswith("has not done lease ")
+    assert lost["reason"].startswith("did not finish lease ")
 
 
 def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
@@ -219,7 +219,7 @@ def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
 def test_the_first_worker_has_no_head_start(stage):
     play = stage()
     play.attach("a")
-    assert play.state.workers["a"].head_start == 0
+    assert play.state.workers["a"].update_credit == 0
 
 
 def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
@@ -251,7 +251,7 @@ def test_the_account_keeps_those_who_have_left(stage):
     play.done("a", updates=30)
     play.lose("a")
     play.done("b", updates=10)
-    standing = play.state.standing(1.0)
+    standing = play.state.totals(1.0)
     assert [(w.name, w.updates, w.update_share) for w in standing.workers] == [
         ("cpu-0", 30, 0.75),
         ("cpu-1", 10, 0.25),
@@ -276,7 +276,7 @@ def test_a_late_worker_starts_level_as_policies_count(stage):
     play.attach("first", device="gpu")
     play.done("first", updates=100)
     play.attach("late", device="cpu")
-    assert play.state.workers["late"].head_start == 200
+    assert play.state.workers["late"].update_credit == 200
 
 
 def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
@@ -287,6 +287,6 @@ def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
     play.state.workers["a"].busy_seconds = 0.5
     play.lose("a")
     play.later(9.0)
-    gone = play.state.standing(play.now).workers[0]
+    gone = play.state.totals(play.now).workers[0]
     assert (gone.name, gone.left_at) == ("cpu-0", pytest.approx(1.0))
     assert gone.busy == pytest.approx(0.5)

@@ -17,9 +17,10 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
 from hogbatch.coordinator.rollbacks import PROGRESS
-from hogbatch.coordinator.saved import Saved
-from hogbatch.coordinator.state import PATIENCE_S, Coordinator
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.state import Coordinator
 from tests.unit.coordinator.stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
@@ -110,7 +111,7 @@ class TestCheckpoints:
         assert not checkpoints(play.later(19.0))
         play.unwritable = ""
         assert checkpoints(play.later(1.5))
-        assert play.state.standing(play.now).faults.checkpoints_failed == 1
+        assert play.state.totals(play.now).faults.checkpoints_failed == 1
 
 
 def train_epochs(play, epochs):
@@ -139,7 +140,7 @@ class TestPoison:
         assert (work.learning_rate, work.rollbacks) == (rate / 2, 1)
         play.work_on()
         assert play.finish == Finish("finished", "")
-        assert play.state.standing(play.now).faults.roll_backs == 1
+        assert play.state.totals(play.now).faults.roll_backs == 1
 
     def test_leases_whose_rows_were_skipped_since_all_was_well_are_named(self):
         play = Stage(train_rows=10_000, checkpoint_seconds=10.0)
@@ -206,7 +207,7 @@ class TestPoison:
         assert times == [1] * 10
         recovered = {"counted": 0, "rate_factor": 1.0}
         assert records(play.said, "recovered") == [recovered] * 10
-        assert play.state.standing(play.now).faults.roll_backs == 10
+        assert play.state.totals(play.now).faults.roll_backs == 10
         assert max(work.rollbacks for _, work in works(play.said)) == 10
 
     def test_a_resumed_run_goes_on_with_the_roll_backs_that_count(self):
@@ -215,7 +216,7 @@ class TestPoison:
         for _ in range(2):
             play.bad = WHERE
             train_epochs(play, 1)
-        saved = msgspec.convert(asdict(play.state.saved(play.now)), Saved)
+        saved = msgspec.convert(asdict(play.state.saved(play.now)), SavedState)
         play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
         play.work.clear()
         play._note(play.state.begin(play.now))
@@ -279,7 +280,7 @@ class TestQuarantine:
         leases = [(r["epoch"], *r["rows"]) for r in records(play.said, "lease")]
         assert sorted(leases)[0] == (0, 10, 20)
         assert max(stop for epoch, _, stop in leases if epoch == 1) == 90
-        assert play.state.standing(play.now).faults.rows_quarantined == 10
+        assert play.state.totals(play.now).faults.rows_quarantined == 10
 
     def test_who_leaves_or_dies_idle_accuses_no_row(self):
         play = Stage(train_rows=100)
@@ -307,7 +308,7 @@ class TestInterrupt:
         while play.work["a"]:
             play.done("a")
         assert not play.finish
-        commands = play.later(PATIENCE_S + 0.2)
+        commands = play.later(INTERRUPT_TIMEOUT_S + 0.2)
         kinds = [type(command) for command in commands]
         assert kinds.index(Revoke) < kinds.index(Kill) < kinds.index(Snapshot)
         assert play.finish == Finish("stopped", "interrupted")
@@ -318,7 +319,7 @@ class TestInterrupt:
         play.done("a")
         assert play.state.phase == "evaluate"
         play.interrupt()
-        commands = play.later(PATIENCE_S + 0.2)
+        commands = play.later(INTERRUPT_TIMEOUT_S + 0.2)
         assert of_kind(commands, ShowMean) == [ShowMean(False)]
         assert play.finish.status == "stopped"
 

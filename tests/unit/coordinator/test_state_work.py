@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.coordinator import roster
 from hogbatch.coordinator.commands import Shuffle
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.store import fence
@@ -139,14 +139,14 @@ def test_done_said_twice_is_counted_and_ignored(stage):
     rows = play.state.progress.rows
     assert play.receive("a", done) == []
     assert play.state.progress.rows == rows
-    assert play.state.account.faults["messages_refused"] == 1
+    assert play.state.accounting.faults["messages_refused"] == 1
 
 
 def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
     play = stage()
     play.attach("a", "b")
     assert play.receive("b", play.answer(play.work["a"][0])) == []
-    assert play.state.account.faults["messages_refused"] == 1
+    assert play.state.accounting.faults["messages_refused"] == 1
     assert play.state.progress.rows == 0
 
 
@@ -155,7 +155,7 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
     play = stage()
     play.attach("a")
     commands = play.done("a", rows=rows)
-    assert f"did {rows} rows of lease 1" in records(commands, "worker_lost")[0]["reason"]
+    assert f"reported {rows} rows for lease 1" in records(commands, "worker_lost")[0]["reason"]
     assert play.state.progress.rows == 0
     play.attach("b")
     play.work_on()
@@ -165,7 +165,7 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
 
 def test_the_learning_rate_follows_the_batch(stage):
     rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
-    play = stage(Hogbatch(Settings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
+    play = stage(Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
     play.hello("cpu")
     play.ready("cpu")
     play.hello("gpu", device="gpu")
@@ -233,4 +233,4 @@ def test_rows_that_the_guard_skipped_are_counted(stage):
     play.attach("a")
     play.done("a", skipped=3)
     play.done("a", skipped=2)
-    assert play.state.standing(play.now).faults.rows_skipped == 5
+    assert play.state.totals(play.now).faults.rows_skipped == 5

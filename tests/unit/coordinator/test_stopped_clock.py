@@ -12,7 +12,7 @@ from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch.local import LocalLauncher
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
@@ -84,8 +84,8 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     with closing(FakeHandover()) as handover:
         given = adapters(handover, ignore, LocalLauncher(), ignore)
-        given = replace(given, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
-        finish, standing = Loop(Coordinator(plan, Fixed(Settings())), given).run()
+        given = replace(given, endpoint=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
+        finish, standing = Loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
     assert finish == Finish("finished", "")
     assert standing.rows == 1000 and standing.faults.workers_lost == 0
     assert late_s < standing.seconds < late_s + 2.0

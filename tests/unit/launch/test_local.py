@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import GivenUp, Restart
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.launch import local
 from hogbatch.launch.local import LocalLauncher, command
 
@@ -174,11 +174,11 @@ def test_the_cause_of_death_names_the_exit_code_and_the_log(launch):
 def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
     launcher = launch("raise SystemExit(2)")
     (tmp_path / "worker-0.log").unlink()
-    assert die(launcher) == GivenUp("cpu:2", "exited with code 2")
+    assert die(launcher) == NotRestarted("cpu:2", "exited with code 2")
 
 
 def test_the_cause_of_death_of_a_stranger_is_unknown(launch):
-    assert launch("pass").cause_of_death(1) == "process 1 ended"
+    assert launch("pass").cause_of_death(1) == "process 1 exited"
 
 
 def test_stop_lets_a_worker_leave_by_itself(launch):
@@ -231,7 +231,7 @@ def test_a_worker_that_failed_is_started_again_after_a_second(launch, code):
     assert launcher.all_ended() is None
     assert list(launcher.start_due(5.9)) == []
     (restart,) = launcher.start_due(6.0)
-    assert restart == Restart("cpu:2", launcher.pids()[0], 1, 3)
+    assert restart == Restarted("cpu:2", launcher.pids()[0], 1, 3)
     assert restart.pid != pid
     assert launcher.died(pid, False, 7.0) is None, "it is another process now"
     assert list(launcher.start_due(99.0)) == []
@@ -254,7 +254,7 @@ def test_a_worker_that_would_end_in_the_same_way_again_is_not_started(launch, tm
     else:
         log = tmp_path / "worker-0.log"
         said = f"exited with code {code}; {log} ends with:\nno such flag"
-        assert given_up == GivenUp("cpu:2", said)
+        assert given_up == NotRestarted("cpu:2", said)
 
 
 def test_each_worker_is_started_again_three_times(launch, tmp_path):
@@ -267,7 +267,7 @@ def test_each_worker_is_started_again_three_times(launch, tmp_path):
             times
         ]
     given_up = die(launcher, 1, now=7.0)
-    assert given_up.reason.startswith("4 deaths in 7 s without one finished lease; ")
+    assert given_up.reason.startswith("4 deaths in 7 s without a finished lease; ")
     assert given_up.reason.endswith("/worker-1.log ends with:" + "\nfailed" * 4)
     assert list(launcher.start_due(99.0)) == []
     assert "the last one exited with code 12" in launcher.all_ended()

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from hogbatch.launch.restarts import LONGEST_PAUSE_S, MAX_RESTARTS, Restarts
+from hogbatch.launch.restarts import MAX_PAUSE_S, MAX_RESTARTS, Restarts
 
 
 def pauses(restarts, deaths):
@@ -19,11 +19,11 @@ def pauses(restarts, deaths):
 def test_a_worker_that_never_works_is_given_up_after_three_restarts():
     restarts = Restarts()
     assert pauses(restarts, 9) == [1, 2, 4]
-    assert str(restarts) == "4 deaths in 7 s without one finished lease"
+    assert str(restarts) == "4 deaths in 7 s without a finished lease"
 
 
 def test_pauses_double_up_to_half_a_minute():
-    assert pauses(Restarts(most=8), 9) == [1, 2, 4, 8, 16, 32, 32, 32]
+    assert pauses(Restarts(maximum=8), 9) == [1, 2, 4, 8, 16, 32, 32, 32]
 
 
 def test_a_worker_that_has_worked_is_started_at_once():
@@ -42,7 +42,7 @@ def test_after_work_the_count_begins_anew():
     assert restarts.times == 1
     restarts.died(110.0, worked=False)
     assert restarts.due_at == 111.0
-    assert str(restarts) == "1 death in 0 s without one finished lease"
+    assert str(restarts) == "1 death in 0 s without a finished lease"
 
 
 def test_a_worker_is_not_started_before_its_time():
@@ -64,7 +64,7 @@ def test_whatever_happens_the_rule_is_kept(lives):
             assert MAX_RESTARTS <= idle <= MAX_RESTARTS + 1
             return
         pause = restarts.due_at - now
-        assert (pause <= 0) == worked and pause <= LONGEST_PAUSE_S
+        assert (pause <= 0) == worked and pause <= MAX_PAUSE_S
         now = restarts.due_at
         assert restarts.is_due(now)
         restarts.start()

@@ -5,17 +5,17 @@ from hypothesis import given, settings, strategies as st
 
 from hogbatch.policy.throughput import (
     FIRST_BATCHES,
-    FIRST_PATIENCE_S,
+    FIRST_TIMEOUT_S,
     LEASES_PER_S,
-    LEAST_PATIENCE_S,
+    MIN_TIMEOUT_S,
     SMOOTHING,
-    JointSpeed,
-    LeaseWish,
+    CombinedSpeed,
+    LeaseSizing,
     SecondsPerRow,
     lease_rows,
-    patience,
+    lease_timeout,
     useful_limits,
-    would_hold_up,
+    would_delay_epoch,
 )
 
 SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
@@ -30,7 +30,7 @@ def wish(**changes):
         "remaining": 1_000_000,
         "fraction": 1.0,
     }
-    return LeaseWish(**{**fields, **changes})
+    return LeaseSizing(**{**fields, **changes})
 
 
 def test_the_speed_is_unknown_before_the_first_lease():
@@ -104,7 +104,7 @@ def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
     batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
 ):
     rows = lease_rows(
-        LeaseWish(
+        LeaseSizing(
             batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
         )
     )
@@ -122,7 +122,7 @@ def test_however_many_workers_there_are_they_do_not_ask_more_often(workers, seco
 
 
 def joint(speeds):
-    joint = JointSpeed()
+    joint = CombinedSpeed()
     for worker, seconds_per_row in enumerate(speeds):
         joint.put(worker, seconds_per_row)
     return joint
@@ -179,7 +179,7 @@ def test_limits_need_a_measurement(profile):
 
 
 @pytest.mark.parametrize(
-    ("quicker", "remaining", "expected"),
+    ("faster", "remaining", "expected"),
     [
         ([10_000], 1000, True),  # 0.4 s for what the other does in 0.1 s
         ([10_000], 10_000, False),
@@ -188,18 +188,18 @@ def test_limits_need_a_measurement(profile):
         ([], 1, False),  # the quickest is never refused
     ],
 )
-def test_who_would_be_waited_for_leaves_the_rest_to_the_others(quicker, remaining, expected):
-    assert would_hold_up(0.4, quicker, remaining) is expected
+def test_who_would_be_waited_for_leaves_the_rest_to_the_others(faster, remaining, expected):
+    assert would_delay_epoch(0.4, faster, remaining) is expected
 
 
 @pytest.mark.parametrize(
     ("expected", "seconds"),
     [
-        (0.0, LEAST_PATIENCE_S),
-        (LEAST_PATIENCE_S / 8, LEAST_PATIENCE_S),
-        (LEAST_PATIENCE_S, 8 * LEAST_PATIENCE_S),
-        (math.nan, FIRST_PATIENCE_S),
+        (0.0, MIN_TIMEOUT_S),
+        (MIN_TIMEOUT_S / 8, MIN_TIMEOUT_S),
+        (MIN_TIMEOUT_S, 8 * MIN_TIMEOUT_S),
+        (math.nan, FIRST_TIMEOUT_S),
     ],
 )
 def test_a_lease_may_take_eight_times_as_long_as_expected(expected, seconds):
-    assert patience(expected) == seconds
+    assert lease_timeout(expected) == seconds

@@ -77,7 +77,7 @@ def test_many_outputs_are_hashed_and_learnt_by_softmax(flags, kind, outputs, has
 )
 def test_the_mean_of_a_hashed_model_is_kept(flags, average):
     network = network_for(config(**flags), loaded())
-    assert plan_for(config(**flags), loaded(), network, "run").ending.average is average
+    assert plan_for(config(**flags), loaded(), network, "run").stopping.average is average
 
 
 def test_one_output_is_not_hashed():
@@ -112,7 +112,7 @@ def test_a_run_that_can_be_repeated_builds_its_tables_in_step():
 )
 def test_a_run_ends_by_itself_unless_its_length_is_given(flags, epochs, patience):
     network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").ending
+    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").stopping
     assert (ending.epochs, ending.patience) == (epochs, patience)
 
 

@@ -8,7 +8,7 @@ Act = Callable[[], None]
 
 
 @dataclass(slots=True)
-class Agenda:
+class EventQueue:
     """Events in the order of their times, in seconds; those of one time in the order they came."""
 
     now: float = 0.0

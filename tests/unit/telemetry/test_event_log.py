@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.telemetry.sinks import EventLog
+from hogbatch.telemetry.event_log import EventLog
 
 
 def test_every_event_is_a_line_of_json_that_can_be_read_at_once(tmp_path):
@@ -49,7 +49,7 @@ def test_a_full_disk_ends_the_log_with_one_warning_and_not_the_run(caplog):
     for _ in range(3):
         log.write("lease", {"rows": [0, 64]})
     log.close()
-    assert caplog.messages == ["/dev/full: no more events are logged: No space left on device"]
+    assert caplog.messages == ["/dev/full: event logging has stopped: No space left on device"]
 
 
 def test_a_log_that_cannot_be_opened_is_said_and_the_run_goes_on(tmp_path, caplog):
@@ -57,4 +57,4 @@ def test_a_log_that_cannot_be_opened_is_said_and_the_run_goes_on(tmp_path, caplo
     log.write("lease", {})
     log.close()
     path = tmp_path / "gone" / "events.jsonl"
-    assert caplog.messages == [f"{path}: no events are logged: No such file or directory"]
+    assert caplog.messages == [f"{path}: cannot log events: No such file or directory"]

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from hogbatch.telemetry.journal import Journal, Refused
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
@@ -14,7 +14,7 @@ WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.
 STANDING = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
 
 
-NONE = Refused(0, 0)
+NONE = RefusalCounts(0, 0)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def shared():
 
 @pytest.fixture
 def journal(tmp_path, screen, shared):
-    journal = Journal(tmp_path, Live(quiet=False, stream=screen), shared)
+    journal = RunRecorder(tmp_path, Console(quiet=False, stream=screen), shared)
     yield journal
     journal.log.close()
 
@@ -48,23 +48,23 @@ def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
         (
             "out_of_memory",
             {"worker": "gpu-0", "from": 16384, "to": 8192},
-            "gpu-0: 16384 -> 8192 rows a batch (out of memory)\n",
+            "gpu-0 ran out of memory: batch size 16384 -> 8192\n",
         ),
         (
             "worker_restarted",
             {"runs_on": "gpu:0", "pid": 4242, "times": 2, "most": 3},
-            "gpu:0 is started again (2 of 3)\n",
+            "gpu:0 was restarted (2 of 3)\n",
         ),
         (
             "worker_lost",
             {"worker": "cpu-3", "reason": "process 7 was killed by SIGKILL (out of memory?)"},
-            "cpu-3 is lost: process 7 was killed by SIGKILL (out of memory?); "
-            "its rows go to others\n",
+            "cpu-3 was lost: process 7 was killed by SIGKILL (out of memory?); "
+            "its rows are reassigned\n",
         ),
         (
             "worker_given_up",
             {"runs_on": "cpu:2", "reason": "4 deaths in 7 s; worker-0.log ends with:\nno luck"},
-            "cpu:2 is given up: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
+            "cpu:2 will not be restarted: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
         ),
         ("lease", {"worker": "gpu-0", "rows": [0, 64]}, ""),
     ],
@@ -116,7 +116,7 @@ def test_the_summary_is_the_account_at_the_end(journal):
     for evaluation in (FIRST, SECOND):
         journal.report(evaluation, STANDING)
     journal.keep(FIRST)
-    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, Refused(3, 2))))
+    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, RefusalCounts(3, 2))))
     history = summary.pop("history")
     assert history[0] == {
         "seconds": 1.5,
