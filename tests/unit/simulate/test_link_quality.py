@@ -16,7 +16,7 @@ def test_a_good_network_delivers_each_message_once_and_in_order():
 
 
 def test_a_bad_one_loses_repeats_and_lets_overtake():
-    came = arrivals(LinkQuality(delay=0.1, loss=0.1, repetition=0.2, ordered=False))
+    came = arrivals(LinkQuality(delay=0.1, loss=0.1, duplication=0.2, ordered=False))
     assert {len(times) for times in came} == {0, 1, 2}
     flat = [time for times in came for time in times]
     assert flat != sorted(flat)
