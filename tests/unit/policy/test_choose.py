@@ -8,7 +8,7 @@ import pytest
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings, WorkerView
-from hogbatch.policy.choose import choose
+from hogbatch.policy.choose import POLICIES, choose
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
 
@@ -84,7 +84,7 @@ def test_a_class_of_ones_own_is_made_with_the_settings(own):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("adaptve", "one of adaptive, hogbatch, fixed, or module:Class; got 'adaptve'"),
+        ("adaptve", f"one of {', '.join(POLICIES)}, or module:Class; got 'adaptve'"),
         ("", "got ''"),
         (":Mine", "got ':Mine'"),
         ("own_policies:", "got 'own_policies:'"),
