@@ -1,32 +1,30 @@
-"""The coordinator's state: events in, commands out. All decisions of a run are taken here.
+"""The coordinator's state: events in, commands out.
 
-This module covers
-- which worker gets which rows, in leases of how many rows and batches of which size;
-- what happens when a worker joins, finishes a lease, fails, falls silent or dies;
-- when to check the model, to evaluate it and to save it, and when the run is over.
-
-This module does *not* cover
-- sockets, clocks, files and processes (see :mod:`hogbatch.coordinator.loop`);
-- how the size of a batch is chosen (see :mod:`hogbatch.policy`).
+:class:`Coordinator` takes all decisions of a run. It moves the run through its phases and leaves
+details to its parts: `membership` (workers that join and leave), `leases` (which rows for which
+worker), `accounting` (leases that come back), `batch_sizes` (asks the policy), `evaluation`,
+`recovery` (snapshots, checkpoints, roll-backs) and `ending` (when to stop). It has no sockets,
+clock, files and processes; these are the task of :mod:`hogbatch.coordinator.loop`.
 
 A run is always in one phase:
 
 ========  ==================================  ====================================================
 phase     entered when                        left when
 ========  ==================================  ====================================================
-waiting   the coordinator starts              train: the order of the epoch is written and enough
-                                              workers are ready
-train     waiting ends; an evaluation or a    drain: an evaluation is due, the end of the run is
+waiting   the coordinator starts              → train: the row order is written and enough workers
+                                              are ready
+train     waiting ends; an evaluation or a    → drain: an evaluation is due, the end of the run is
           roll-back is over                   decided, or a snapshot found the model not finite
-drain     training must pause: no training    inspect: every training lease is back and no
-          lease is handed out                 snapshot is being taken
-inspect   no worker writes: the model is      evaluate: it is finite. train: it was rolled back.
-          checked for NaN and Inf and copied  finished: it was rolled back too often, or the user
-                                              has interrupted the run
-evaluate  the model is finite: test rows are  train: all test rows are evaluated. finished: so,
-          handed out                          and the end is decided, or training has diverged
-finished  see above; from any phase on a      never
-          failure or a late interrupt
+drain     training pauses: no training lease  → inspect: every training lease is back and no
+          is handed out                       snapshot is being taken
+inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
+          checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
+                                              or the user has interrupted the run
+evaluate  the model is finite: test rows are  all test rows are evaluated. → train: the run goes on.
+          handed out                          → finished: its end is decided, or it has diverged
+finished  Finish was commanded, as above or   never
+          from any phase after a failure or
+          an interrupt
 ========  ==================================  ====================================================
 """
 
@@ -44,7 +42,6 @@ from hogbatch.coordinator.commands import (
     Send,
     ShowMean,
     Snapshot,
-    Status,
 )
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.epochs import Epochs
@@ -219,7 +216,7 @@ class Coordinator:
 
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed; the best model so far is kept, or else the last one."""
-        return [*self._keep_last(), *self._finish("failed", reason, now)]
+        return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
 
     # Workers --------------------------------------------------------------------------------
 
@@ -277,8 +274,8 @@ class Coordinator:
         8. Leases of the phase and epoch reached by now are handed out.
         """
         if self.batch_sizes.failure and self.phase != "finished":
-            kept = self._keep_last()
-            return kept + self._finish("failed", self.batch_sizes.failure, now, by_policy=True)
+            end = Finish("failed", self.batch_sizes.failure, by_policy=True)
+            return self._keep_last() + self._finish(end, now)
         commands: list[Command] = []
         before = self.phase, self.epoch
         waiting = self.phase == "waiting" and self.epochs.ready
@@ -347,7 +344,7 @@ class Coordinator:
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:
             reason = self.progress.why_finished() if status == "finished" else ""
-            return commands + self._finish(status, reason, now)
+            return commands + self._finish(Finish(status, reason), now)
         self.progress.clock.start(now)
         return commands
 
@@ -355,7 +352,7 @@ class Coordinator:
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while no worker writes the model."""
-        return [*self._keep_last(), *self._finish("stopped", "interrupted", now)]
+        return [*self._keep_last(), *self._finish(Finish("stopped", "interrupted"), now)]
 
     def _lose_busy_workers(self, now: float) -> list[Command]:
         """End an interrupted run without the workers that have not finished their leases."""
@@ -368,25 +365,18 @@ class Coordinator:
         return self.ending.keep_last() if self.phase != "finished" else []
 
     def _diverge(self, reason: str, now: float) -> list[Command]:
-        return self._finish("failed", f"training has diverged: {reason}", now, diverged=True)
+        end = Finish("failed", f"training has diverged: {reason}", diverged=True)
+        return self._finish(end, now)
 
-    def _finish(
-        self,
-        status: Status,
-        reason: str,
-        now: float,
-        *,
-        diverged: bool = False,
-        by_policy: bool = False,
-    ) -> list[Command]:
+    def _finish(self, end: Finish, now: float) -> list[Command]:
         if self.phase == "finished":
             return []
-        shown = self.phase == "evaluate" and self.plan.stopping.average
+        mean_shown = self.phase == "evaluate" and self.plan.stopping.average
         self.progress.clock.pause(now)
         self.phase = "finished"
-        self.ending.status = status
+        self.ending.status = end.status
         stops = [Send(key, Stop()) for key in self.workers]
-        return [*[ShowMean(False)] * shown, *stops, Finish(status, reason, diverged, by_policy)]
+        return [*[ShowMean(False)] * mean_shown, *stops, end]
 
     # Totals ---------------------------------------------------------------------------------
 
