@@ -1,4 +1,4 @@
-"""Ten thousand workers: the message rate stays bounded, whatever lease is asked for."""
+"""With ten thousand workers the message rate stays bounded for any lease length."""
 
 import gc
 import math
@@ -18,7 +18,7 @@ MAX_MESSAGES_PER_S = 2000
 
 @pytest.fixture
 def uncollected():
-    """Millions of objects that all live: looking for garbage among them takes half of the time."""
+    """Millions of live objects: garbage collection would take half of the time."""
     gc.disable()
     yield
     gc.enable()
@@ -48,4 +48,4 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     assert 0.5 * MAX_MESSAGES_PER_S < rate < MAX_MESSAGES_PER_S
     records = world.state.totals(until).workers
     busy = sum(record.busy for record in records) / workers
-    assert busy > 0.7  # of what is done; a lease of ten seconds counts when it is over
+    assert busy > 0.7  # finished leases only; a lease takes ten seconds

@@ -1,4 +1,4 @@
-"""Two hundred runs full of faults, in simulated time; scripts/simulate --seeds 10000 plays more."""
+"""Two hundred simulated runs with faults; `scripts/simulate --seeds 10000` runs more."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ def test_a_seed_gives_the_same_run_again():
     assert runs[0].messages == runs[1].messages
 
 
-def test_every_fault_is_among_those_seeds():
+def test_every_fault_occurs_in_those_seeds():
     drawn = [draw_scenario(seed) for seed in range(SEEDS)]
     names = {fault.name for scenario in drawn for fault in scenario.faults}
     assert names == {*FAULTS, "interrupt"}

@@ -24,7 +24,7 @@ def test_a_pass_is_finished_when_every_row_is_acknowledged():
     ledger.validate()
 
 
-def test_rows_given_back_are_the_next_to_be_taken():
+def test_rows_taken_back_are_the_next_to_be_taken():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)
@@ -85,7 +85,7 @@ def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
         damaged(damage).validate()
 
 
-def test_rows_on_which_workers_died_say_so_wherever_they_go():
+def test_row_ranges_keep_their_number_of_deaths():
     ledger = Ledger(100)
     ledger.take(1, 30)
     assert ledger.take_back(1, died=True) == RowRange(0, 30, 1)
@@ -103,7 +103,7 @@ def test_rows_on_which_workers_died_say_so_wherever_they_go():
     ledger.validate()
 
 
-def test_a_pass_goes_on_with_what_was_unfinished():
+def test_a_resumed_pass_has_the_unfinished_rows():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)

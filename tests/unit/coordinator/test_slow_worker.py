@@ -1,4 +1,4 @@
-"""One worker a hundred times slower than the others: it helps a little and holds nobody up."""
+"""One worker a hundred times slower than the others: it helps a little and delays no epoch."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ ALONE_S = ROWS * FAST  # an epoch of one fast worker
 
 
 def run(play, seconds_per_row):
-    """Let every worker take its own time for each lease; when each epoch ended."""
+    """Run workers at their own speeds; return the times at which the epochs ended."""
     until, ends, epoch = {}, [], 0
     while play.finish is None:
         play.shuffle()
@@ -54,7 +54,7 @@ def test_a_slow_worker_sits_the_end_of_an_epoch_out_rather_than_be_waited_for(st
     assert longest < 1.25 * ALONE_S / 3  # a lease may wait behind the one it has
 
 
-def test_a_slow_worker_is_given_leases_as_short_in_time_as_those_of_others(stage):
+def test_a_slow_worker_gets_leases_of_the_same_duration_as_the_others(stage):
     play = stage(train_rows=ROWS, epochs=EPOCHS, cpu=(8, 8), lease_seconds=LEASE_S)
     speed = {"fast": FAST, "slow": SLOW}
     play.attach(*speed)

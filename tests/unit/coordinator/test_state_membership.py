@@ -1,4 +1,4 @@
-"""What happens when a worker joins, leaves, fails, falls silent or dies."""
+"""Workers that join, leave, fail, fall silent or die."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_worker_is_welcomed_with_the_network(stage):
     assert joined.fields == {"worker": "gpu-0", "runs_on": "gpu", "pid": 77}
 
 
-def test_a_worker_that_compiles_its_kernels_is_told_of_once(stage):
+def test_a_worker_that_compiles_its_kernels_is_reported_once(stage):
     play = stage()
     play.hello("a")
     assert play.receive("a", Heartbeat()) == []
@@ -43,7 +43,7 @@ def test_a_worker_that_compiles_its_kernels_is_told_of_once(stage):
     )  # it is ready
 
 
-def test_workers_are_numbered_by_device_and_no_name_comes_back(stage):
+def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
     play = stage()
     play.attach("a", "b", "c")
     play.lose("b")
@@ -77,7 +77,7 @@ def test_one_worker_too_many_is_refused(stage, monkeypatch):
     assert is_send(play.hello("c")[0], Welcome)
 
 
-def test_rows_of_a_lost_worker_go_to_an_idle_one(stage):
+def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
     play = stage(train_rows=40)
     play.attach("a")
     lost = [[work.start, work.stop] for work in play.work["a"]]
@@ -108,7 +108,7 @@ def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(st
     assert works(commands[number:])
 
 
-def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
+def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypatch):
     monkeypatch.setattr(roster, "MAX_WORKERS", 1)
     play = stage()
     fences = []
@@ -118,7 +118,7 @@ def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
     assert fences == [0, 0, 1, 1, 2]  # rows on which two workers have died come one by one
 
 
-def test_a_new_worker_gets_a_line_that_was_revoked_least(stage):
+def test_a_new_worker_gets_the_fence_that_was_revoked_least(stage):
     play = stage()
     play.attach("a", "b")
     play.lose("a")
@@ -152,11 +152,11 @@ def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
     assert play.lose("a") == []
 
 
-def test_a_stranger_is_told_to_stop(stage):
+def test_an_unknown_worker_is_told_to_stop(stage):
     assert stage().goodbye("nobody") == [Send("nobody", Stop())]
 
 
-def test_hello_said_twice_starts_anew(stage):
+def test_a_second_hello_admits_the_worker_again(stage):
     play = stage()
     play.attach("a")
     commands = play.hello("a")
@@ -167,7 +167,7 @@ def test_hello_said_twice_starts_anew(stage):
     assert works(play.ready("a"))
 
 
-def test_a_silent_worker_is_killed_and_its_rows_go_on(stage):
+def test_a_silent_worker_is_killed_and_its_rows_are_reassigned(stage):
     play = stage(train_rows=40)
     play.attach("a", pid=11)
     play.attach("b", pid=22)
@@ -181,14 +181,14 @@ def test_a_silent_worker_is_killed_and_its_rows_go_on(stage):
     assert "silent for 5 s" in records(commands, "worker_lost")[0]["reason"]
 
 
-def test_a_silent_worker_at_which_nobody_waits_has_more_time(stage):
+def test_a_silent_worker_without_leases_has_more_time(stage):
     play = stage()
     play.hello("a")  # it compiles
     assert of_kind(play.later(15.0, silent=["a"]), Kill) == []
     assert of_kind(play.later(0.1, silent=["a"]), Kill)
 
 
-def test_a_beat_keeps_a_worker(stage):
+def test_heartbeats_keep_a_worker_attached(stage):
     play = stage()
     play.attach("a")
     assert of_kind(play.later(55.0), Kill) == []
@@ -205,7 +205,7 @@ def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     assert lost["reason"].startswith("did not finish lease ")
 
 
-def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
+def test_a_late_worker_starts_with_the_lowest_update_count(stage):
     play = stage(train_rows=10_000)
     play.attach("a", "b")
     play.done("a", updates=500)
@@ -216,7 +216,7 @@ def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
     assert late.updates == 0
 
 
-def test_the_first_worker_has_no_head_start(stage):
+def test_the_first_worker_has_no_update_credit(stage):
     play = stage()
     play.attach("a")
     assert play.state.workers["a"].update_credit == 0
@@ -229,7 +229,7 @@ def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
     assert ready.fields == {"worker": "gpu-0", "limits": (256, 256), "batch_size": 256}
 
 
-def test_given_limits_go_before_measured_ones(stage):
+def test_given_limits_take_precedence_over_measured_ones(stage):
     play = stage(gpu=(32, 64))
     play.hello("a", device="gpu")
     play.ready("a", ((4096, 0.001),))
@@ -245,21 +245,21 @@ def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
     assert not play.state.workers
 
 
-def test_the_account_keeps_those_who_have_left(stage):
+def test_the_totals_contain_workers_that_have_left(stage):
     play = stage(train_rows=10_000)
     play.attach("a", "b")
     play.done("a", updates=30)
     play.lose("a")
     play.done("b", updates=10)
-    standing = play.state.totals(1.0)
-    assert [(w.name, w.updates, w.update_share) for w in standing.workers] == [
+    totals = play.state.totals(1.0)
+    assert [(w.name, w.updates, w.update_share) for w in totals.workers] == [
         ("cpu-0", 30, 0.75),
         ("cpu-1", 10, 0.25),
     ]
-    assert standing.rows == play.state.progress.rows == sum(w.rows for w in standing.workers)
+    assert totals.rows == play.state.progress.rows == sum(w.rows for w in totals.workers)
 
 
-def test_time_in_which_the_coordinator_was_stopped_counts_for_nobody(stage):
+def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
     play = stage(max_seconds=60.0)
     play.attach("a")
     play.shuffle()
@@ -271,7 +271,7 @@ def test_time_in_which_the_coordinator_was_stopped_counts_for_nobody(stage):
     assert "a" in play.state.workers
 
 
-def test_a_late_worker_starts_level_as_policies_count(stage):
+def test_a_late_worker_starts_level_in_weighted_updates(stage):
     play = stage(beta=0.5)
     play.attach("first", device="gpu")
     play.done("first", updates=100)
@@ -279,7 +279,7 @@ def test_a_late_worker_starts_level_as_policies_count(stage):
     assert play.state.workers["late"].update_credit == 200
 
 
-def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
+def test_the_busy_fraction_refers_to_the_time_attached(stage):
     play = stage()
     play.attach("a", "b")
     play.shuffle()

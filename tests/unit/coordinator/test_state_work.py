@@ -1,4 +1,4 @@
-"""Who gets which rows, in leases and batches of which size."""
+"""Which worker gets which rows, in leases and batches of which size."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from tests.unit.coordinator.stage import of_kind, records, works
 
 
 class Sizes:
-    """A policy that says one thing for ever."""
+    """A policy that always returns the same size."""
 
     def __init__(self, size):
         self.size = size
@@ -26,18 +26,18 @@ class Sizes:
         return self.size
 
 
-def test_the_coordinator_has_as_many_lines_as_there_are_fences():
+def test_the_coordinator_admits_as_many_workers_as_there_are_fences():
     assert roster.MAX_WORKERS == fence.WORKERS
 
 
-def test_nobody_trains_before_it_is_ready(stage):
+def test_no_worker_trains_before_it_is_ready(stage):
     play = stage()
     play.shuffle()
     assert works(play.hello("a")) == []
     assert works(play.ready("a"))
 
 
-def test_nobody_trains_before_the_order_is_there(stage):
+def test_no_worker_trains_before_the_order_is_written(stage):
     play = stage()
     play.hello("a")
     assert works(play.ready("a")) == []
@@ -178,14 +178,14 @@ def test_the_learning_rate_follows_the_batch(stage):
     ("wanted", "size"),
     [(0, 4), (-5, 4), (10**12, 64), (32.7, 32), (float("nan"), 4), (float("inf"), 64)],
 )
-def test_nonsense_of_a_users_policy_is_clamped(stage, wanted, size):
+def test_sizes_of_a_users_policy_are_clamped(stage, wanted, size):
     play = stage(Sizes(wanted), cpu=(4, 64))
     first = works(play.attach("a"))
     later = works(play.done("a"))
     assert {work.batch_size for _, work in first + later} == {size}
 
 
-def test_a_policy_is_asked_with_everyone_else_who_is_ready(stage):
+def test_a_policy_sees_all_other_ready_workers(stage):
     asked = []
 
     class Curious(Sizes):
@@ -202,7 +202,7 @@ def test_a_policy_is_asked_with_everyone_else_who_is_ready(stage):
     assert [other.updates for other in others] == [0]
 
 
-def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
+def test_a_policys_new_size_applies_from_the_next_lease_on(stage):
     policy = Sizes(16)
     play = stage(policy, cpu=(4, 64))
     play.attach("a")
@@ -212,7 +212,7 @@ def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
     assert play.state.workers["a"].batch_trace.points == [(0.0, 16), (0.0, 32)]
 
 
-def test_every_lease_done_is_recorded(stage):
+def test_every_finished_lease_is_recorded(stage):
     play = stage()
     play.attach("a")
     work = play.work["a"][0]
@@ -228,7 +228,7 @@ def test_every_lease_done_is_recorded(stage):
     }
 
 
-def test_rows_that_the_guard_skipped_are_counted(stage):
+def test_skipped_rows_are_counted(stage):
     play = stage()
     play.attach("a")
     play.done("a", skipped=3)

@@ -1,4 +1,4 @@
-"""The rule of architecture, case by case, and what it does in a closed loop."""
+"""The rule of `adaptive`, case by case and in a closed loop."""
 
 import heapq
 from dataclasses import replace
@@ -32,7 +32,7 @@ def others(*updates, device="gpu"):
         ([], 16),  # alone
     ],
 )
-def test_the_batch_follows_the_place_among_the_others(updates, size):
+def test_the_batch_depends_on_the_rank_among_the_others(updates, size):
     assert Adaptive(PolicySettings()).next_size(CPU, others(*updates)) == size
 
 
@@ -50,7 +50,7 @@ def test_a_batch_stays_within_its_limits(size, smaller, larger):
     assert policy.next_size(worker, others(99)) == larger
 
 
-def test_beta_weighs_the_updates_of_the_cpu_alone():
+def test_beta_weights_only_the_updates_of_the_cpu():
     policy = Adaptive(PolicySettings(beta=0.5))  # 100 on the CPU count 50
     assert policy.next_size(CPU, others(60)) == 8
     assert policy.next_size(CPU, others(40)) == 32
@@ -100,7 +100,7 @@ LEASE_SECONDS = 0.02
 
 
 def fraction_of_cpu(policy, leases):
-    """A fast CPU and a slow GPU under `policy`: the CPU's share of updates after each lease."""
+    """A fast CPU and a slow GPU under `policy`: the CPU's fraction of updates after each lease."""
     workers = {
         "cpu": WorkerView("cpu", threads=1, smallest=1, largest=64),
         "gpu": WorkerView("gpu", threads=1, smallest=256, largest=8192),
@@ -123,7 +123,7 @@ def fraction_of_cpu(policy, leases):
     return fractions
 
 
-def test_adaptive_brings_the_updates_of_cpu_and_gpu_together():
+def test_adaptive_balances_the_updates_of_cpu_and_gpu():
     late = fraction_of_cpu(Adaptive(PolicySettings()), 2000)[200:]
     assert 0.35 <= min(late) <= max(late) <= 0.65
 

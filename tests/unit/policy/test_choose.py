@@ -75,7 +75,7 @@ def test_the_policies_have_names(name, kind):
     assert type(choose(name, PolicySettings())) is kind
 
 
-def test_a_class_of_ones_own_is_made_with_the_settings(own):
+def test_a_users_class_is_created_with_the_settings(own):
     policy = choose("own_policies:Mine", PolicySettings(alpha=3.0))
     worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
     assert (policy.first_size(worker), policy.next_size(worker, [])) == (7, 15)
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
     [math.nan, math.inf, -math.inf, "32", None, True, (1,), 2j, np.float32("nan")],
 )
 @pytest.mark.parametrize("method", ["first_size", "next_size"])
-def test_what_is_no_number_of_rows_is_named_with_class_method_and_value(own, value, method):
+def test_an_invalid_size_is_reported_with_class_method_and_value(own, value, method):
     policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = value
     worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
@@ -125,13 +125,13 @@ def test_what_is_no_number_of_rows_is_named_with_class_method_and_value(own, val
 
 
 @pytest.mark.parametrize("value", [3, 3.7, np.int32(3), np.float64(3.2), Fraction(7, 2)])
-def test_any_finite_number_is_a_number_of_rows(own, value):
+def test_any_finite_number_is_a_valid_size(own, value):
     policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = value
     assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 3
 
 
-def test_a_number_beyond_all_limits_is_left_to_them(own):
+def test_a_size_beyond_all_limits_is_passed_on(own):
     policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = 10**400
     assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 10**400

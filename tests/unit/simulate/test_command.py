@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_run(capsys):
     assert seen("1") == seen("1") != seen("2")
 
 
-def test_the_speeds_given_come_out(capsys):
+def test_the_forecast_has_the_given_speeds(capsys):
     flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", "hogbatch")
     seen = json.loads("".join(lines(capsys, *flags)))
     cpu, gpu = (sum(worker["rows"] for worker in kind["workers"]) for kind in seen["kinds"])
@@ -46,12 +46,12 @@ def test_the_speeds_given_come_out(capsys):
     assert seen["rows"] == cpu + gpu
 
 
-def test_a_run_full_of_faults_tells_its_story(capsys):
+def test_a_run_with_faults_prints_its_events(capsys):
     said = lines(capsys, "--faults", "--seed", "7")
     assert said[-1].split(" s  ")[1].split()[0] in ("finished", "time", "stopped", "failed")
 
 
-def test_many_seeds_are_played(capsys):
+def test_many_seeds_are_run(capsys):
     lines(capsys, "--faults", "--seeds", "0:6:3")
     main(["simulate", "--faults", "--seeds", "1"])
 
@@ -85,7 +85,7 @@ def test_bad_values_are_one_sentence(capsys, flags, words):
     assert said.count("\n") == 1
 
 
-def test_a_run_ends_after_ten_seconds_if_nobody_says(monkeypatch):
+def test_a_run_ends_after_ten_seconds_by_default(monkeypatch):
     configs = []
     monkeypatch.setattr(command, "forecast", lambda config, *_: configs.append(config))
     monkeypatch.setattr(command, "table", lambda seen: [])

@@ -1,7 +1,7 @@
 from hogbatch.simulate.event_queue import EventQueue
 
 
-def test_events_happen_in_the_order_of_their_times():
+def test_actions_run_in_the_order_of_their_times():
     queue, seen = EventQueue(), []
     queue.after(2.0, lambda: seen.append(("late", queue.now)))
     queue.after(1.0, lambda: queue.after(0.5, lambda: seen.append(("between", queue.now))))
@@ -10,7 +10,7 @@ def test_events_happen_in_the_order_of_their_times():
     assert seen == [("between", 1.5), ("late", 2.0)]
 
 
-def test_events_of_one_time_happen_in_the_order_they_were_entered():
+def test_actions_of_one_time_run_in_the_order_of_scheduling():
     queue, seen = EventQueue(), []
     for number in range(10):
         queue.at(1.0, lambda number=number: seen.append(number))

@@ -26,14 +26,14 @@ def screen():
     return io.StringIO()
 
 
-def test_a_line_tells_how_far_how_fast_how_good_and_by_whom():
+def test_a_line_has_progress_speed_losses_and_workers():
     assert line(evaluation(), STANDING, 1_234_567.8) == (
         "   12.35 s  epoch 1.50  1,234,568 rows/s  train 0.4000  test 0.3000  accuracy 0.8512  "
         "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75%"
     )
 
 
-def test_a_line_leaves_out_what_nobody_measured():
+def test_a_line_omits_what_was_not_measured():
     nothing = evaluation(train_loss=None, test_loss=None, test_values={})
     assert line(nothing, RunTotals(0, 0, 0, [], Faults()), 0.0) == (
         "   12.35 s  epoch 1.50  0 rows/s  train -"
@@ -48,14 +48,14 @@ def test_the_speed_is_that_since_the_last_line(screen):
     assert speeds == ["500 rows/s", "2,500 rows/s", "0 rows/s"]
 
 
-def test_quiet_says_nothing(screen):
+def test_quiet_prints_nothing(screen):
     live = Console(quiet=True, stream=screen)
     live.say("hello")
     live.report(evaluation(), STANDING)
     assert screen.getvalue() == ""
 
 
-def test_a_line_is_out_at_once(screen):
+def test_a_line_is_flushed(screen):
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:
         Console(quiet=False, stream=stream).say("hello")

@@ -32,7 +32,7 @@ def test_a_warning_names_share_row_feature_and_rate():
     )
 
 
-def test_rows_without_a_culprit_are_told_of_without_a_name():
+def test_a_warning_without_a_known_row_names_none():
     assert skipped_warning(500, 10_000, 0, 0.0, 0.0123456) == (
         "5 % of the rows had no finite loss and were skipped: scale features (--scale standard) "
         "and labels, or lower --lr, now 0.0123"
