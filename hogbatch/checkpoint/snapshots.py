@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.checkpoint import folder
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.errors import HogbatchError, SaveError
 from hogbatch.model.footprint import LARGE
 from hogbatch.model.network import Network
@@ -123,7 +123,7 @@ class Snapshots:
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
 
-    def draft(self, saved: Saved) -> PendingCheckpoint:
+    def draft(self, saved: SavedState) -> PendingCheckpoint:
         """Begin a checkpoint, with all that stands now and is not the model."""
         description, arrays = self._describe()
         about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}

@@ -1,4 +1,4 @@
-"""Work that would hold the coordinator's loop up, done on threads beside it."""
+"""Slow work that the coordinator's loop runs on background threads."""
 
 import os
 import queue
@@ -7,47 +7,50 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from hogbatch.coordinator.plan import Command
+from hogbatch.coordinator.commands import Command
 
-Event = Callable[[float], list[Command]]  # what to tell the state, given the time
+Event = Callable[[float], list[Command]]  # a call of the state, given the time
 
 
 class Wakeup:
-    """A descriptor that is readable once somebody has rung, from any thread."""
+    """A file descriptor that any thread can make readable."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._open = threading.Lock()  # held while the descriptor is used or given up
+        self._open = threading.Lock()  # held while the descriptor is used or closed
 
-    def ring(self) -> None:
-        """Make it readable; nothing happens once it is closed."""
+    def set(self) -> None:
+        """Make it readable; does nothing after `close`."""
         with self._open:
             if self.fd >= 0:
                 os.eventfd_write(self.fd, 1)
 
-    def quieten(self) -> None:
-        """Make it unreadable until the next ring."""
+    def clear(self) -> None:
+        """Make it unreadable until the next `set`."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        """Give the descriptor up."""
+        """Close the descriptor."""
         with self._open:
             os.close(self.fd)
             self.fd = -1
 
 
 class BackgroundTasks:
-    """Three threads, so that no kind of work waits for another; each does its own in turn."""
+    """One thread for each kind of task, so that none waits for another kind.
+
+    Tasks of one kind run in the order in which they were submitted.
+    """
 
     def __init__(self) -> None:
         self.wakeup = Wakeup()
         self._outcomes: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self.shuffles, self.copies, self.writes = (_Thread(self._take_in) for _ in range(3))
+        self.shuffles, self.copies, self.writes = (_Thread(self._put) for _ in range(3))
 
     def events(self) -> Iterator[Event]:
-        """What has come of the work so far; raises what a job has failed with."""
-        self.wakeup.quieten()
+        """Results of the tasks finished so far; raises the exception of a task that failed."""
+        self.wakeup.clear()
         while not self._outcomes.empty():
             outcome = self._outcomes.get_nowait()
             if isinstance(outcome, Exception):
@@ -55,40 +58,43 @@ class BackgroundTasks:
             yield outcome
 
     def finish(self) -> None:
-        """Return when all that was begun is done."""
+        """Wait until all submitted tasks are done; no more are accepted."""
         for thread in (self.shuffles, self.copies, self.writes):
             thread.finish()
 
-    def _take_in(self, outcome: Event | Exception) -> None:
+    def _put(self, outcome: Event | Exception) -> None:
         self._outcomes.put(outcome)
-        self.wakeup.ring()
+        self.wakeup.set()
 
 
 class _Thread:
-    """Started with its first job; a daemon, so that a run can be stopped in the middle of one."""
+    """A thread that starts with its first task.
 
-    def __init__(self, tell: Callable[[Event | Exception], None]) -> None:
-        self._tell = tell
-        self._jobs: queue.SimpleQueue[Callable[[], Event] | None] = queue.SimpleQueue()
+    It is a daemon, so that a run can be stopped in the middle of a task.
+    """
+
+    def __init__(self, report: Callable[[Event | Exception], None]) -> None:
+        self._report = report
+        self._tasks: queue.SimpleQueue[Callable[[], Event] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, job: Callable[..., Event], *arguments: object) -> None:
-        """Do `job` after those before it, and tell what comes of it."""
+    def submit(self, task: Callable[..., Event], *arguments: object) -> None:
+        """Run `task` after those before it, and report its result."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, daemon=True)
+            self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
-        self._jobs.put(partial(job, *arguments))
+        self._tasks.put(partial(task, *arguments))
 
     def finish(self) -> None:
-        """Return when nothing is left to be done; nothing more is accepted."""
-        self._jobs.put(None)
+        """Wait until all tasks are done; no more are accepted."""
+        self._tasks.put(None)
         if self._thread is not None:
             self._thread.join()
 
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
             try:
-                outcome: Event | Exception = job()
+                outcome: Event | Exception = task()
             except Exception as error:
                 outcome = error
-            self._tell(outcome)
+            self._report(outcome)

@@ -1,63 +1,66 @@
-"""The epochs of a run: which rows each has, and whether their order is ready."""
+"""The epochs of a run: which rows each one has, and whether its row order is ready."""
 
 from dataclasses import dataclass, field
 
-from hogbatch.coordinator.ledger import Ledger, Span
-from hogbatch.coordinator.plan import Command, Quarantine, Record, Shuffle
-from hogbatch.coordinator.worker import ON_TRIAL
+from hogbatch.coordinator.commands import Command, Quarantine, Record, Shuffle
+from hogbatch.coordinator.ledger import Ledger, RowRange
+from hogbatch.coordinator.worker import SUSPECT_DEATHS
 
-MAX_DEATHS = ON_TRIAL + 1  # of workers on one batch; then it is left out
+MAX_DEATHS = SUSPECT_DEATHS + 1  # of workers on one batch; then it is quarantined
 
 
 @dataclass(slots=True)
 class Epochs:
-    """Counts from 0; rows that were quarantined are in no later epoch."""
+    """The current epoch, numbered from 0. Quarantined rows are left out of later epochs."""
 
     train_rows: int
-    number: int = 0  # of the epoch at hand
+    number: int = 0  # of the current epoch
     quarantined: int = 0  # rows, so far
-    rows: Ledger = field(init=False)  # of the epoch at hand
-    _asked: dict[int, int] = field(default_factory=dict)  # epoch → rows it is to be without
-    _ready: dict[int, int] = field(default_factory=dict)  # the same where the order is written
+    rows: Ledger = field(init=False)  # of the current epoch
+    _requested: dict[int, int] = field(default_factory=dict)  # epoch → number of excluded rows
+    _ready: dict[int, int] = field(default_factory=dict)  # the same, for orders that are written
 
     def __post_init__(self) -> None:
         self.rows = Ledger(self.train_rows)
 
-    def resume(self, number: int, quarantined: int, rows: int, todo: list[Span]) -> None:
-        """Go on in the middle of epoch `number` of `rows` rows, of which `todo` are left."""
+    def resume(self, number: int, quarantined: int, rows: int, todo: list[RowRange]) -> None:
+        """Continue in the middle of epoch `number` of `rows` rows, of which `todo` are left."""
         self.number, self.quarantined = number, quarantined
         self.rows = Ledger.resumed(rows, todo)
 
     def begin(self) -> list[Command]:
-        """Have the first order written."""
-        return self._ask(self.number, self.train_rows - self.rows.rows)
+        """Request the order of the first epoch."""
+        return self._request(self.number, self.train_rows - self.rows.rows)
 
     def order_ready(self, epoch: int, without: int) -> None:
-        """The order of `epoch` is written, `without` rows of those quarantined."""
-        if self._asked.get(epoch) == without:  # not an answer to what was asked before
+        """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
+        if self._requested.get(epoch) == without:  # else it answers an earlier request
             self._ready[epoch] = without
 
     @property
     def ready(self) -> bool:
-        """Whether rows of the epoch at hand can be handed out."""
+        """Whether rows of the current epoch can be handed out."""
         return self._ready.get(self.number) == self.train_rows - self.rows.rows
 
     def prepare_next(self) -> list[Command]:
-        """Have the order of the next epoch written while this one runs."""
-        return self._ask(self.number + 1, self.quarantined)
+        """Request the order of the next epoch, to be written while this one runs."""
+        return self._request(self.number + 1, self.quarantined)
 
     def end(self) -> list[Command]:
-        """Go on to the next epoch."""
+        """Move to the next epoch."""
         ended = Record("epoch", {"epoch": self.number, "rows": self.rows.acknowledged})
         self._ready.pop(self.number, None)
-        self._asked.pop(self.number, None)
+        self._requested.pop(self.number, None)
         self.number += 1
         self.rows = Ledger(self.train_rows - self.quarantined)
-        return [ended, *self._ask(self.number, self.quarantined)]
+        return [ended, *self._request(self.number, self.quarantined)]
 
-    def lose(self, lease: int, died: bool) -> list[Command]:
-        """Take the rows of `lease` back, from a worker that may have died of them."""
-        start, stop, deaths = self.rows.give_back(lease, died)
+    def take_back(self, lease: int, died: bool) -> list[Command]:
+        """Return the rows of `lease` to the queue; `died`: they may have killed their worker.
+
+        Quarantines them instead if they have killed too many.
+        """
+        start, stop, deaths = self.rows.take_back(lease, died)
         if deaths < MAX_DEATHS:
             return []
         self.rows.take(lease, stop - start)
@@ -66,8 +69,8 @@ class Epochs:
         fields = {"epoch": self.number, "rows": [start, stop], "deaths": deaths}
         return [Quarantine(self.number, start, stop), Record("quarantined", fields)]
 
-    def _ask(self, epoch: int, without: int) -> list[Command]:
-        if self._asked.get(epoch) == without:
+    def _request(self, epoch: int, without: int) -> list[Command]:
+        if self._requested.get(epoch) == without:
             return []
-        self._asked[epoch] = without
+        self._requested[epoch] = without
         return [Shuffle(epoch, without)]

@@ -1,4 +1,4 @@
-"""Which rows are still to be done, and who has them."""
+"""Which rows of a pass are still to be done, and which lease holds them."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from typing import NamedTuple
 Rows = tuple[int, int]  # [start, stop)
 
 
-class Span(NamedTuple):
-    """Rows [start, stop), on some of which so many workers have died."""
+class RowRange(NamedTuple):
+    """Rows [start, stop), and the number of workers that have died on some of them."""
 
     start: int
     stop: int
@@ -18,7 +18,7 @@ class Span(NamedTuple):
 
     @property
     def rows(self) -> Rows:
-        """Without the deaths."""
+        """Start and stop, without the deaths."""
         return self.start, self.stop
 
 
@@ -27,21 +27,21 @@ class Ledger:
     """The rows [0, rows) of one pass: each is in `todo`, held under a lease, or acknowledged."""
 
     rows: int
-    todo: deque[Span] = field(default_factory=deque)
-    held: dict[int, Span] = field(default_factory=dict)  # by lease
+    todo: deque[RowRange] = field(default_factory=deque)
+    held: dict[int, RowRange] = field(default_factory=dict)  # by lease
     acknowledged: int = 0
-    remaining: int = 0  # rows that nobody has
+    remaining: int = 0  # rows in `todo`
 
     def __post_init__(self) -> None:
         if self.rows:
-            self._return(Span(0, self.rows))
+            self._return(RowRange(0, self.rows))
 
     @classmethod
-    def resumed(cls, rows: int, todo: Iterable[Span]) -> "Ledger":
+    def resumed(cls, rows: int, todo: Iterable[RowRange]) -> "Ledger":
         """A pass over `rows` rows of which only `todo` are left."""
         ledger = cls(rows)
         ledger.todo = deque(todo)
-        ledger.remaining = sum(span.stop - span.start for span in ledger.todo)
+        ledger.remaining = sum(each.stop - each.start for each in ledger.todo)
         ledger.acknowledged = rows - ledger.remaining
         return ledger
 
@@ -52,49 +52,49 @@ class Ledger:
 
     @property
     def deaths(self) -> int:
-        """Workers that have died on the rows to be taken next; 0 without any."""
+        """Number of workers that died on the next rows of the queue; 0 if it is empty."""
         return self.todo[0].deaths if self.todo else 0
 
     @property
-    def unfinished(self) -> list[Span]:
-        """What a pass that goes on from here would have to do."""
+    def unfinished(self) -> list[RowRange]:
+        """All rows that are not acknowledged: those held, then those in the queue."""
         return [*self.held.values(), *self.todo]
 
     def take(self, lease: int, rows: int) -> Rows:
-        """Hold the next `rows` rows, or fewer where a span ends, under `lease`."""
+        """Hold the next `rows` rows, or fewer where a range ends, under `lease`."""
         start, stop, deaths = self.todo.popleft()
         cut = min(stop, start + rows)
         if cut < stop:
-            self.todo.appendleft(Span(cut, stop, deaths))
-        self.held[lease] = Span(start, cut, deaths)
+            self.todo.appendleft(RowRange(cut, stop, deaths))
+        self.held[lease] = RowRange(start, cut, deaths)
         self.remaining -= cut - start
         return start, cut
 
     def acknowledge(self, lease: int, rows: int) -> Rows:
-        """Strike the first `rows` rows of `lease` off; the rest goes to the head of the queue."""
+        """Mark the first `rows` rows of `lease` as done; the rest goes to the head of the queue."""
         start, stop, deaths = self.held.pop(lease)
         done = start + rows
         self.acknowledged += rows
         if done < stop:
-            self._return(Span(done, stop, deaths))
+            self._return(RowRange(done, stop, deaths))
         return start, done
 
-    def give_back(self, lease: int, died: bool = False) -> Span:
-        """Put the rows of `lease` at the head of the queue; maybe a worker `died` on them."""
+    def take_back(self, lease: int, died: bool = False) -> RowRange:
+        """Return the rows of `lease` to the head of the queue; `died`: count a death on them."""
         start, stop, deaths = self.held.pop(lease)
-        span = Span(start, stop, deaths + died)
-        self._return(span)
-        return span
+        returned = RowRange(start, stop, deaths + died)
+        self._return(returned)
+        return returned
 
-    def _return(self, span: Span) -> None:
-        self.todo.appendleft(span)
-        self.remaining += span.stop - span.start
+    def _return(self, rows: RowRange) -> None:
+        self.todo.appendleft(rows)
+        self.remaining += rows.stop - rows.start
 
     def validate(self) -> None:
-        """Check what must always hold: every row is in one place, and no span is empty."""
-        spans = sorted(self.unfinished)
-        assert self.remaining == sum(span.stop - span.start for span in self.todo)
-        assert all(span.start < span.stop for span in spans), spans
-        for left, right in pairwise(spans):
-            assert left.stop <= right.start, spans
-        assert sum(span.stop - span.start for span in spans) + self.acknowledged == self.rows
+        """Assert the invariants: every row is in one place, and no range is empty."""
+        ranges = sorted(self.unfinished)
+        assert self.remaining == sum(each.stop - each.start for each in self.todo)
+        assert all(each.start < each.stop for each in ranges), ranges
+        for left, right in pairwise(ranges):
+            assert left.stop <= right.start, ranges
+        assert sum(each.stop - each.start for each in ranges) + self.acknowledged == self.rows

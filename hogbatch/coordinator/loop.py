@@ -1,7 +1,7 @@
-"""The coordinator's hands: sockets, clock, process ends and signals around the pure state.
+"""The coordinator's event loop: sockets, clock, exits of processes and signals.
 
-Every event goes into :class:`Coordinator`, every command that comes back is carried out here; no
-decision is taken.
+It passes every event to :class:`Coordinator` and carries out the commands that come back. It takes
+no decisions.
 """
 
 import os
@@ -10,15 +10,16 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, assert_never
+from typing import assert_never
 
+from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, NotRestarted, Restarted
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
     Keep,
@@ -33,99 +34,14 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Handover
-from hogbatch.telemetry.records import Evaluation, RunTotals
-from hogbatch.wire.ends import CoordinatorEnd
+from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator
 
 TICK_S = 0.05
 KILLED_WITHIN_MS = 200
-MAX_HEARD = 1000
+MAX_RECEIVED = 1000
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """A worker that was started again."""
-
-    runs_on: str  # as in Hello.name: "gpu:0"
-    pid: int  # of the new process
-    times: int  # since it last finished a lease
-    most: int
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """A worker that is not started again."""
-
-    runs_on: str
-    reason: str  # with the last lines of its log
-
-
-class Children(Protocol):
-    """The worker processes that this run has started itself."""
-
-    def pids(self) -> list[int]:
-        """Those of this server, whose ends are to be watched."""
-
-    def cause_of_death(self, pid: int) -> str:
-        """What is known of the end of process `pid`."""
-
-    def died(self, pid: int, worked: bool, now: float) -> GivenUp | None:
-        """Process `pid` has ended; it had `worked` if it had finished a lease.
-
-        Plans when the worker is started again, if it was one of ours and a new process may do.
-        """
-
-    def start_due(self, now: float) -> Iterator[Restart | GivenUp]:
-        """Start again those whose time has come."""
-
-    def all_ended(self) -> str | None:
-        """Why, if some were started, none runs any more, and none will be started again."""
-
-
-class PendingCheckpoint(Protocol):
-    """A checkpoint that is to be written."""
-
-    @property
-    def about(self) -> Mapping[str, object]:
-        """What the event log says of it."""
-
-    def write(self) -> str:
-        """Write it, which may take long; return why that failed, or nothing."""
-
-
-class Snapshots(Protocol):
-    """Copies of the model."""
-
-    def draft(self, saved: Saved) -> PendingCheckpoint:
-        """Begin a checkpoint, with all that stands now and is not the model."""
-
-    def copy(self, draft: Any) -> str:
-        """Copy the model, for `draft` too; or return where it is not finite. May take long."""
-
-    def put_back(self) -> None:
-        """Put the last copy in the model's place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """Everything outside the coordinator's mind, as the run has set it up."""
-
-    end: CoordinatorEnd
-    handover: Handover
-    fences: Fences
-    children: Children
-    snapshots: Snapshots
-    shuffle: Callable[[int, int], None]  # writes an order; called on another thread
-    quarantine: Callable[[int, int, int], None]
-    record: Callable[[str, Mapping[str, object]], None]
-    report: Callable[[Evaluation, RunTotals], None]
-    show_mean: Callable[[bool], None]
-    keep: Callable[[Evaluation | None], None]
 
 
 class Loop:
@@ -133,168 +49,174 @@ class Loop:
 
     def __init__(self, state: Coordinator, adapters: Adapters) -> None:
         self._state = state
-        self._around = adapters
-        # (seconds, worker, message): the last ones, for a report when this process crashes
-        self.heard: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_HEARD)
-        self._ends: dict[int, int] = {}  # pidfd → pid of each child and all who have mapped us
+        self._adapters = adapters
+        # (seconds, worker, message): the last messages, for a crash report
+        self.received: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_RECEIVED)
+        # pidfd → pid of all children and of all processes that have mapped our memory
+        self._pidfds: dict[int, int] = {}
         self._background = BackgroundTasks()
         self._interrupts = 0
         self._finish: Finish | None = None
 
     def run(self) -> tuple[Finish, RunTotals]:
-        """Carry on until the state says Finish; return how and where the run stood then.
+        """Run until the state commands Finish; return that command and the totals of the run.
 
         A second Ctrl-C raises KeyboardInterrupt.
         """
-        adapters, state = self._around, self._state
-        adapters.end.watch(self._background.wakeup.fd)
-        adapters.end.watch(adapters.handover.fileno())
-        for pid in adapters.children.pids():  # before they attach, for they may never do so
+        adapters, state = self._adapters, self._state
+        adapters.endpoint.watch(self._background.wakeup.fd)
+        adapters.endpoint.watch(adapters.handover.fileno())
+        for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
             with self._signals():
-                self._carry_out(state.begin(time.monotonic()))
+                self._execute(state.begin(time.monotonic()))
                 while self._finish is None:
-                    self._turn(adapters.end.wait(TICK_S))
+                    self._run_once(adapters.endpoint.wait(TICK_S))
                 self._background.finish()  # not after a second Ctrl-C: a write may take long
         finally:
             self._background.wakeup.close()
-            for pidfd in self._ends:
+            for pidfd in self._pidfds:
                 os.close(pidfd)
-        return self._finish, self._standing()
+        return self._finish, self._totals()
 
-    def _standing(self) -> RunTotals:
-        return self._state.standing(time.monotonic())
+    def _totals(self) -> RunTotals:
+        return self._state.totals(time.monotonic())
 
-    def _turn(self, ready: list[int]) -> None:
-        """One round: everything that has happened, then the clock."""
-        adapters, state = self._around, self._state
-        # First: time in which this process was stopped counts for nothing that has come meanwhile.
-        self._carry_out(state.tick(time.monotonic()))
+    def _run_once(self, ready: list[int]) -> None:
+        """Handle the clock, then everything that has happened since the last call."""
+        adapters, state = self._adapters, self._state
+        # The clock comes first: if this process was stopped, deadlines are extended before messages
+        # that arrived meanwhile are handled.
+        self._execute(state.tick(time.monotonic()))
         for peer in adapters.handover.serve() if adapters.handover.fileno() in ready else ():
             self._watch(peer.pid)
-        for key, message in adapters.end.receive():
-            self.heard.append((time.monotonic(), key, message))
-            self._carry_out(state.receive(key, message, time.monotonic()))
-        for pidfd in [fd for fd in ready if fd in self._ends]:
-            self._bury(pidfd)
+        for key, message in adapters.endpoint.receive():
+            self.received.append((time.monotonic(), key, message))
+            self._execute(state.receive(key, message, time.monotonic()))
+        for pidfd in [fd for fd in ready if fd in self._pidfds]:
+            self._handle_exit(pidfd)
         for event in self._background.events():
-            self._carry_out(event(time.monotonic()))
+            self._execute(event(time.monotonic()))
         if self._interrupts:
-            self._carry_out(state.interrupt(time.monotonic()))
-        if self._finish is None and not self._interrupts:  # no new processes for the last moments
-            self._note(adapters.children.start_due(time.monotonic()))
-        if not state.workers and (why := adapters.children.all_ended()):
-            self._carry_out(state.abandon(why, time.monotonic()))
+            self._execute(state.interrupt(time.monotonic()))
+        if self._finish is None and not self._interrupts:  # no restarts in a run that ends
+            self._record_restarts(adapters.processes.start_due(time.monotonic()))
+        if not state.workers and (why := adapters.processes.all_ended()):
+            self._execute(state.abandon(why, time.monotonic()))
 
-    def _carry_out(self, commands: list[Command]) -> None:
+    def _execute(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
                 case Send(worker, message):
-                    if not self._around.end.send(worker, message) and not self._is_watched(worker):
-                        lost = self._state.lose(worker, "cannot be reached", time.monotonic())
-                        self._carry_out(lost)
+                    if not self._adapters.endpoint.send(worker, message) and not self._is_watched(
+                        worker
+                    ):
+                        lost = self._state.lose(worker, "is unreachable", time.monotonic())
+                        self._execute(lost)
                 case Revoke(number):
-                    self._around.fences.revoke(number)
+                    self._adapters.fences.revoke(number)
                 case Kill(pid):
                     self._kill(pid)
                 case Shuffle(epoch, without):
                     self._background.shuffles.submit(self._shuffle, epoch, without)
                 case Quarantine(epoch, start, stop):
-                    self._around.quarantine(epoch, start, stop)
+                    self._adapters.quarantine(epoch, start, stop)
                 case Snapshot(saved):
-                    draft = None if saved is None else self._around.snapshots.draft(saved)
+                    draft = None if saved is None else self._adapters.snapshots.draft(saved)
                     self._background.copies.submit(self._copy, draft)
                 case RollBack():
-                    self._around.snapshots.put_back()
+                    self._adapters.snapshots.put_back()
                 case Record(event, fields):
-                    self._around.record(event, fields)
+                    self._adapters.record(event, fields)
                 case Report(evaluation):
-                    self._around.report(evaluation, self._standing())
+                    self._adapters.report(evaluation, self._totals())
                 case ShowMean(shown):
-                    self._around.show_mean(shown)
+                    self._adapters.show_mean(shown)
                 case Keep(evaluation):
-                    self._around.keep(evaluation)
+                    self._adapters.keep(evaluation)
                 case Finish():
                     self._finish = command
                 case _:
                     assert_never(command)
 
-    # These three run on threads beside the loop; what they return, the loop tells the state.
+    # These three run on background threads; the loop passes the events they return to the state.
 
     def _shuffle(self, epoch: int, without: int) -> Event:
-        self._around.shuffle(epoch, without)
+        self._adapters.shuffle(epoch, without)
         return partial(self._state.order_ready, epoch, without)
 
-    def _copy(self, draft: PendingCheckpoint | None) -> Event:
-        bad = self._around.snapshots.copy(draft)
+    def _copy(self, draft: CheckpointAdapter | None) -> Event:
+        bad = self._adapters.snapshots.copy(draft)
         if draft is not None and not bad:
             self._background.writes.submit(self._write, draft)
         return partial(self._state.snapshot_taken, bad)
 
-    def _write(self, draft: PendingCheckpoint) -> Event:
+    def _write(self, draft: CheckpointAdapter) -> Event:
         return partial(self._written, draft, draft.write())
 
-    def _written(self, draft: PendingCheckpoint, failure: str, now: float) -> list[Command]:
+    def _written(self, draft: CheckpointAdapter, failure: str, now: float) -> list[Command]:
         if not failure:
-            self._around.record("checkpoint", draft.about)
+            self._adapters.record("checkpoint", draft.about)
         return self._state.checkpoint_written(failure, now)
 
     def _watch(self, pid: int) -> None:
-        """Have the end of process `pid` reported; the kernel tells within a millisecond."""
-        if pid in self._ends.values():  # a child that has attached
+        """Watch for the exit of process `pid`, which the kernel reports within a millisecond."""
+        if pid in self._pidfds.values():  # a child that has attached meanwhile
             return
-        # It is gone already; or no descriptor is left, and it is lost when it falls silent.
+        # An error means that it has exited already, or that no descriptor is left. In the second
+        # case it is lost when it sends no more messages.
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
-            self._ends[pidfd] = pid
-            self._around.end.watch(pidfd)
+            self._pidfds[pidfd] = pid
+            self._adapters.endpoint.watch(pidfd)
 
     def _is_watched(self, key: str) -> bool:
-        """Whether the end of worker `key` will be reported, and why it came with it."""
+        """Whether the exit of worker `key` will be reported, together with its cause."""
         worker = self._state.workers.get(key)
-        return worker is not None and worker.pid in self._ends.values()
+        return worker is not None and worker.pid in self._pidfds.values()
 
-    def _bury(self, pidfd: int) -> None:
-        pid = self._ends.pop(pidfd)
-        self._around.end.unwatch(pidfd)
+    def _handle_exit(self, pidfd: int) -> None:
+        pid = self._pidfds.pop(pidfd)
+        self._adapters.endpoint.unwatch(pidfd)
         os.close(pidfd)
-        cause = self._around.children.cause_of_death(pid)
+        cause = self._adapters.processes.cause_of_death(pid)
         for key in [w.key for w in self._state.workers.values() if w.pid == pid]:
-            self._carry_out(self._state.lose(key, cause, time.monotonic()))
-        was = (w for w in self._state.roster.departed if w.pid == pid)
-        worked = any(w.rows > 0 for w in was)
+            self._execute(self._state.lose(key, cause, time.monotonic()))
+        departed = (w for w in self._state.roster.departed if w.pid == pid)
+        worked = any(worker.rows > 0 for worker in departed)
         if self._finish is None:
-            given_up = self._around.children.died(pid, worked, time.monotonic())
-            self._note([given_up] if given_up else [])
+            not_restarted = self._adapters.processes.died(pid, worked, time.monotonic())
+            self._record_restarts([not_restarted] if not_restarted else [])
 
-    def _note(self, changes: Iterable[Restart | GivenUp]) -> None:
-        """Tell of workers that were started again, and of those that never will be."""
+    def _record_restarts(self, changes: Iterable[Restarted | NotRestarted]) -> None:
+        """Record workers that were restarted, and those that will not be."""
         for change in changes:
             match change:
-                case Restart():
-                    self._around.record("worker_restarted", asdict(change))
+                case Restarted():
+                    self._adapters.record("worker_restarted", asdict(change))
                     self._watch(change.pid)
-                case GivenUp():
-                    self._around.record("worker_given_up", asdict(change))
+                case NotRestarted():
+                    self._adapters.record("worker_given_up", asdict(change))
 
     def _kill(self, pid: int) -> None:
-        """End a child or a process that has mapped our segments; no other is ever signalled.
+        """Kill a child or a process that has mapped our segments; no other is ever signalled.
 
-        Returns when it can run, and so write, no more; its end is taken in like any other later.
+        Returns when it can no longer run, and so no longer write; its exit is handled later.
         """
-        for pidfd in [fd for fd, known in self._ends.items() if known == pid]:
+        for pidfd in [fd for fd, known in self._pidfds.items() if known == pid]:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            end = select.poll()
-            end.register(pidfd, select.POLLIN)
-            end.poll(KILLED_WITHIN_MS)  # longer only where the kernel itself is stuck
+            exited = select.poll()
+            exited.register(pidfd, select.POLLIN)
+            exited.poll(KILLED_WITHIN_MS)  # it takes longer only if the kernel itself is stuck
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Count Ctrl-C, SIGTERM and a closed terminal, where this thread may handle signals.
+        """Count Ctrl-C, SIGTERM and a closed terminal, if this thread may handle signals.
 
-        The second goes to whoever handled Ctrl-C before, which raises KeyboardInterrupt as a rule.
+        The second one goes to the previous handler of Ctrl-C, which usually raises
+        KeyboardInterrupt.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -314,5 +236,5 @@ class Loop:
             yield
         finally:
             for number, handler in before.items():
-                if signal.getsignal(number) is count:  # nobody has set another meanwhile
+                if signal.getsignal(number) is count:  # unless it was replaced meanwhile
                     signal.signal(number, handler)

@@ -1,30 +1,25 @@
-"""What a run is to do, settled before it starts, and what the coordinator may command."""
+"""What a run is to do. The plan is settled before the run starts and never changes."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from hogbatch.config.lsh import Lsh
-from hogbatch.coordinator.saved import Saved
 from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.telemetry.records import Evaluation
-from hogbatch.wire.messages import Hello, Optimizer, ToWorker, Welcome
-
-Status = Literal["finished", "target", "time", "stopped", "failed"]
+from hogbatch.wire.messages import Hello, Optimizer, Welcome
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a worker must agree on before it is taken in."""
+    """What a worker must agree on before it is admitted."""
 
     run: str
     package: str  # version of hogbatch
     fingerprint: str  # of the dataset
 
-    def objection(self, hello: Hello) -> str:
-        """Why a worker that says `hello` cannot be taken in; empty if it can."""
+    def mismatch(self, hello: Hello) -> str:
+        """Why the worker that sent `hello` cannot be admitted; empty if it can."""
         if hello.package != self.package:
             return (
                 f"the coordinator runs hogbatch {self.package}, this worker {hello.package}: "
@@ -40,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The network and how it is trained, as Welcome tells every worker."""
+    """The network and how it is trained: the part of Welcome that is the same for all workers."""
 
     layers: tuple[Layer, ...]
     loss: str
@@ -52,7 +47,7 @@ class Training:
     lsh: Lsh | None = None
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
-        """The message that takes a worker in as number `worker`."""
+        """The message that admits a worker as number `worker`."""
         return Welcome(
             run=run,
             worker=worker,
@@ -71,7 +66,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Smallest and largest batch by device; None for a GPU: as its worker measured."""
+    """Smallest and largest batch by device; None for a GPU: what its worker measures."""
 
     cpu: tuple[int, int]
     gpu: tuple[int, int] | None
@@ -79,145 +74,32 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StoppingCriteria:
-    """When to stop, and which model to keep."""
+    """When to stop and to evaluate, and which model to keep."""
 
     epochs: int | None
     max_seconds: float | None  # training seconds
     target_loss: float | None
-    eval_seconds: float | None  # training seconds between evaluations; None: few but enough
+    eval_seconds: float | None  # training seconds between evaluations; None: automatic
     keep: Literal["best", "last"]
-    wait_for_workers: float  # seconds without any worker before the run is given up
+    wait_for_workers: float  # seconds without any worker after which the run fails
     patience: float = 0  # epochs without a lower test loss after which the run ends; 0: never
-    by_epoch: bool = False  # evaluate after each epoch, whatever the clock says
-    average: bool = False  # evaluate and keep the moving mean of the model, not as it stands
+    by_epoch: bool = False  # evaluate after each epoch, regardless of the time
+    average: bool = False  # evaluate and keep the moving mean of the model
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything the coordinator decides by."""
+    """All settings that the coordinator's decisions depend on."""
 
     identity: Identity
     training: Training
     limits: Limits
-    ending: StoppingCriteria
+    stopping: StoppingCriteria
     learning_rate: LearningRate
     lease_seconds: float
     train_rows: int
     test_rows: int
-    beta: float = 1.0  # what policies count an update of a CPU worker for
+    beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Command: pass `message` to `worker`."""
-
-    worker: str
-    message: ToWorker
-
-
-@dataclass(frozen=True, slots=True)
-class Revoke:
-    """Command: raise fence `number`, so that its worker stops writing."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Command: end process `pid`, which has fallen silent, if it is one of this server's."""
-
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffle:
-    """Command: prepare the order of `epoch`; answer with `Coordinator.order_ready`.
-
-    Of the rows that were quarantined, the first `without` come last.
-    """
-
-    epoch: int
-    without: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """Command: note that rows [start, stop) of the order of `epoch` kill whoever trains on them."""
-
-    epoch: int
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Command: look the model through and copy it, beside whatever goes on; answer with
-    `Coordinator.snapshot_taken`.
-
-    With `saved`, write a checkpoint of the copy too; answer with `Coordinator.checkpoint_written`.
-    """
-
-    saved: Saved | None
-
-
-@dataclass(frozen=True, slots=True)
-class RollBack:
-    """Command: put the last good snapshot in the model's place; nobody writes at this moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Command: append to the event log."""
-
-    event: str
-    fields: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Command: tell people about an evaluation."""
-
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class ShowMean:
-    """Command: put the moving mean in the place of the model, or the model back; nobody writes."""
-
-    shown: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Command: copy the parameters as they are now; nobody writes them at this moment."""
-
-    evaluation: Evaluation | None
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Command: the run is over."""
-
-    status: Status
-    reason: str  # for people, where the status does not say it all
-    diverged: bool = False  # the status is "failed" because the model is of no use
-    by_policy: bool = False  # the status is "failed" because the batch policy does not work
-
-
-Command = (
-    Send
-    | Revoke
-    | Kill
-    | Shuffle
-    | Quarantine
-    | Snapshot
-    | RollBack
-    | Record
-    | Report
-    | ShowMean
-    | Keep
-    | Finish
-)

@@ -1,23 +1,23 @@
-"""How far a run has come: rows, losses, training seconds, and when to evaluate next."""
+"""Progress of a run: rows, losses, training seconds, and when the next evaluation is due."""
 
 import math
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.model.losses import LOSSES, Measured, in_units, metric_values
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
-EVALUATION_FRACTION = 5.0  # by default, train this many times as long as the last evaluation took
+EVALUATION_FRACTION = 5.0  # default training time between evaluations over that of the last one
 FIRST_EVALUATION_S = 0.2
-TARGET_FRACTION = 1.0  # the same where a target loss is to end the run: not to miss it by much
-FORWARD_FRACTION = 1 / 3  # of the work on a row in training, what an evaluation does
+TARGET_FRACTION = 1.0  # the same with a target loss: the run should end soon after it is met
+FORWARD_FRACTION = 1 / 3  # work on a row in evaluation over that in training
 
 
 @dataclass(slots=True)
 class TrainingClock:
-    """Training seconds: time since the first lease, evaluations left out."""
+    """Training seconds: time since the first lease, without evaluations."""
 
     _before: float = 0.0
     _since: float | None = None
@@ -27,16 +27,16 @@ class TrainingClock:
         self._since = now
 
     def pause(self, now: float) -> None:
-        """Stand still from `now` on."""
+        """Stop at `now`."""
         self._before = self.read(now)
         self._since = None
 
     def resume(self, seconds: float) -> None:
-        """Stand at `seconds`, from before the run was cut off."""
+        """Set the clock to `seconds`, read from a checkpoint."""
         self._before = seconds
 
     def skip(self, seconds: float, now: float) -> None:
-        """Leave out `seconds` that have just passed, as far as it has run in them."""
+        """Subtract the last `seconds`, as far as the clock ran in them."""
         if self._since is not None:
             self._since = min(self._since + seconds, now)
 
@@ -46,17 +46,17 @@ class TrainingClock:
 
 
 @dataclass(slots=True)
-class Sums:
-    """Losses and metrics of some rows."""
+class LossSums:
+    """Sums of losses and metrics over some rows."""
 
-    rows: int = 0  # without those the guard skipped
+    rows: int = 0  # without skipped rows
     skipped: int = 0
     skipped_row: int = 0  # 1 + the number of one of these; see Done
     loss: float = 0.0
     metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
     def add(self, done: Done) -> None:
-        """Take in one finished lease."""
+        """Add one finished lease."""
         self.rows += max(0, done.rows - done.skipped)
         self.skipped += done.skipped
         self.skipped_row = done.skipped_row or self.skipped_row
@@ -66,11 +66,11 @@ class Sums:
 
     @property
     def fraction_skipped(self) -> float:
-        """Rows that the guard skipped, over all."""
+        """Skipped rows over all rows."""
         return self.skipped / max(1, self.rows + self.skipped)
 
     def measured(self, loss: str, unit: float) -> Measured | None:
-        """Loss per row and metrics, where labels were divided by `unit`; None without rows."""
+        """Mean loss and metrics, for labels that were divided by `unit`; None without rows."""
         if not self.rows:
             return None
         metrics = metric_values(LOSSES[loss], self.metric_sums, self.rows)
@@ -79,13 +79,13 @@ class Sums:
 
 @dataclass(slots=True)
 class Best:
-    """The lowest test loss so far, or what stands for it."""
+    """The lowest test loss so far; for hashed outputs 1 - the first metric."""
 
     loss: float = math.inf
     rows: int = 0  # trained on when it was measured
 
     def beaten_by(self, loss: float | None, rows: int) -> bool:
-        """Whether `loss`, measured after `rows` rows, is lower; then it is the best from now on."""
+        """Whether `loss`, measured after `rows` rows, is lower; if so, it becomes the best."""
         if loss is None or not loss < self.loss:
             return False
         self.loss, self.rows = loss, rows
@@ -94,22 +94,22 @@ class Best:
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of the model in training; `now` is always the caller's clock."""
+    """Progress of the training; `now` is always the caller's clock."""
 
     plan: Plan
     clock: TrainingClock = field(default_factory=TrainingClock)
     rows: int = 0  # trained on since the start
-    trained: Sums = field(default_factory=Sums)  # since the last evaluation
-    tested: Sums = field(default_factory=Sums)  # in the evaluation at hand
+    trained: LossSums = field(default_factory=LossSums)  # since the last evaluation
+    tested: LossSums = field(default_factory=LossSums)  # in the current evaluation
     _best: Best = field(default_factory=Best)
-    _began: float = 0.0  # the evaluation at hand, by the caller's clock
-    evaluation_seconds: float = 0.0  # the last evaluation
+    _began: float = 0.0  # start of the current evaluation, by the caller's clock
+    evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
     _epoch_ended: bool = False  # since the last evaluation
 
-    def resume(self, saved: Saved) -> None:
-        """Go on where `saved` was taken."""
+    def resume(self, saved: SavedState) -> None:
+        """Continue where `saved` was taken."""
         self.rows = saved.rows
         self.clock.resume(saved.seconds)
         self._best.beaten_by(saved.best, saved.best_rows)
@@ -126,62 +126,62 @@ class Progress:
         return self.clock.read(now)
 
     def add(self, done: Done) -> None:
-        """Take in one lease of training."""
+        """Add one finished training lease."""
         self.rows += done.rows
         self.trained.add(done)
 
     def time_is_up(self, now: float) -> bool:
-        """Whether the run has trained for as long as it may."""
-        most = self.plan.ending.max_seconds
-        return most is not None and self.seconds(now) >= most
+        """Whether the run has reached its maximum training time."""
+        limit = self.plan.stopping.max_seconds
+        return limit is not None and self.seconds(now) >= limit
 
     def evaluation_is_due(self, now: float) -> bool:
-        """Whether it is time to stop and see how good the model is."""
-        if self.plan.ending.by_epoch:
+        """Whether it is time to stop training and evaluate the model."""
+        if self.plan.stopping.by_epoch:
             return self._epoch_ended
-        since, every = self.seconds(now) - self.evaluated_at, self.plan.ending.eval_seconds
-        return since >= (self._usual_pause(now) if every is None else every)
+        since, every = self.seconds(now) - self.evaluated_at, self.plan.stopping.eval_seconds
+        return since >= (self._default_interval(now) if every is None else every)
 
-    def _usual_pause(self, now: float) -> float:
-        """Training seconds between evaluations, unless the user says: fewer as time goes by.
+    def _default_interval(self, now: float) -> float:
+        """Default training seconds between evaluations; the interval grows with the time.
 
-        Sooner after an epoch, so that a set whose epochs take milliseconds is not over before
-        anyone has looked, and with a target, so that the run ends soon after it is met.
+        It is shorter after an epoch, so that a run whose epochs take milliseconds is evaluated
+        before it is over, and with a target loss, so that the run ends soon after it is met.
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
-        if self.plan.ending.target_loss is not None:
-            return max(TARGET_FRACTION * self._cost(seconds), 0.05 * seconds)
+        if self.plan.stopping.target_loss is not None:
+            return max(TARGET_FRACTION * self._evaluation_cost(seconds), 0.05 * seconds)
         if self.rows // rows > self.evaluated_rows // rows:
             return max(self.evaluation_seconds, 0.02 * seconds)
         return max(
             FIRST_EVALUATION_S, EVALUATION_FRACTION * self.evaluation_seconds, 0.05 * seconds
         )
 
-    def _cost(self, seconds: float) -> float:
-        """What an evaluation takes: as the last one, before the first as training on its rows."""
+    def _evaluation_cost(self, seconds: float) -> float:
+        """Expected seconds of an evaluation: as the last one, or derived from training speed."""
         if self.evaluation_seconds or not self.rows:
             return self.evaluation_seconds or math.inf
         return FORWARD_FRACTION * self.plan.test_rows * seconds / self.rows
 
     def end_epoch(self) -> None:
-        """Every row of an epoch has been trained on."""
+        """All rows of an epoch are acknowledged."""
         self._epoch_ended = True
 
     def roll_back(self) -> None:
-        """Forget the losses and skipped rows of a model that is no more."""
-        self.trained = Sums()
+        """Discard the losses and skipped rows of the model that was rolled back."""
+        self.trained = LossSums()
 
     def begin_evaluation(self, now: float) -> None:
-        """Stop the clock and make room for the test set's sums."""
+        """Stop the clock and reset the sums over the test set."""
         self.clock.pause(now)
         self._began = now
-        self.tested = Sums()
+        self.tested = LossSums()
 
     def end_evaluation(self, now: float) -> Evaluation:
-        """What the evaluation has shown; new sums of training losses begin."""
+        """Result of the evaluation; resets the sums of training losses."""
         loss, unit = self.plan.training.loss, self.plan.unit
         trained = self.trained.measured(loss, unit)
-        # one row whose score overflows makes the true loss infinite
+        # a single row whose score overflows makes the true loss infinite
         tested = None if self.tested.skipped else self.tested.measured(loss, unit)
         evaluation = Evaluation(
             seconds=self.seconds(now),
@@ -193,21 +193,21 @@ class Progress:
         )
         self.evaluation_seconds = now - self._began
         self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows
-        self.trained = Sums()
+        self.trained = LossSums()
         self._epoch_ended = False
         return evaluation
 
     def target_is_met(self, evaluation: Evaluation) -> bool:
-        """Whether the loss is as low as was asked for; without a test set, that of training."""
-        target = self.plan.ending.target_loss
+        """Whether the test loss has met the target; without a test set, the training loss."""
+        target = self.plan.stopping.target_loss
         loss = evaluation.test_loss if self.plan.test_rows else evaluation.train_loss
         return target is not None and loss is not None and loss <= target
 
     def is_best(self, evaluation: Evaluation) -> bool:
         """Whether the test loss is the lowest so far.
 
-        A hashed output layer is trained on the few outputs that compete: the loss over all of them
-        falls long after the first metric, which ranks them, is at its best. So that one decides.
+        With a hashed output layer the first metric decides instead. Only the active outputs are
+        trained, so the loss over all outputs falls long after the metric is at its best.
         """
         if self.plan.training.lsh is None or not evaluation.test_values:
             return self._best.beaten_by(evaluation.test_loss, evaluation.rows)
@@ -216,19 +216,19 @@ class Progress:
 
     @property
     def _epochs_since_best(self) -> float:
-        """Epochs between the evaluation of the best model and the last one."""
+        """Epochs between the evaluation of the best model and the last evaluation."""
         return (self.evaluated_rows - self._best.rows) / self.plan.train_rows
 
     def has_stalled(self) -> bool:
-        """Whether the last evaluations, over `patience` epochs, have brought no better model."""
-        patience = self.plan.ending.patience
+        """Whether no evaluation of the last `patience` epochs has found a better model."""
+        patience = self.plan.stopping.patience
         return patience > 0 and self._epochs_since_best >= patience
 
     def why_finished(self) -> str:
-        """What to tell people of a run that has come to its end; empty if all is as planned."""
+        """Why a run ended before its target or its planned length; empty otherwise."""
         reasons = []
-        if self.plan.ending.target_loss is not None:
-            reasons.append(f"the target loss {self.plan.ending.target_loss:g} was not reached")
+        if self.plan.stopping.target_loss is not None:
+            reasons.append(f"the target loss {self.plan.stopping.target_loss:g} was not reached")
         if self.has_stalled():
             since = self._epochs_since_best
             reasons.append(f"the test loss has not improved for {since:.0f} epochs")
@@ -238,15 +238,15 @@ class Progress:
 
     @property
     def best_loss(self) -> float | None:
-        """The lowest test loss so far, or what stands for it; None before there is one."""
+        """See :class:`Best`; None before the first evaluation."""
         return None if self._best.loss == math.inf else self._best.loss
 
     @property
     def best_rows(self) -> int:
-        """Rows trained on when that was measured."""
+        """Rows trained on when the best loss was measured."""
         return self._best.rows
 
     @property
     def wants_current_model(self) -> bool:
-        """Whether the model as it stands, and not the best before, is the one to keep."""
-        return self.plan.ending.keep == "last" or self._best.loss == math.inf
+        """Whether the current model is to be kept, and not an earlier, better one."""
+        return self.plan.stopping.keep == "last" or self._best.loss == math.inf

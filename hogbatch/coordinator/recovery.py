@@ -1,22 +1,22 @@
-"""When a run secures what it has learnt, and what it does when the model has gone bad."""
+"""When to take snapshots and checkpoints, and what to do when the model is not finite."""
 
 import math
 from dataclasses import dataclass, field
 
-from hogbatch.coordinator.health import WORTH_SAYING
-from hogbatch.coordinator.plan import Command, Record, RollBack
-from hogbatch.coordinator.progress import Sums
+from hogbatch.coordinator.commands import Command, Record, RollBack
+from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
+from hogbatch.telemetry.skipped_rows import WARNING_FRACTION
 
-MAX_PAUSE = 16  # times `every`, between attempts to write a checkpoint that fail
-MAX_SKIPPED = 0.05  # share of rows; beyond it the model has diverged
+MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint
+MAX_SKIPPED = 0.05  # fraction of rows; beyond it the model has diverged
 MAX_SUSPECTS = 5
-MAX_NAMED = 20  # leases with skipped rows that are told of in a run
+MAX_NAMED = 20  # leases with skipped rows that are reported in one run
 ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 
-def too_many_skipped(trained: Sums) -> str:
-    """Why a run is to end with these rows; empty if it is not."""
+def too_many_skipped(trained: LossSums) -> str:
+    """Why a run with these skipped rows must end; empty if it need not."""
     if trained.fraction_skipped <= MAX_SKIPPED:
         return ""
     fraction = f"{trained.fraction_skipped:.0%} of the rows since the last evaluation"
@@ -28,16 +28,16 @@ class Recovery:
     """Snapshots, checkpoints and roll-backs.
 
     `now` is always the caller's clock, `rows` the number of rows trained on since the start. A
-    snapshot is a copy of the model that was found to be finite; a checkpoint is one on disk.
+    snapshot is a copy in memory of a model that was found to be finite; a checkpoint is on disk.
     """
 
     every: float  # seconds between checkpoints; inf: none
     copying: bool = False  # a snapshot is being taken
     writing: bool = False  # a checkpoint is being written
-    poisoned: str = ""  # where the model is not finite; a roll-back is due
+    not_finite_at: str = ""  # the parameter that is not finite; a roll-back is due
     rollbacks: RollBacks = field(default_factory=RollBacks)
-    suspects: list[dict[str, object]] = field(default_factory=list)  # leases with skipped rows
-    # since the last good snapshot, the first few: who first met what is not finite
+    # the first leases with skipped rows since the last good snapshot: possible causes
+    suspects: list[dict[str, object]] = field(default_factory=list)
     _named: int = 0
     _warned: bool = False
     _next: float = math.inf
@@ -45,7 +45,7 @@ class Recovery:
     _copied_rows: int = 0  # when the snapshot was begun
 
     def start(self, now: float) -> None:
-        """The first checkpoint is due one pause after `now`."""
+        """Start the interval before the first checkpoint at `now`."""
         self._next = now + self.every
 
     def is_due(self, now: float) -> bool:
@@ -53,16 +53,16 @@ class Recovery:
         return now >= self._next and not self.copying and not self.writing
 
     def begin_snapshot(self, with_checkpoint: bool, rows: int) -> None:
-        """A copy is being made; maybe it is written too."""
+        """The model is being copied; with `with_checkpoint` the copy is also written."""
         self.copying = True
         self._copied_rows = rows
         self.writing = self.writing or with_checkpoint
 
-    def end_snapshot(self, bad: str) -> list[Command]:
-        """The copy is made, or was refused because the model is not finite at `bad`."""
+    def end_snapshot(self, not_finite_at: str) -> list[Command]:
+        """The copy is made, or was refused because of the parameter `not_finite_at`."""
         self.copying = False
-        self.poisoned = bad
-        if bad:
+        self.not_finite_at = not_finite_at
+        if not_finite_at:
             self.writing = False
             return []
         self.suspects.clear()
@@ -72,21 +72,21 @@ class Recovery:
         return [Record("recovered", fields)]
 
     def end_checkpoint(self, failed: bool, now: float) -> None:
-        """It is written, or has failed: then the next attempt comes later and later."""
+        """The checkpoint is written or has failed; after failures the pauses double."""
         self.writing = False
         self._failures = self._failures + 1 if failed else 0
         self._next = now + self.every * min(2**self._failures, MAX_PAUSE)
 
     def suspect(self, lease: dict[str, object]) -> list[dict[str, object]]:
-        """Remember a lease with rows that gave no finite gradient; it, if it is to be told of."""
+        """Remember a lease with skipped rows; return it in a list if it is to be reported."""
         if len(self.suspects) < MAX_SUSPECTS:
             self.suspects.append(lease)
         self._named += 1
         return [lease] if self._named <= MAX_NAMED else []
 
-    def warn(self, trained: Sums, rate: float) -> list[Command]:
-        """Tell of rows that are skipped, the first time that they are many."""
-        if self._warned or trained.fraction_skipped <= WORTH_SAYING:
+    def warn(self, trained: LossSums, rate: float) -> list[Command]:
+        """Warn about skipped rows, once, when they are frequent."""
+        if self._warned or trained.fraction_skipped <= WARNING_FRACTION:
             return []
         self._warned = True
         rows = trained.rows + trained.skipped
@@ -95,17 +95,17 @@ class Recovery:
         return [Record("rows_often_skipped", fields | {"rate": rate * factor})]
 
     def roll_back(self, rows: int) -> list[Command]:
-        """Go back to the last good snapshot; see `diverged` for whether the run goes on."""
-        where, suspects = self.poisoned, list(self.suspects)
-        self.poisoned = ""
+        """Restore the last good snapshot; `diverged` decides whether the run continues."""
+        where, suspects = self.not_finite_at, list(self.suspects)
+        self.not_finite_at = ""
         self.suspects.clear()
         self.rollbacks.add(rows)
         times = {"times": self.rollbacks.counted, "most": MAX_ROLLBACKS}
         return [Record("poisoned", {"where": where, **times, "suspects": suspects}), RollBack()]
 
     def diverged(self, where: str) -> str:
-        """Why the run is to end after a roll-back, for the model was not finite at `where`; empty
-        if it is not to end.
+        """Why the run must end after a roll-back caused by the parameter at `where`; empty if it
+        need not.
         """
         if not self.rollbacks.too_many:
             return ""

@@ -1,0 +1,1 @@
+"""Starting worker processes: which ones, on which cores, and their restarts."""

@@ -1,21 +1,21 @@
-"""What starts workers. A launcher for other machines has these methods too."""
+"""The interface of launchers, which start workers; one for other machines would have it too."""
 
 from pathlib import Path
 from typing import Protocol
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import Children
+from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.machine.topology import Cores
 
 
-class Launcher(Children, Protocol):
-    """Starts worker processes for one run and, as `Children`, knows how they ended."""
+class Launcher(ProcessAdapter, Protocol):
+    """Starts the worker processes of one run and, as `ProcessAdapter`, knows how they exited."""
 
     def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
         """Start one worker that attaches to `run_dir`.
 
-        `cores` are those of this server that its threads are pinned to, one each; none: no pinning.
+        Each of its threads is pinned to one of `cores` of this server; none: no pinning.
         """
 
     def stop(self, patience_s: float) -> None:
-        """See every worker out, after `patience_s` by force; none runs when this returns."""
+        """Wait up to `patience_s` for the workers to exit, then kill those that still run."""

@@ -1,4 +1,4 @@
-"""Which cores the workers of a run get; two runs on one server never pin to the same ones."""
+"""Assigns cores to the workers of a run; two runs on one server never pin to the same ones."""
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,16 +8,16 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, assign
 
-# Names in Linux's abstract namespace: held by whoever has bound them, gone when its process is,
-# visible to every user of this network namespace. A name is there once, so a claim is exclusive.
+# Names in Linux's abstract socket namespace. A name can be bound once, so a claim is exclusive. It
+# disappears with its process and is visible to every user of this network namespace.
 NAME = "\0hogbatch-core-"
 
 
 @contextmanager
 def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
-    """The cores for each worker, claimed as long as this lasts; none for those not to be pinned.
+    """The cores of each worker, claimed within this context; none for workers without pinning.
 
-    GPU workers are never pinned: their threads mostly wait for the device.
+    GPU workers are never pinned, since their threads mostly wait for the device.
     """
     topology = read_topology()
     threads = [request.threads for request in requests]  # 0 for a GPU worker
@@ -32,16 +32,16 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
 
 
 def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:
-    """Those of `cores` that no other run holds, each with what holds it now."""
+    """Claim those of `cores` that no other run holds; core → the socket that holds the claim."""
     claims: dict[int, socket.socket] = {}
     for core in cores:
         try:
             claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError:  # no descriptor is left: the other cores are claimed by nobody
+        except OSError:  # no descriptor is left: the other cores stay unclaimed
             break
         try:
             claim.bind(f"{NAME}{core}")
             claims[core] = claim
-        except OSError:  # somebody else's, or the system does not let us: no claim, no pinning
+        except OSError:  # claimed by another run, or not permitted: no pinning
             claim.close()
     return claims

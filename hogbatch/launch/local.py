@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import GivenUp, Restart
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.launch.restarts import Restarts
 from hogbatch.machine.topology import Cores, show_cores
 
 LEAVE_WITHIN_S = 3.0
 LAST_LINES = 20
-# of workers that were told to stop, or would fail in the same way again
+# exit codes of workers that were stopped, or that would fail in the same way again
 FINAL_CODES = (0, UsageError.exit_code, ProtocolError.exit_code)
 
 
 @dataclass(slots=True)
 class Child:
-    """One worker that was asked for, in the process that it has now."""
+    """One requested worker and its current process."""
 
     request: WorkerRequest
     run_dir: Path
@@ -31,39 +31,39 @@ class Child:
     log: Path
     process: subprocess.Popen[bytes]
     restarts: Restarts = field(default_factory=Restarts)
-    ended: bool = False  # for good
+    ended: bool = False  # and will not be restarted
 
-    def died(self, worked: bool, now: float) -> GivenUp | None:
-        """Take in the end of its process; the word of parting if it is given up for that."""
+    def died(self, worked: bool, now: float) -> NotRestarted | None:
+        """Its process has exited; returns NotRestarted if it will not be restarted."""
         if self.process.wait() not in FINAL_CODES:
             return self.fail(worked, now)
         self.ended = True
-        return self._give_up(_ending(self.process)) if self.process.returncode else None
+        return self._not_restarted(_exit(self.process)) if self.process.returncode else None
 
-    def fail(self, worked: bool, now: float) -> GivenUp | None:
-        """Plan its next start, or give it up."""
+    def fail(self, worked: bool, now: float) -> NotRestarted | None:
+        """Schedule its next start, or decide that there is none."""
         self.restarts.died(now, worked)
         self.ended = self.restarts.due_at is None
-        return self._give_up(str(self.restarts)) if self.ended else None
+        return self._not_restarted(str(self.restarts)) if self.ended else None
 
-    def start_again(self, now: float) -> Restart | GivenUp | None:
-        """Start it in a new process; None if that failed and is to be tried once more."""
+    def start_again(self, now: float) -> Restarted | NotRestarted | None:
+        """Start a new process; None if that failed and will be tried again."""
         self.restarts.start()
         try:
             self.process = _run(command(self.request, self.run_dir, self.cores), self.log)
-        except OSError:  # no process, no memory
+        except OSError:  # out of processes or memory
             return self.fail(worked=False, now=now)
-        times, most = self.restarts.times, self.restarts.most
-        return Restart(str(self.request), self.process.pid, times, most)
+        times, maximum = self.restarts.times, self.restarts.maximum
+        return Restarted(str(self.request), self.process.pid, times, maximum)
 
-    def _give_up(self, why: str) -> GivenUp:
-        return GivenUp(str(self.request), self.with_log(why))
+    def _not_restarted(self, why: str) -> NotRestarted:
+        return NotRestarted(str(self.request), self.with_log(why))
 
     def with_log(self, why: str) -> str:
-        """`why`, then the last lines of its log."""
+        """`why`, followed by the last lines of its log."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        except OSError:  # somebody has removed it
+        except OSError:  # the log was removed
             lines = []
         return "\n".join([f"{why}; {self.log} ends with:", *lines]) if lines else why
 
@@ -71,9 +71,9 @@ class Child:
 class LocalLauncher:
     """Starts `python -m workers.cpu` and `workers.gpu`, each with a log file in the run directory.
 
-    A fresh interpreter each, never a fork: neither CUDA nor OpenMP survives one. A session of its
-    own keeps Ctrl-C away from them; that is the coordinator's business. The kernel kills them when
-    the *thread* ends that has started them, so one thread starts all, and sees the run out.
+    Each gets a new interpreter and is never forked, since neither CUDA nor OpenMP survives a fork.
+    Each has its own session, so Ctrl-C reaches the coordinator only. The kernel kills a worker when
+    the *thread* that started it ends, so one thread starts all of them and stays until the end.
     """
 
     def __init__(self) -> None:
@@ -92,11 +92,11 @@ class LocalLauncher:
     def pids(self) -> list[int]:
         return [child.process.pid for child in self._children]
 
-    def died(self, pid: int, worked: bool, now: float) -> GivenUp | None:
+    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
         child = self._child(pid)
         return child.died(worked, now) if child else None
 
-    def start_due(self, now: float) -> Iterator[Restart | GivenUp]:
+    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
         for child in self._children:
             if child.restarts.is_due(now) and (change := child.start_again(now)):
                 yield change
@@ -105,15 +105,15 @@ class LocalLauncher:
         if not self._children or not all(child.ended for child in self._children):
             return None
         last = self._children[-1]
-        return last.with_log(f"every worker has ended; the last one {_ending(last.process)}")
+        return last.with_log(f"all workers have exited; the last one {_exit(last.process)}")
 
     def cause_of_death(self, pid: int) -> str:
         child = self._child(pid)
         if child is None:
-            return f"process {pid} ended"
+            return f"process {pid} exited"
         killed = child.process.wait() == -signal.SIGKILL
         hint = "out of memory? see dmesg" if killed else f"see {child.log.name}"
-        return f"process {pid} {_ending(child.process)} ({hint})"
+        return f"process {pid} {_exit(child.process)} ({hint})"
 
     def stop(self, patience_s: float = LEAVE_WITHIN_S) -> None:
         processes = [child.process for child in self._children]
@@ -125,7 +125,7 @@ class LocalLauncher:
                         process.wait(max(0.0, deadline - time.monotonic()))
                     except subprocess.TimeoutExpired:
                         process.send_signal(number)
-        finally:  # Ctrl-C once more: at once, then
+        finally:  # also after another Ctrl-C, which ends the waiting
             for process in processes:
                 process.kill()
             for process in processes:
@@ -136,13 +136,13 @@ class LocalLauncher:
 
 
 def log_name(number: int) -> str:
-    """The log file of the worker that is the `number`-th to be launched, from 0."""
+    """Name of the log file of the `number`-th worker launched, from 0."""
     return f"worker-{number}.log"
 
 
 def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:
-    """The command that starts a worker as asked for."""
-    # -P: a module of the working directory must not take the place of one of ours
+    """The command line that starts the requested worker."""
+    # -P: modules in the working directory must not shadow ours
     start = [sys.executable, "-P", "-m", f"workers.{request.device}", os.fspath(run_dir)]
     start += ["--launched", str(os.getpid())]
     if request.device == "gpu":
@@ -152,7 +152,7 @@ def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[st
 
 
 def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a process of its own session that appends what it prints to `log`."""
+    """Start a process with its own session whose output is appended to `log`."""
     with log.open("ab") as output:
         return subprocess.Popen(
             arguments,
@@ -163,8 +163,8 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _ending(process: subprocess.Popen[bytes]) -> str:
-    """How a process that was waited for has ended."""
+def _exit(process: subprocess.Popen[bytes]) -> str:
+    """How a process that was waited for has exited."""
     code = process.returncode
     if code >= 0:
         return f"exited with code {code}"

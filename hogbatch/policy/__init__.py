@@ -1,1 +1,1 @@
-"""Batch policies: numbers in, numbers out. No socket, clock, process or device in here."""
+"""Batch policies: pure functions of numbers, without sockets, clocks, processes or devices."""

@@ -1,28 +1,28 @@
-"""Adaptive Hogbatch: batches that keep the workers' update counts together (Ma & Rusu 2020)."""
+"""Adaptive Hogbatch: batch sizes that balance the workers' update counts (Ma & Rusu 2020)."""
 
 from collections.abc import Sequence
 
-from hogbatch.policy.base import Settings, WorkerView
+from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Adaptive:
-    """A worker behind all others in updates gets smaller batches, one ahead of all larger ones.
+    """Gives smaller batches to the worker with the fewest updates, larger ones to that with most.
 
     With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
-    u > max(u of the others) multiplies it, always within the worker's limits. It changes by one row
-    at least, or a small alpha would never move a small batch.
+    u > max(u of the others) multiplies it by alpha, within the worker's limits. The batch changes
+    by at least one row, since a small alpha would otherwise never change a small batch.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PolicySettings) -> None:
         self._alpha = settings.alpha
         self._beta = settings.beta
 
     def first_size(self, worker: WorkerView) -> int:
-        """Start a CPU worker with its largest batch, a GPU worker with a quarter of it.
+        """The largest batch for a CPU worker, a quarter of the largest for a GPU worker.
 
-        A worker that is alone stays there. The largest batch of a thread is the fastest, and
-        writes to the shared model least often, so that the others seldom have to fetch what they
-        had in cache; only a GPU is a reason for smaller ones.
+        A worker that trains alone keeps this size. The largest batch is the fastest for a CPU
+        thread. It also writes the shared model least often, which invalidates the fewest cache
+        lines of other threads. Smaller batches only help to balance a GPU.
         """
         fraction = 1 if worker.device == "cpu" else 4
         return max(worker.largest // fraction, worker.smallest)

@@ -1,4 +1,4 @@
-"""Policies by name."""
+"""Batch policies by name."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,21 +8,21 @@ from typing import Any, Final
 
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import BatchPolicy, Settings, WorkerView
+from hogbatch.policy.base import BatchPolicy, PolicySettings, WorkerView
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
 
-POLICIES: Final[dict[str, Callable[[Settings], BatchPolicy]]] = {
+POLICIES: Final[dict[str, Callable[[PolicySettings], BatchPolicy]]] = {
     "adaptive": Adaptive,
     "hogbatch": Hogbatch,
     "fixed": Fixed,
 }
 
-LONGEST: Final = 60  # characters of a returned value in a message
+MAX_SHOWN: Final = 60  # characters of a returned value in a message
 
 
-class Guarded:
-    """A user's policy; PolicyError for a method that fails, or returns no finite number."""
+class CheckedPolicy:
+    """Wraps a user's policy; raises PolicyError if it fails or does not return a finite number."""
 
     def __init__(self, name: str, policy: BatchPolicy) -> None:
         self._name = name
@@ -45,11 +45,11 @@ class Guarded:
                 f"--policy {self._name}: {method} must return a finite number of rows; "
                 f"got {_short(size)}"
             )
-        return int(size)  # what lies outside the worker's limits is clamped to them later
+        return int(size)  # the caller clamps it to the worker's limits
 
 
-def choose(name: str, settings: Settings) -> BatchPolicy:
-    """Make the policy called `name`, or the class of `module:Class`."""
+def choose(name: str, settings: PolicySettings) -> BatchPolicy:
+    """Create the policy called `name`, or an instance of `module:Class`."""
     if name in POLICIES:
         return POLICIES[name](settings)
     module, _, attribute = name.partition(":")
@@ -58,22 +58,22 @@ def choose(name: str, settings: Settings) -> BatchPolicy:
         raise UsageError(f"--policy must be one of {known}, or module:Class; got {name!r}")
     try:
         policy: BatchPolicy = getattr(import_module(module), attribute)(settings)
-    except (Exception, SystemExit) as error:  # whatever a module may do when it is imported
-        raise UsageError(f"--policy {name}: cannot make that class: {_shown(error)}") from None
+    except (Exception, SystemExit) as error:  # an import may raise anything
+        raise UsageError(f"--policy {name}: cannot create an instance: {_shown(error)}") from None
     missing = [m for m in ("first_size", "next_size") if not callable(getattr(policy, m, None))]
     if missing:
         raise UsageError(f"--policy {name}: the class has no method {missing[0]}")
-    return Guarded(name, policy)
+    return CheckedPolicy(name, policy)
 
 
 def _shown(error: BaseException) -> str:
-    """`error` in one line, with its type: the message alone may be empty."""
+    """`error` on one line, with its type since the message may be empty."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def _short(value: object) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _is_finite_number(value: object) -> bool:

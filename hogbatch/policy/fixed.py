@@ -1,14 +1,14 @@
-"""The sizes given: every worker's lower limit, never changed."""
+"""Fixed batch sizes: always the lower limit of each worker."""
 
 from collections.abc import Sequence
 
-from hogbatch.policy.base import Settings, WorkerView
+from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Fixed:
-    """`--policy fixed --cpu-batch 32 --gpu-batch 4096`: one size for each device."""
+    """One size per device: `--policy fixed --cpu-batch 32 --gpu-batch 4096`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PolicySettings) -> None:
         del settings
 
     def first_size(self, worker: WorkerView) -> int:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from hogbatch.policy.base import Settings, WorkerView
+from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Hogbatch:
-    """Both devices at full use; the CPU makes nearly all of the updates."""
+    """Uses both devices fully; nearly all updates come from the CPU."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PolicySettings) -> None:
         del settings
 
     def first_size(self, worker: WorkerView) -> int:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 from hogbatch.checkpoint.rundir import CRASH, RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.health import largest_feature, skipped_warning
-from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import Finish
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.batch import Inputs
 from hogbatch.launch.base import Launcher
@@ -23,10 +23,11 @@ from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.average import MovingMean
 from hogbatch.store.handover import Handover
+from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
-from hogbatch.telemetry.journal import Journal, Refused
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import RunTotals
+from hogbatch.telemetry.skipped_rows import largest_feature, skipped_warning
 from hogbatch.wire.sockets import Router
 
 
@@ -35,7 +36,7 @@ class Outcome(NamedTuple):
 
     finish: Finish
     totals: RunTotals
-    refused: Refused
+    refused: RefusalCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class RunComponents:
     setup: RunSetup
     segments: RunSegments
     directory: RunDirectory
-    console: Live
-    recorder: Journal
+    console: Console
+    recorder: RunRecorder
     coordinator: Coordinator
     moving_mean: MovingMean
     snapshots: Snapshots
@@ -58,11 +59,11 @@ class RunComponents:
         policy: BatchPolicy,
         segments: RunSegments,
         directory: RunDirectory,
-        console: Live,
+        console: Console,
     ) -> Self:
         """Connect the components of a new run, or restore those of a resumed one."""
         model = segments.model
-        recorder = Journal(setup.run_dir, console, model.params, setup.continues)
+        recorder = RunRecorder(setup.run_dir, console, model.params, setup.continues)
         coordinator = _coordinator(setup, policy, segments, recorder)
         moving_mean = MovingMean(model)
         snapshots = Snapshots(
@@ -88,7 +89,7 @@ class RunComponents:
         """Train until the coordinator finishes; with `launch`, start `workers`."""
         setup, mean = self.setup, self.moving_mean
         config, run_dir = setup.config, setup.run_dir
-        samples = self.coordinator.plan.ending.average and not config.deterministic
+        samples = self.coordinator.plan.stopping.average and not config.deterministic
         with (
             open_planes(config, run_dir, self.segments, self.directory.run_lock) as planes,
             launched_workers(workers, run_dir, config.pin) as launcher,
@@ -98,18 +99,18 @@ class RunComponents:
             if not launch:
                 self.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
             loop = Loop(self.coordinator, self._adapters(router, handover, launcher))
-            with crash_report(run_dir / CRASH, setup.settings, loop.heard):
+            with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             handover.close()  # rejects workers that are still connecting
-        refused = Refused(router.refused, router.turned_away + handover.refused)
+        refused = RefusalCounts(router.refused, router.turned_away + handover.refused)
         return Outcome(finish, totals, refused)
 
     def _adapters(self, router: Router, handover: Handover, launcher: Launcher) -> Adapters:
         return Adapters(
-            end=router,
+            endpoint=router,
             handover=handover,
             fences=self.segments.fences,
-            children=launcher,
+            processes=launcher,
             snapshots=self.snapshots,
             shuffle=self.segments.shuffle,
             quarantine=self.segments.quarantine,
@@ -127,7 +128,7 @@ class RunComponents:
 
 
 def _coordinator(
-    setup: RunSetup, policy: BatchPolicy, segments: RunSegments, recorder: Journal
+    setup: RunSetup, policy: BatchPolicy, segments: RunSegments, recorder: RunRecorder
 ) -> Coordinator:
     """Return a coordinator at the start of a run, or at the resume point."""
     resume_point = setup.resume_point
@@ -150,7 +151,7 @@ def _coordinator(
     return Coordinator.resumed(setup.plan, policy, saved)
 
 
-def _record(recorder: Journal, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
+def _record(recorder: RunRecorder, inputs: Inputs, event: str, fields: Mapping[str, Any]) -> None:
     """Record an event; explain rows that are skipped often by the features of one of them."""
     if event == "rows_often_skipped":
         row = fields["skipped_row"]  # 1 + the number of one such row; 0: unknown

@@ -63,7 +63,7 @@ def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) ->
             lsh=_lsh(config, network),
         ),
         limits=limits_for(config, rows),
-        ending=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
+        stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
             recommend.scaling(config.optimizer)
@@ -141,7 +141,7 @@ def memory_for(
         plan.training.lsh,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
-    return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.ending.average)
+    return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)
 
 
 def _lsh(config: TrainConfig, network: Network) -> Lsh | None:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.rundir import MODEL, SUMMARY, RunDirectory
-from hogbatch.coordinator.plan import Finish
+from hogbatch.coordinator.commands import Finish
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.scan import first_not_finite
-from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.recorder import RunRecorder
 
 
 @dataclass(frozen=True)  # without slots, which leave no room for the cached property
@@ -89,7 +89,7 @@ def build_model(setup: RunSetup, params: NDArray[np.float32]) -> Model:
     )
 
 
-def conclude(run: Run, finish: Finish, recorder: Journal, directory: RunDirectory) -> None:
+def conclude(run: Run, finish: Finish, recorder: RunRecorder, directory: RunDirectory) -> None:
     """Save the model and the summary, and print the final line.
 
     Once the files are written, raises NoWorkers if no worker was left, and UsageError if there is
@@ -119,12 +119,12 @@ def conclude(run: Run, finish: Finish, recorder: Journal, directory: RunDirector
 
 
 def _print_conclusion(
-    run: Run, finish: Finish, recorder: Journal, untrained: str, saved: str
+    run: Run, finish: Finish, recorder: RunRecorder, untrained: str, saved: str
 ) -> None:
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
-    recorder.live.say(f"{run.status}{untrained}{reason}: {result}{saved}")
+    recorder.console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":
         with suppress(OSError):  # the terminal may be closed
             print(f"hogbatch: interrupted{untrained}; {saved}", file=sys.stderr)

@@ -14,12 +14,12 @@ from hogbatch.checkpoint.folder import Checkpoint
 from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.load import Loaded
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
-from hogbatch.telemetry.journal import Journal
+from hogbatch.telemetry.recorder import RunRecorder
 from hogbatch.telemetry.records import Evaluation
 
 AUTO: Final = "auto"
@@ -32,7 +32,7 @@ class ResumePoint:
     run_dir: Path
     checkpoint: Checkpoint
     unusable: list[str]  # one sentence about each newer checkpoint that cannot be read
-    saved: Saved
+    saved: SavedState
     history: list[Evaluation]
     kept: Evaluation | None  # of the kept model
 
@@ -63,7 +63,10 @@ def identity_of(config: TrainConfig, data: Loaded, network: Network) -> dict[str
 
 
 def describe_checkpoint(
-    identity: Mapping[str, object], settings: str, recorder: Journal, quarantined: QuarantinedRows
+    identity: Mapping[str, object],
+    settings: str,
+    recorder: RunRecorder,
+    quarantined: QuarantinedRows,
 ) -> tuple[dict[str, Any], Arrays]:
     """Return what a checkpoint contains besides the model and the coordinator's state.
 
@@ -160,7 +163,7 @@ def _resume_point(run_dir: Path, checkpoint: Checkpoint, unusable: list[str]) ->
             run_dir,
             checkpoint,
             unusable,
-            msgspec.convert(description["state"], Saved),
+            msgspec.convert(description["state"], SavedState),
             msgspec.convert(description["history"], list[Evaluation]),
             msgspec.convert(description["kept"], Evaluation | None),
         )

@@ -28,7 +28,7 @@ from hogbatch.run.resume import (
     identity_of,
     resumed_dir,
 )
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.console import Console
 from hogbatch.wire.listen import check_listen
 
 
@@ -70,14 +70,14 @@ def choose_run_dir(config: TrainConfig) -> Path:
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
 
 
-def choose_workers(config: TrainConfig, console: Live) -> tuple[WorkerRequest, ...]:
+def choose_workers(config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
     """Return the workers to start; print one line about them."""
     found = find_workers() if config.workers == "auto" else check_workers(config.workers)
     console.say(found.line)
     return found.workers
 
 
-def print_cache_note(console: Live) -> None:
+def print_cache_note(console: Console) -> None:
     """Print where kernels and data are cached, if that is not the usual directory."""
     if note := find_cache_root().note:
         console.say(note)
@@ -87,7 +87,7 @@ def prepare(
     config: TrainConfig,
     directory: RunDirectory,
     workers: tuple[WorkerRequest, ...],
-    console: Live,
+    console: Console,
 ) -> RunSetup:
     """Read the data and derive the network and the plan of a run that starts these `workers`.
 
@@ -110,7 +110,9 @@ def prepare(
     return RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
 
 
-def _choose_resume_point(config: TrainConfig, run_dir: Path, console: Live) -> ResumePoint | None:
+def _choose_resume_point(
+    config: TrainConfig, run_dir: Path, console: Console
+) -> ResumePoint | None:
     """Find the checkpoint to resume from, if any; print which one, and why not a newer one."""
     if config.resume is None:
         return None
@@ -128,7 +130,7 @@ def _choose_resume_point(config: TrainConfig, run_dir: Path, console: Live) -> R
     return resume_point
 
 
-def _load(config: TrainConfig, console: Live) -> Loaded:
+def _load(config: TrainConfig, console: Console) -> Loaded:
     data = load(
         config.data,
         options=Options(

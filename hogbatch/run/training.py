@@ -10,7 +10,7 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.results import Run, build_model, conclude, exit_code
@@ -23,7 +23,7 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.console import Console
 
 
 def train(data: str | Path, **settings: Any) -> Run:
@@ -45,12 +45,12 @@ def train(data: str | Path, **settings: Any) -> Run:
 
 def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Execute a run. With `launch`, start its workers; otherwise wait for workers to attach."""
-    console = Live(config.quiet)
+    console = Console(config.quiet)
     check_environment(config)
     run_dir = choose_run_dir(config)
     workers = choose_workers(config, console) if launch else ()
     print_cache_note(console)
-    policy = choose(config.policy, Settings(config.alpha, config.beta))
+    policy = choose(config.policy, PolicySettings(config.alpha, config.beta))
     logs = [log_name(number) for number in range(len(workers))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
@@ -78,6 +78,6 @@ def _finished_run(components: RunComponents, outcome: Outcome) -> Run:
     return run
 
 
-def _print_if_any(console: Live, note: str) -> None:
+def _print_if_any(console: Console, note: str) -> None:
     if note:
         console.say(note)

@@ -1,1 +1,1 @@
-"""The real coordinator and real policies, with everything around them simulated from a seed."""
+"""Runs of the real coordinator and policies; all else is simulated, reproducibly from a seed."""

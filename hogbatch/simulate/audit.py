@@ -1,14 +1,13 @@
-"""A second account of a run, kept from what is heard and commanded alone, and compared with it."""
+"""Independent bookkeeping of a run, from its messages and commands alone, to check the run."""
 
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
-    Plan,
     Quarantine,
     Record,
     Report,
@@ -17,22 +16,23 @@ from hogbatch.coordinator.plan import (
     Send,
     Snapshot,
 )
+from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
 
-STARVED_S = 1.0  # that a worker may have nothing to do while there are rows
+STARVED_S = 1.0  # maximum time without work while there are rows
 
 Rows = tuple[int, int]
 
 
-class Violation(AssertionError):
-    """Something that must never happen has happened."""
+class InvariantViolation(AssertionError):
+    """The run has violated an invariant."""
 
 
-class Machine(Protocol):
-    """What the audit may look at besides the commands."""
+class AuditedWorld(Protocol):
+    """What the audit may inspect besides the commands."""
 
     state: Coordinator
 
@@ -40,12 +40,12 @@ class Machine(Protocol):
         """The fence of worker `number`."""
 
     def reachable(self, key: str) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Rows that a worker was given."""
+class HeldRows:
+    """Rows that a worker holds."""
 
     key: str
     task: str
@@ -55,19 +55,19 @@ class Hold:
 
 @dataclass(slots=True)
 class Audit:
-    """Raises :class:`Violation` as soon as a row is lost, or done twice, or could be."""
+    """Raises :class:`InvariantViolation` when a row is lost or done twice, or could be."""
 
     plan: Plan
     epoch: int = 0
     rows: int = 0  # trained on
-    done: list[Rows] = field(default_factory=list)  # of the epoch at hand, quarantined ones too
+    done: list[Rows] = field(default_factory=list)  # of the current epoch, with quarantined ones
     tested: list[Rows] = field(default_factory=list)
     finish: Finish | None = None
-    _held: dict[int, Hold] = field(default_factory=dict)  # by lease
+    _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
-    _loose: list[Hold] = field(default_factory=list)  # taken from one who may still be writing
+    _loose: list[HeldRows] = field(default_factory=list)  # their workers may still write
     _quarantined: int = 0  # rows
-    _epoch_rows: int = -1  # of the epoch at hand
+    _epoch_rows: int = -1  # of the current epoch
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
     _limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by worker's name
     _names: dict[str, str] = field(default_factory=dict)  # key → name
@@ -76,7 +76,9 @@ class Audit:
     _health: list[tuple[bool, int]] = field(default_factory=list)  # see `_still_counted`
     _counted: int = 0  # roll-backs
     _copied_at: int = 0  # rows trained on when the last snapshot was begun
-    _saves: list[tuple[Saved, list[Rows], int]] = field(default_factory=list)  # with `done`, and
+    _saves: list[tuple[SavedState, list[Rows], int]] = field(
+        default_factory=list
+    )  # with `done`, and
     # the length of `_health` then
 
     def __post_init__(self) -> None:
@@ -84,8 +86,8 @@ class Audit:
 
     # Messages -------------------------------------------------------------------------------
 
-    def heard(self, key: str, message: ToCoordinator) -> None:
-        """Worker `key` has said `message`, which is about to be taken in."""
+    def received(self, key: str, message: ToCoordinator) -> None:
+        """Worker `key` has sent `message`, which the coordinator is about to handle."""
         if not isinstance(message, Done):
             return
         hold = self._held.get(message.lease)
@@ -100,21 +102,21 @@ class Audit:
     def copied(self, finite: bool) -> None:
         """The snapshot that was commanded last is taken, if the model was `finite`."""
         if finite:
-            self._look(finite, self._copied_at)
+            self._check_health(finite, self._copied_at)
 
-    def commanded(self, command: Command, machine: Machine) -> None:
-        """The coordinator wants `command` carried out, which is about to be done."""
+    def commanded(self, command: Command, world: AuditedWorld) -> None:
+        """The coordinator has returned `command`, which is about to be carried out."""
         _check(self.finish is None, f"{command} after the end")
         match command:
             case Send(key, Welcome() as welcome):
-                _check(welcome.worker not in self._keys, f"fence {welcome.worker} is given twice")
+                _check(welcome.worker not in self._keys, f"fence {welcome.worker} assigned twice")
                 self._keys[welcome.worker] = key
                 self._names[key] = welcome.name
             case Send(key, Work() as work):
-                self._hand_out(key, work, machine)
+                self._hand_out(key, work, world)
             case Send(key, message):
                 known = key in self._keys.values() or isinstance(message, Stop)
-                _check(known or key not in machine.state.workers, f"{message} to {key}")
+                _check(known or key not in world.state.workers, f"{message} to {key}")
             case Revoke(number):
                 self._take_back(number)
             case Record(event, fields):
@@ -138,12 +140,12 @@ class Audit:
                 _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
                 self.finish = command
 
-    def _hand_out(self, key: str, work: Work, machine: Machine) -> None:
-        if not machine.reachable(key):  # it has just died; all it has will be taken back
+    def _hand_out(self, key: str, work: Work, world: AuditedWorld) -> None:
+        if not world.reachable(key):  # it has just died; all its rows will be taken back
             return
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
-        _check(number is not None, f"{work} to {key}, who is not attached")
-        _check(work.fence == machine.fence(number or 0), f"{work} has another fence value")
+        _check(number is not None, f"{work} to {key}, which is not attached")
+        _check(work.fence == world.fence(number or 0), f"{work} has another fence value")
         rows = self._rows_of(work.task)
         _check(0 <= work.start < work.stop <= rows, f"{work} is out of bounds")
         smallest, largest = self._limits[self._names[key]]
@@ -153,13 +155,13 @@ class Audit:
             usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
-        hold = Hold(key, work.task, work.start, work.stop)
+        hold = HeldRows(key, work.task, work.start, work.stop)
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
-        self._loose = [loose for loose in self._loose if machine.reachable(loose.key)]
+        self._loose = [loose for loose in self._loose if world.reachable(loose.key)]
         for loose in self._loose:
-            _check(not _overlap(hold, loose), f"{work}: it may still be done as {loose}")
+            _check(not _overlap(hold, loose), f"{work}: it may still be written as {loose}")
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
@@ -167,12 +169,12 @@ class Audit:
         return self.plan.test_rows if task == "evaluate" else self.plan.train_rows
 
     def _take_back(self, number: int) -> None:
-        _check(number in self._keys, f"fence {number} is raised, and nobody has it")
+        _check(number in self._keys, f"fence {number} is raised, but no worker has it")
         key = self._keys.pop(number)
         for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
             self._loose.append(self._release(lease))
 
-    def _release(self, lease: int) -> Hold:
+    def _release(self, lease: int) -> HeldRows:
         hold = self._held.pop(lease)
         del self._order[bisect_left(self._order, (hold.start, lease))]
         return hold
@@ -187,7 +189,7 @@ class Audit:
                 _check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
             case "poisoned", {"times": int(times)}:
-                self._look(False, self.rows)
+                self._check_health(False, self.rows)
                 _check(times == self._counted, f"roll-back {times}, not {self._counted}")
             case "lease", {"rows": [int(start), int(stop)], "epoch": int(epoch)}:
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
@@ -201,13 +203,13 @@ class Audit:
                 self.epoch += 1
                 self._epoch_rows = self.plan.train_rows - self._quarantined
 
-    def _look(self, finite: bool, rows: int) -> None:
+    def _check_health(self, finite: bool, rows: int) -> None:
         self._health.append((finite, rows))
         self._counted = _still_counted(self._health)
 
     # Checkpoints ----------------------------------------------------------------------------
 
-    def _save(self, saved: Saved) -> None:
+    def _save(self, saved: SavedState) -> None:
         todo = [(span[0], span[1]) for span in saved.todo]
         _check(saved.epoch == self.epoch, f"epoch {saved.epoch} is saved, not {self.epoch}")
         _check(
@@ -217,11 +219,11 @@ class Audit:
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
         self._saves.append((saved, list(self.done), len(self._health)))
 
-    def resume(self, saved: Saved | None) -> None:
-        """A new coordinator goes on from `saved`, or from the start."""
-        found = ((done, looks) for each, done, looks in self._saves if each is saved)
-        done, looks = next(found, ([], 0))
-        del self._health[looks:]
+    def resume(self, saved: SavedState | None) -> None:
+        """A new coordinator continues from `saved`, or from the start."""
+        found = ((done, checks) for each, done, checks in self._saves if each is saved)
+        done, checks = next(found, ([], 0))
+        del self._health[checks:]
         self._counted = _still_counted(self._health)
         self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
         self.done = list(done)
@@ -236,8 +238,8 @@ class Audit:
 
     # Time -----------------------------------------------------------------------------------
 
-    def look(self, state: Coordinator, now: float) -> None:
-        """See that nobody waits for work while there is some; and what must always hold."""
+    def check(self, state: Coordinator, now: float) -> None:
+        """Check the state's invariants, and that no worker waits for work while there is some."""
         state.validate()
         free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.todo)
         self._free_since = min(self._free_since, now) if free else math.inf
@@ -246,23 +248,23 @@ class Audit:
         for key, worker in idle.items():
             batch = worker.batch_size * worker.speed.value
             patience = max(STARVED_S, 2 * batch) if batch > 0 else STARVED_S
-            if state.roster.would_wait(worker, state.epochs.rows.remaining):  # and who is
-                self._idle_since[key] = now  # quicker will take them, or be given up
+            if state.roster.would_delay(worker, state.epochs.rows.remaining):
+                self._idle_since[key] = now  # faster workers take the rows, or are lost
             waited = now - max(self._idle_since[key], self._free_since)
-            _check(waited <= patience, f"{worker.name} has had no work for {waited:.1f} s")
+            _check(waited <= patience, f"{worker.name} had no work for {waited:.1f} s")
 
 
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Violation(otherwise)
+        raise InvariantViolation(otherwise)
 
 
-def _still_counted(looks: list[tuple[bool, int]]) -> int:
-    """Roll-backs without progress after them, from all looks at the model: whether it was finite,
+def _still_counted(checks: list[tuple[bool, int]]) -> int:
+    """Roll-backs without progress after them, from all checks of the model: whether it was finite,
     and the rows it was trained on by then.
     """
     counted = since = period = last = 0
-    for finite, rows in looks:
+    for finite, rows in checks:
         if not finite:
             counted, since, period = counted + 1, rows, PROGRESS * (rows - last)
         elif counted and rows > since + period:
@@ -271,14 +273,14 @@ def _still_counted(looks: list[tuple[bool, int]]) -> int:
     return counted
 
 
-def _overlap(one: Hold, other: Hold) -> bool:
+def _overlap(one: HeldRows, other: HeldRows) -> bool:
     if one.task != other.task:
         return False
     return one.start < other.stop and other.start < one.stop
 
 
 def _tile(parts: list[Rows], rows: int) -> bool:
-    """Whether `parts` are all of [0, rows), each row once."""
+    """Whether `parts` cover [0, rows), each row exactly once."""
     ordered = sorted(parts)
     ends = [0, *(stop for _, stop in ordered)]
     starts = [*(start for start, _ in ordered), rows]

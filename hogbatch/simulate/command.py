@@ -1,4 +1,4 @@
-"""`hogbatch simulate`: a forecast for given workers, or runs full of faults."""
+"""`hogbatch simulate`: a forecast for given workers, or runs with random faults."""
 
 import sys
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ import msgspec
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.simulate.forecast import forecast, table
-from hogbatch.simulate.scenario import draw, play
-from hogbatch.simulate.speed import parse_crew
+from hogbatch.simulate.scenario import draw_scenario, run_scenario
+from hogbatch.simulate.speed import parse_workers
 
-USUAL_S = 10.0  # of training, where nothing ends the run
-PROGRESS = 50  # seeds between two lines
+DEFAULT_S = 10.0  # of training, if no flag ends the run
+PROGRESS = 50  # seeds between two progress lines
 
 
 def execute(
@@ -26,42 +26,45 @@ def execute(
     faults: bool,
     seeds: str | None,
 ) -> int:
-    """Do what the flags say and print it; return the exit code. UsageError for a bad value."""
+    """Simulate as the flags say and print the result; return the exit code.
+
+    UsageError for an invalid value.
+    """
     if seeds is not None:
         if not faults:
-            raise UsageError("--seeds is for --faults; add that, or give one --seed")
-        play_all(_seeds(seeds))
+            raise UsageError("--seeds requires --faults; without it, use --seed")
+        run_all(_seeds(seeds))
     elif faults:
-        tell(_whole("seed", seed, 0))
+        show_scenario(_whole("seed", seed, 0))
     else:
         if config.epochs is None and config.max_seconds is None:
-            config = replace(config, max_seconds=USUAL_S)
-        crew = parse_crew(workers)
-        seen = forecast(config, crew, _whole("rows", rows, 1), _whole("seed", seed, 0))
-        text = msgspec.json.encode(asdict(seen)).decode() if json else "\n".join(table(seen))
+            config = replace(config, max_seconds=DEFAULT_S)
+        parsed = parse_workers(workers)
+        result = forecast(config, parsed, _whole("rows", rows, 1), _whole("seed", seed, 0))
+        text = msgspec.json.encode(asdict(result)).decode() if json else "\n".join(table(result))
         print(text)
     return 0
 
 
-def tell(seed: int) -> None:
-    """Play one scenario, and say what was done to whom; :class:`ScenarioFailed` if it fails."""
-    scenario = draw(seed)
-    print(f"{len(scenario.crew)} workers, {scenario.plan.train_rows} rows, {scenario.conditions}")
-    world = play(scenario)
-    for at, what in world.story:
+def show_scenario(seed: int) -> None:
+    """Run one scenario and print its events; :class:`ScenarioFailed` if it fails."""
+    scenario = draw_scenario(seed)
+    print(f"{len(scenario.speeds)} workers, {scenario.plan.train_rows} rows, {scenario.conditions}")
+    world = run_scenario(scenario)
+    for at, what in world.events:
         print(f"{at:10.3f} s  {what}")
     if world.finish is not None:
-        print(f"{world.agenda.now:10.3f} s  {world.finish.status} {world.finish.reason}")
+        print(f"{world.queue.now:10.3f} s  {world.finish.status} {world.finish.reason}")
 
 
-def play_all(seeds: Iterable[int]) -> None:
-    """Play one scenario after the other; :class:`ScenarioFailed` at the first that fails."""
-    played = 0
-    for played, seed in enumerate(seeds, 1):
-        play(draw(seed))
-        if played % PROGRESS == 0:
-            print(f"\r{played} runs, the last of seed {seed} ", end="", file=sys.stderr, flush=True)
-    print(f"\r{played} runs kept all promises", file=sys.stderr)
+def run_all(seeds: Iterable[int]) -> None:
+    """Run the scenarios of `seeds` in turn; :class:`ScenarioFailed` at the first that fails."""
+    count = 0
+    for count, seed in enumerate(seeds, 1):
+        run_scenario(draw_scenario(seed))
+        if count % PROGRESS == 0:
+            print(f"\r{count} runs, last seed {seed} ", end="", file=sys.stderr, flush=True)
+    print(f"\r{count} runs passed all checks", file=sys.stderr)
 
 
 def _seeds(text: str) -> range:
@@ -71,11 +74,11 @@ def _seeds(text: str) -> range:
         raise UsageError(f"seeds: expected FIRST:STOP or FIRST:STOP:STEP; got {text!r}") from None
 
 
-def _whole(name: str, text: str, least: int) -> int:
+def _whole(name: str, text: str, minimum: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise UsageError(f"{name}: expected a whole number; got {text!r}") from None
-    if value < least:
-        raise UsageError(f"{name} must be {least} or more; got {value}")
+    if value < minimum:
+        raise UsageError(f"{name} must be {minimum} or more; got {value}")
     return value

@@ -1,4 +1,4 @@
-"""What a crew of workers would do under a policy, without any of them."""
+"""Forecast of a run with given workers and policy, by simulation."""
 
 import math
 from collections import Counter
@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import StoppingCriteria
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.scenario import simulated_plan
@@ -16,12 +16,12 @@ from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import Conditions, World
 from hogbatch.telemetry.records import WorkerRecord
 
-SHOWN = 4  # changes of a batch in a table
+MAX_SHOWN = 4  # batch sizes of a worker in the table
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Workers of one speed, taken together."""
+class WorkerKind:
+    """All workers of one speed."""
 
     speed: Speed
     workers: list[WorkerRecord]
@@ -29,19 +29,24 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A simulated run, looked back upon."""
+    """The result of a simulated run. `--json` prints it, so the field names are a format."""
 
     seconds: float  # of training
     rows: int
-    kinds: list[Kind]
-    lease_messages_per_s: float  # Work and Done: median over the seconds
+    kinds: list[WorkerKind]
+    lease_messages_per_s: float  # Work and Done messages, median over the seconds
     most_lease_messages_per_s: int
     beats_per_s: float
 
 
-def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed: int) -> Forecast:
-    """Let `crew`, all ready at once, train on `rows` rows an epoch until `config` says stop."""
-    workers = sum(count for count, _ in crew)
+def forecast(
+    config: TrainConfig, groups: list[tuple[int, Speed]], rows: int, seed: int
+) -> Forecast:
+    """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
+
+    All workers become ready together.
+    """
+    workers = sum(count for count, _ in groups)
     plan = simulated_plan(
         StoppingCriteria(
             epochs=epochs_for(config, rows),
@@ -57,67 +62,66 @@ def forecast(config: TrainConfig, crew: list[tuple[int, Speed]], rows: int, seed
         config.beta,
         start_with=workers,
     )
-    settings = Settings(config.alpha, config.beta)
+    settings = PolicySettings(config.alpha, config.beta)
     world = World(plan, lambda: choose(config.policy, settings), Conditions(), seed)
-    for count, speed in crew:
+    for count, speed in groups:
         for _ in range(count):
             world.start(speed)
     world.begin()
     world.run(math.inf)
-    return _looked_back(world, crew)
+    return _summarize(world, groups)
 
 
-def _looked_back(world: World, crew: list[tuple[int, Speed]]) -> Forecast:
-    standing = world.state.standing(world.agenda.now)
+def _summarize(world: World, groups: list[tuple[int, Speed]]) -> Forecast:
+    totals = world.state.totals(world.queue.now)
     speeds = {w.name: world.processes[w.pid].speed for w in world.state.workers.values()}
     kinds = [
-        Kind(speed, [record for record in standing.workers if speeds[record.name] is speed])
-        for _, speed in crew
+        WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
+        for _, speed in groups
     ]
-    per_second = _whole_seconds(world.lease_messages)
+    per_second = _per_second(world.lease_messages)
     return Forecast(
-        seconds=standing.seconds,
-        rows=standing.rows,
+        seconds=totals.seconds,
+        rows=totals.rows,
         kinds=kinds,
         lease_messages_per_s=median(per_second),
         most_lease_messages_per_s=max(per_second),
-        beats_per_s=world.messages["Heartbeat"] / world.agenda.now,
+        beats_per_s=world.messages["Heartbeat"] / world.queue.now,
     )
 
 
-def _whole_seconds(counted: Counter[int]) -> list[int]:
-    """How many there were in each second from the first to the last, but these two if possible."""
+def _per_second(counted: Counter[int]) -> list[int]:
+    """Counts of all seconds, without the first and the last, which are incomplete, if possible."""
     first, last = min(counted), max(counted)
     inner = range(first + 1, last) if last > first + 1 else range(first, last + 1)
     return [counted[second] for second in inner]
 
 
-def table(seen: Forecast) -> Iterator[str]:
-    """Lines for people."""
-    yield (
-        f"{seen.seconds:.1f} s of training, {seen.rows} rows, {seen.rows / seen.seconds:.0f} rows/s"
-    )
+def table(result: Forecast) -> Iterator[str]:
+    """The lines of the forecast as a table."""
+    speed = result.rows / result.seconds
+    yield f"{result.seconds:.1f} s of training, {result.rows} rows, {speed:.0f} rows/s"
     yield ""
-    yield f"{'workers':28} {'updates':>10} {'fraction':>7} {'rows/s':>10} {'busy':>6}  batch of one"
-    for kind in seen.kinds:
+    yield f"{'workers':28} {'updates':>10} {'fraction':>8} {'rows/s':>10} {'busy':>6}  batch sizes"
+    for kind in result.kinds:
         records = kind.workers
-        who = f"{len(records)} x {kind.speed.device}, {kind.speed.peak:g} rows/s"
+        workers = f"{len(records)} x {kind.speed.device}, {kind.speed.peak:g} rows/s"
         updates, rows = sum(w.updates for w in records), sum(w.rows for w in records)
         fraction, busy = sum(w.update_share for w in records), mean(w.busy for w in records)
         yield (
-            f"{who:28} {updates:10} {fraction:7.1%} {rows / seen.seconds:10.0f} {busy:6.1%}  "
+            f"{workers:28} {updates:10} {fraction:8.1%} {rows / result.seconds:10.0f} {busy:6.1%}  "
             + _short(records[0].batch_trace)
         )
     yield ""
     yield (
-        f"messages: {seen.lease_messages_per_s:.0f} a second about leases "
-        f"(at most {seen.most_lease_messages_per_s}), {seen.beats_per_s:.0f} heartbeats"
+        f"messages per second: {result.lease_messages_per_s:.0f} about leases "
+        f"(maximum {result.most_lease_messages_per_s}), {result.beats_per_s:.0f} heartbeats"
     )
 
 
 def _short(trace: list[tuple[float, int]]) -> str:
-    """The first batch sizes and the last, with the seconds at which they began."""
+    """The first batch sizes and the last, with their training seconds."""
     shown = [f"{size} at {seconds:.1f} s" for seconds, size in trace]
-    if len(shown) > SHOWN + 1:
-        shown[SHOWN - 1 : -1] = [f"... ({len(trace)} in all)"]
+    if len(shown) > MAX_SHOWN + 1:
+        shown[MAX_SHOWN - 1 : -1] = [f"... ({len(trace)} in all)"]
     return ", ".join(shown)

@@ -1,4 +1,4 @@
-"""Messages on their way: delayed, and in a bad network lost, said twice, or overtaken."""
+"""Delivery of messages: delayed, and on a bad link lost, duplicated or reordered."""
 
 from dataclasses import dataclass
 from random import Random
@@ -6,11 +6,11 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class LinkQuality:
-    """As ZeroMQ is on one server, unless told otherwise: nothing is lost or overtaken."""
+    """Quality of a connection. By default that of ZeroMQ on one server: no loss, in order."""
 
     delay: float = 50e-6  # seconds, mean of an exponential distribution
     loss: float = 0.0  # probability
-    repetition: float = 0.0  # probability
+    duplication: float = 0.0  # probability
     ordered: bool = True
 
 
@@ -18,20 +18,20 @@ class LinkQuality:
 class Link:
     """One direction of one connection."""
 
-    network: LinkQuality
+    quality: LinkQuality
     rng: Random
     _last: float = 0.0
 
     def arrivals(self, now: float, certain: bool = False) -> list[float]:
-        """When a message that is sent `now` arrives: once, or twice, or never if not `certain`."""
-        network, rng = self.network, self.rng
-        if network.loss and not certain and rng.random() < network.loss:
+        """Arrival times of a message sent `now`: one, or two, or none unless it is `certain`."""
+        quality, rng = self.quality, self.rng
+        if quality.loss and not certain and rng.random() < quality.loss:
             return []
-        times = 2 if network.repetition and rng.random() < network.repetition else 1
+        times = 2 if quality.duplication and rng.random() < quality.duplication else 1
         return [self._arrival(now) for _ in range(times)]
 
     def _arrival(self, now: float) -> float:
-        arrival = now + self.rng.expovariate(1 / self.network.delay)
-        if self.network.ordered:
+        arrival = now + self.rng.expovariate(1 / self.quality.delay)
+        if self.quality.ordered:
             arrival = self._last = max(arrival, self._last)
         return arrival

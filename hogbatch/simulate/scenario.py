@@ -1,4 +1,4 @@
-"""Runs full of faults, drawn from a seed."""
+"""Scenarios: simulated runs with random faults, drawn from a seed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, 
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.errors import HogbatchError
 from hogbatch.model.layers import DenseLayer
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.simulate.audit import Audit, Violation
+from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.process import Process
 from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.simulate.world import Conditions, World
 from hogbatch.wire.messages import Optimizer
 
-HORIZON_S = 20_000.0  # of simulated time: a run that takes longer does not end
-STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s of patience, then a look at the model
+HORIZON_S = 20_000.0  # of simulated time; a longer run counts as endless
+STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s for leases in flight, then a check of the model
 
 
 class ScenarioFailed(HogbatchError):
-    """A simulated run has broken a promise."""
+    """A simulated run has violated an invariant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something bad, to be done at a time."""
+    """A fault that happens at a given time."""
 
     at: float
     name: str
@@ -37,18 +37,18 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run, and all that goes wrong in it."""
+    """One run and the faults that happen in it."""
 
     seed: int
     plan: Plan
     policy: str
-    crew: tuple[Speed, ...]
+    speeds: tuple[Speed, ...]
     conditions: Conditions
     faults: tuple[Fault, ...]
 
 
 def simulated_plan(
-    ending: StoppingCriteria,
+    stopping: StoppingCriteria,
     limits: Limits,
     rows: tuple[int, int],
     lease_seconds: float,
@@ -56,14 +56,14 @@ def simulated_plan(
     start_with: int = 1,
     checkpoint_seconds: float = float("inf"),
 ) -> Plan:
-    """A plan for `rows` of training and test, of which nothing is computed."""
+    """A plan for `rows` of training and test, on which nothing is computed."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     layers = (DenseLayer(1, 1, "linear"),)
     return Plan(
         identity=Identity("simulated", "0", ""),
         training=Training(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
         limits=limits,
-        ending=ending,
+        stopping=stopping,
         learning_rate=LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=rows[0],
@@ -76,35 +76,35 @@ def simulated_plan(
 
 # Drawing -------------------------------------------------------------------------------------
 
-FAULTS = {  # name: how often among all faults
+FAULTS = {  # name → relative frequency
     "die": 6,
     "stop briefly": 3,
     "stop": 2,
     "slow down": 3,
     "speed up": 3,
-    "lie": 1,
+    "misreport": 1,
     "fail": 2,
     "leave": 2,
     "join": 4,
     "hang": 1,
-    "hold up": 1,
-    "poison": 1,
-    "crash": 2,
+    "stop coordinator": 1,
+    "corrupt model": 1,
+    "kill coordinator": 2,
 }
 
 
-def draw(seed: int) -> Scenario:
-    """The scenario of `seed`."""
+def draw_scenario(seed: int) -> Scenario:
+    """Draw the scenario of `seed`."""
     rng = Random(seed)
-    crew = tuple(_draw_speed(rng) for _ in range(rng.randint(1, 10)))
+    speeds = tuple(_draw_speed(rng) for _ in range(rng.randint(1, 10)))
     train_rows = int(10 ** rng.uniform(0, 4.2))
-    seconds = train_rows * (epochs := rng.randint(1, 4)) / sum(speed.peak for speed in crew)
+    seconds = train_rows * (epochs := rng.randint(1, 4)) / sum(speed.peak for speed in speeds)
     conditions = _draw_conditions(rng, train_rows)
     return Scenario(
         seed=seed,
-        plan=_draw_plan(rng, train_rows, epochs, len(crew)),
+        plan=_draw_plan(rng, train_rows, epochs, len(speeds)),
         policy=rng.choice(["adaptive", "adaptive", "hogbatch", "fixed"]),
-        crew=crew,
+        speeds=speeds,
         conditions=conditions,
         faults=_draw_faults(rng, 2.0 + 1.5 * seconds),
     )
@@ -147,8 +147,8 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
 def _draw_conditions(rng: Random, train_rows: int) -> Conditions:
     network = LinkQuality(10 ** rng.uniform(-5, -2))
     if rng.random() < 0.3:  # worse than ZeroMQ ever is
-        loss, repetition = rng.choice([0.0, 0.001, 0.003]), rng.choice([0.0, 0.01, 0.1])
-        network = LinkQuality(network.delay, loss, repetition, ordered=rng.random() < 0.5)
+        loss, duplication = rng.choice([0.0, 0.001, 0.003]), rng.choice([0.0, 0.01, 0.1])
+        network = LinkQuality(network.delay, loss, duplication, ordered=rng.random() < 0.5)
     return Conditions(
         network,
         shuffle_seconds=10 ** rng.uniform(-3, 0),
@@ -167,76 +167,76 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
     return tuple(sorted((Fault(rng.uniform(0, seconds), n) for n in names), key=lambda f: f.at))
 
 
-# Playing -------------------------------------------------------------------------------------
+# Running -------------------------------------------------------------------------------------
 
 
-def play(scenario: Scenario) -> World:
-    """Let the run happen to its end; :class:`ScenarioFailed` if a promise was broken."""
-    settings = Settings(beta=scenario.plan.beta)
+def run_scenario(scenario: Scenario) -> World:
+    """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
+    settings = PolicySettings(beta=scenario.plan.beta)
     policy = lambda: choose(scenario.policy, settings)  # noqa: E731
     audit = Audit(scenario.plan)
     world = World(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
-    for speed in scenario.crew:
+    for speed in scenario.speeds:
         world.start(speed, world.rng.uniform(0, 0.5))
     world.begin()
-    doer = _Doer(world, scenario)
+    injector = FaultInjector(world, scenario)
     for fault in scenario.faults:
-        world.agenda.at(fault.at, partial(doer.do, fault.name))
+        world.queue.at(fault.at, partial(injector.inject, fault.name))
     try:
         world.run(HORIZON_S)
-        _judge(world, scenario, doer)
+        _check_end(world, scenario, injector)
     except AssertionError as error:
         raise ScenarioFailed(
-            f"seed {scenario.seed}: at {world.agenda.now:.3f} s: {error}; "
-            f"to see it again: hogbatch simulate --faults --seed {scenario.seed}"
+            f"seed {scenario.seed}: at {world.queue.now:.3f} s: {error}; "
+            f"reproduce with: hogbatch simulate --faults --seed {scenario.seed}"
         ) from error
     return world
 
 
 @dataclass(slots=True)
-class _Doer:
-    """Does what a fault's name says."""
+class FaultInjector:
+    """Injects faults by name."""
 
     world: World
     scenario: Scenario
     interrupted_at: float | None = None
-    poisonings: int = 0
+    corruptions: int = 0
 
-    def do(self, name: str) -> None:
-        """Do it, to whoever chance picks."""
+    def inject(self, name: str) -> None:
+        """Inject the fault, into a randomly chosen worker if it concerns one."""
         world, rng = self.world, self.world.rng
         if world.finish is not None:
             return
-        alone: dict[str, Callable[[], None]] = {
-            "join": lambda: world.start(rng.choice(self.scenario.crew)),
-            "hold up": lambda: world.hold_up(10 ** rng.uniform(-1, 2)),
-            "poison": self._poison,
-            "crash": self._crash,
+        global_faults: dict[str, Callable[[], None]] = {
+            "join": lambda: world.start(rng.choice(self.scenario.speeds)),
+            "stop coordinator": lambda: world.stop_coordinator(10 ** rng.uniform(-1, 2)),
+            "corrupt model": self._corrupt,
+            "kill coordinator": self._kill_coordinator,
             "interrupt": self._interrupt,
         }
-        if name in alone:
-            world.tell(name)
-            alone[name]()
+        if name in global_faults:
+            world.note(name)
+            global_faults[name]()
         elif world.processes:
             worker = world.processes[rng.choice(list(world.processes))]
-            world.tell(f"{name}: process {worker.pid}")
+            world.note(f"{name}: process {worker.pid}")
             self._harm(worker, name)
 
-    def _harm(self, worker: Process, name: str) -> None:
+    def _harm(self, worker: SimulatedWorker, name: str) -> None:
         rng = self.world.rng
         match name:
             case "die":
-                worker.end("killed by SIGKILL")
+                worker.exit("killed by SIGKILL")
             case "stop briefly":
                 worker.stop(10 ** rng.uniform(-2, 0.5))
             case "stop":
                 worker.stop(10 ** rng.uniform(0.5, 2))
             case "slow down":
-                worker.slow = 10 ** rng.uniform(0, 1.5)
+                worker.slowdown = 10 ** rng.uniform(0, 1.5)
             case "speed up":
-                worker.slow = 1.0
-            case "lie":
-                worker.lies = True
+                worker.slowdown = 1.0
+            case "misreport":
+                worker.misreports = True
             case "fail":
                 worker.later(0.0, worker.fail)
             case "leave":
@@ -244,46 +244,41 @@ class _Doer:
             case "hang":
                 worker.hung = True
 
-    def _poison(self) -> None:
-        self.world.poisoned = True
-        self.poisonings += 1
+    def _corrupt(self) -> None:
+        self.world.corrupted = True
+        self.corruptions += 1
 
-    def _crash(self) -> None:
+    def _kill_coordinator(self) -> None:
         world = self.world
-        world.crash(after=0.5)
-        crew = self.scenario.crew
-        for speed in crew[: world.rng.randint(1, len(crew))]:  # maybe fewer than before
+        world.kill_coordinator(after=0.5)
+        speeds = self.scenario.speeds
+        for speed in speeds[: world.rng.randint(1, len(speeds))]:  # possibly fewer than before
             world.start(speed, 0.5 + world.rng.random())
 
     def _interrupt(self) -> None:
-        self.interrupted_at = self.world.agenda.now
+        self.interrupted_at = self.world.queue.now
         self.world.interrupt()
 
 
-def _judge(world: World, scenario: Scenario, doer: _Doer) -> None:
-    """Whether the run ended, and as it had to."""
+def _check_end(world: World, scenario: Scenario, injector: FaultInjector) -> None:
+    """Check that the run ended, and ended correctly."""
     finish = world.finish
     if finish is None:
-        raise Violation(f"the run does not end; it is in phase {world.state.phase}")
+        raise InvariantViolation(f"the run did not end; it is in phase {world.state.phase}")
     if finish.status == "failed":
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
-        excused = doer.poisonings >= MAX_ROLLBACKS if finish.diverged else gone
+        excused = injector.corruptions >= MAX_ROLLBACKS if finish.diverged else gone
         _require(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
-        enough = epochs == scenario.plan.ending.epochs or every_row_bad
+        enough = epochs == scenario.plan.stopping.epochs or every_row_bad
         _require(enough, f"finished after {epochs} epochs")
-    crashed = any(fault.name == "crash" for fault in scenario.faults)
-    if doer.interrupted_at is not None and not crashed and world.held_up_for == 0.0:
-        took = world.agenda.now - doer.interrupted_at
+    crashed = any(fault.name == "kill coordinator" for fault in scenario.faults)
+    if injector.interrupted_at is not None and not crashed and world.coordinator_stopped_for == 0.0:
+        took = world.queue.now - injector.interrupted_at
         _require(took < STOPPED_WITHIN_S, f"ended {took:.1f} s after the interrupt")
 
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Violation(otherwise)
-
-
-def tell(world: World) -> list[str]:
-    """What happened, a line each."""
-    return [f"{at:10.3f} s  {what}" for at, what in world.story]
+        raise InvariantViolation(otherwise)

@@ -1,4 +1,4 @@
-"""Everything around the coordinator's mind, simulated: clock, network, processes, disk."""
+"""Simulation of everything around the coordinator's state: clock, network, processes, disk."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -7,12 +7,11 @@ from functools import partial
 from random import Random
 from typing import assert_never
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Command,
     Finish,
     Keep,
     Kill,
-    Plan,
     Quarantine,
     Record,
     Report,
@@ -23,35 +22,36 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.simulate.agenda import Agenda
 from hogbatch.simulate.audit import Audit
+from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.process import Process
 from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
 TICK_S = 0.05
-NOTICED_S = 0.01  # from a process's end to the coordinator's knowing, at most
+NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit of a process
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How well things go."""
+    """Quality of the simulated environment."""
 
     network: LinkQuality = field(default_factory=LinkQuality)
-    shuffle_seconds: float = 1e-3  # at most, as are the next two
+    shuffle_seconds: float = 1e-3  # maximum, as for the next two
     copy_seconds: float = 1e-3
     write_seconds: float = 1e-3
     disk_full: float = 0.0  # probability that a checkpoint cannot be written
-    restarts: int | None = 0  # of all workers together; None: as many as it takes
-    bad_rows: int = 0  # of the training set, which kill whoever trains on them
+    restarts: int | None = 0  # of all workers together; None: unlimited
+    bad_rows: int = 0  # of the training set, which kill workers that train on them
 
 
 class World:
-    """The loop, the workers and their machine. `audit` looks on; None where speed matters."""
+    """The loop, the workers and their server, simulated. `audit` checks the run, if given."""
 
     def __init__(
         self,
@@ -62,80 +62,80 @@ class World:
         audit: Audit | None = None,
     ) -> None:
         self.plan, self.policy, self.conditions, self.audit = plan, policy, conditions, audit
-        self.agenda = Agenda()
+        self.queue = EventQueue()
         self.package = plan.identity.package
         self.rng = Random(seed)
         self.state = Coordinator(plan, policy())
-        self.processes: dict[int, Process] = {}  # alive, by pid
+        self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
         self.finish: Finish | None = None
-        self.poisoned = False
-        self.held_up_for = 0.0  # seconds
-        self.left_for_good = 0  # workers that are not started again
+        self.corrupted = False
+        self.coordinator_stopped_for = 0.0  # seconds
+        self.left_for_good = 0  # workers that are not restarted
         self.messages: Counter[str] = Counter()
         self.lease_messages: Counter[int] = Counter()  # Work and Done, by whole seconds
         self.all_messages: Counter[int] = Counter()
-        self.story: list[tuple[float, str]] = []  # what happened, for people
+        self.events: list[tuple[float, str]] = []  # (seconds, description), for the user
         self._seed = seed
-        self._keys: dict[str, Process] = {}
+        self._keys: dict[str, SimulatedWorker] = {}
         self._fences: Counter[int] = Counter()
-        self._ended: defaultdict[str, float] = defaultdict(float)  # by kind of work beside
-        self._life = 0  # of the coordinator
-        self._held_up_until = 0.0
-        self._checkpoint: Saved | None = None
+        self._task_ends: defaultdict[str, float] = defaultdict(float)  # by kind of task
+        self._life = 0  # number of times that the coordinator was killed
+        self._stopped_until = 0.0
+        self._checkpoint: SavedState | None = None
         self._quarantined: list[tuple[int, list[int]]] = []  # rows, and the bad ones among them
         self._pids = 0
-        self._pending = 0  # processes that are to start, or whose end is not noticed yet
+        self._pending = 0  # processes that will start, or whose exit is not noticed yet
         self._restarts = 0
 
     # Running --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the coordinator, or a new one that goes on from the last checkpoint."""
-        self._do(self.state.begin)
+        """Start the coordinator, or a new one that resumes from the last checkpoint."""
+        self._handle(self.state.begin)
         self._tick(self._life)
 
     def run(self, until: float) -> None:
-        """Let things happen until the run is over, or `until`."""
-        while self.finish is None and self.agenda.now < until and self.agenda.step():
+        """Run the simulation until the run is over, or until the time `until`."""
+        while self.finish is None and self.queue.now < until and self.queue.step():
             pass
 
     def start(self, speed: Speed, after: float = 0.0) -> None:
-        """Start a worker in some seconds."""
+        """Start a worker after `after` seconds."""
         self._pending += 1
 
         def begin() -> None:
             self._pending -= 1
             self._pids += 1
-            process = Process(self, self._pids, speed, self.conditions.network, self.rng)
+            process = SimulatedWorker(self, self._pids, speed, self.conditions.network, self.rng)
             self.processes[process.pid] = self._keys[process.key] = process
             process.start()
 
         self._in_this_life(after, begin)
 
-    def tell(self, what: str) -> None:
-        """Note what happened."""
-        self.story.append((self.agenda.now, what))
+    def note(self, what: str) -> None:
+        """Add an event to `events`."""
+        self.events.append((self.queue.now, what))
 
-    def hold_up(self, seconds: float) -> None:
-        """Stop the coordinator's process for a while."""
-        self.held_up_for += seconds
-        self._held_up_until = max(self._held_up_until, self.agenda.now + seconds)
+    def stop_coordinator(self, seconds: float) -> None:
+        """Stop the coordinator's process (SIGSTOP) for `seconds`."""
+        self.coordinator_stopped_for += seconds
+        self._stopped_until = max(self._stopped_until, self.queue.now + seconds)
 
     def interrupt(self) -> None:
         """Ctrl-C."""
-        self._do(self.state.interrupt)
+        self._handle(self.state.interrupt)
 
-    def crash(self, after: float) -> None:
-        """Kill the coordinator; its workers die with it. Resume it in some seconds."""
+    def kill_coordinator(self, after: float) -> None:
+        """Kill the coordinator, and its workers with it; resume the run `after` seconds later."""
         self._life += 1
         for process in self.processes.values():
             process.alive = False
         self.processes.clear()
         self._keys.clear()
         self._fences.clear()
-        self._ended.clear()
+        self._task_ends.clear()
         self._pending = 0
-        self.poisoned = False
+        self.corrupted = False
         saved = self._checkpoint
         while self._quarantined and self._rows_quarantined() > (saved.quarantined if saved else 0):
             self._quarantined.pop()
@@ -150,39 +150,38 @@ class World:
     def _rows_quarantined(self) -> int:
         return sum(rows for rows, _ in self._quarantined)
 
-    def _in_this_life(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do `act` in some seconds, unless the coordinator has died by then."""
+    def _in_this_life(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run `action` in `seconds`, unless the coordinator was killed by then."""
         life = self._life
-        self.agenda.after(seconds, lambda: act() if self._life == life else None)
+        self.queue.after(seconds, lambda: action() if self._life == life else None)
 
     def _tick(self, life: int) -> None:
         if self._life == life and self.finish is None:
             if self.audit:
-                self.audit.look(self.state, self.agenda.now)
-            self._do(self.state.tick)
-            nobody = not self.processes and not self._pending and not self.state.workers
-            if nobody:
-                self._do(lambda now: self.state.abandon("all workers have ended", now))
-            pause = max(TICK_S, self._held_up_until - self.agenda.now)
-            self.agenda.after(pause, lambda: self._tick(life))
+                self.audit.check(self.state, self.queue.now)
+            self._handle(self.state.tick)
+            if not self.processes and not self._pending and not self.state.workers:
+                self._handle(lambda now: self.state.abandon("all workers have exited", now))
+            pause = max(TICK_S, self._stopped_until - self.queue.now)
+            self.queue.after(pause, lambda: self._tick(life))
 
-    # What workers meet ----------------------------------------------------------------------
+    # Environment of the workers --------------------------------------------------------------
 
-    def say(self, worker: Process, message: ToCoordinator) -> None:
+    def send(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
         self._count(message)
         life = self._life
-        for arrival in worker.outbox.arrivals(self.agenda.now, isinstance(message, Hello)):
-            self.agenda.at(arrival, lambda: self._hear(worker, message, life))
+        for arrival in worker.outbox.arrivals(self.queue.now, isinstance(message, Hello)):
+            self.queue.at(arrival, lambda: self._receive(worker, message, life))
 
-    def _hear(self, worker: Process, message: ToCoordinator, life: int) -> None:
+    def _receive(self, worker: SimulatedWorker, message: ToCoordinator, life: int) -> None:
         if self._life != life or self.finish is not None:
             return
-        if self.agenda.now < self._held_up_until:
-            self.agenda.at(self._held_up_until, lambda: self._hear(worker, message, life))
+        if self.queue.now < self._stopped_until:
+            self.queue.at(self._stopped_until, lambda: self._receive(worker, message, life))
             return
         if self.audit:
-            self.audit.heard(worker.key, message)
-        self._do(lambda now: self.state.receive(worker.key, message, now))
+            self.audit.received(worker.key, message)
+        self._handle(lambda now: self.state.receive(worker.key, message, now))
 
     def fence(self, number: int) -> int:
         return self._fences[number]
@@ -190,7 +189,7 @@ class World:
     def reachable(self, key: str) -> bool:
         return self._keys[key].alive
 
-    def deadly(self, work: Work) -> int | None:
+    def deadly_row(self, work: Work) -> int | None:
         if work.task != "train" or not self.conditions.bad_rows:
             return None
         places = self._bad_places(work.epoch, self.plan.train_rows - self._epoch_rows(work.epoch))
@@ -200,7 +199,7 @@ class World:
         return self.state.epochs.rows.rows if epoch == self.state.epoch else self.plan.train_rows
 
     def _bad_places(self, epoch: int, without: int) -> dict[int, int]:
-        """Where the bad rows lie in the order of `epoch`, but those quarantined: place → row."""
+        """Places of the bad rows in the order of `epoch`, without quarantined ones: place → row."""
         last, gone = self.plan.train_rows - without, set[int]()
         for rows, bad in self._quarantined:
             gone.update(bad if without > 0 else ())
@@ -211,33 +210,35 @@ class World:
             if row not in gone
         }
 
-    def ended(self, worker: Process, cause: str) -> None:
+    def exited(self, worker: SimulatedWorker, cause: str) -> None:
         self.processes.pop(worker.pid, None)
         self._pending += 1
-        self._in_this_life(self.rng.uniform(0, NOTICED_S), lambda: self._bury(worker, cause))
+        self._in_this_life(
+            self.rng.uniform(0, NOTICED_WITHIN_S), lambda: self._notice_exit(worker, cause)
+        )
 
-    def _bury(self, worker: Process, cause: str) -> None:
+    def _notice_exit(self, worker: SimulatedWorker, cause: str) -> None:
         if self.finish is not None:
             return
-        if self.agenda.now < self._held_up_until:
-            wait = self._held_up_until - self.agenda.now
-            self._in_this_life(wait, lambda: self._bury(worker, cause))
+        if self.queue.now < self._stopped_until:
+            wait = self._stopped_until - self.queue.now
+            self._in_this_life(wait, lambda: self._notice_exit(worker, cause))
             return
         self._pending -= 1
         self.left_for_good += not cause
-        self._do(lambda now: self.state.lose(worker.key, cause or "it has ended", now))
+        self._handle(lambda now: self.state.lose(worker.key, cause or "it has exited", now))
         left = self.conditions.restarts
         if cause and (left is None or self._restarts < left):
             self._restarts += 1
             self.start(worker.speed, 0.1 if worker.finished else 1.0)
 
-    # The coordinator's hands ----------------------------------------------------------------
+    # Commands of the coordinator -------------------------------------------------------------
 
-    def _do(self, event: Callable[[float], list[Command]]) -> None:
+    def _handle(self, event: Callable[[float], list[Command]]) -> None:
         if self.finish is None:
-            self._carry_out(event(self.agenda.now))
+            self._execute(event(self.queue.now))
 
-    def _carry_out(self, commands: list[Command]) -> None:
+    def _execute(self, commands: list[Command]) -> None:
         for command in commands:
             if self.audit:
                 self.audit.commanded(command, self)
@@ -248,7 +249,7 @@ class World:
                     self._fences[number] += 1
                 case Kill(pid):
                     if pid in self.processes:
-                        self.processes[pid].end("killed by the coordinator")
+                        self.processes[pid].exit("killed by the coordinator")
                 case Shuffle(epoch, without):
                     ready = partial(self.state.order_ready, epoch, without)
                     self._background("shuffle", self.conditions.shuffle_seconds, ready)
@@ -256,14 +257,14 @@ class World:
                     places = self._bad_places(epoch, self.plan.train_rows - self._epoch_rows(epoch))
                     bad = [row for place, row in places.items() if start <= place < stop]
                     self._quarantined.append((stop - start, bad))
-                    self.tell(f"rows {start}..{stop} of epoch {epoch} are quarantined")
+                    self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
                 case Snapshot(saved):
                     self._background(
                         "copy", self.conditions.copy_seconds, partial(self._copy, saved)
                     )
                 case RollBack():
-                    self.poisoned = False
-                    self.tell("rolled back")
+                    self.corrupted = False
+                    self.note("rolled back")
                 case Finish():
                     self.finish = command
                 case Record() | Report() | ShowMean() | Keep():
@@ -274,43 +275,43 @@ class World:
     def _send(self, command: Send) -> None:
         worker = self._keys[command.worker]
         if not worker.alive:
-            self._do(lambda now: self.state.lose(command.worker, "cannot be reached", now))
+            self._handle(lambda now: self.state.lose(command.worker, "is unreachable", now))
             return
         self._count(command.message)
-        for arrival in worker.inbox.arrivals(self.agenda.now):
-            self.agenda.at(arrival, lambda: worker.hear(command.message))
+        for arrival in worker.inbox.arrivals(self.queue.now):
+            self.queue.at(arrival, lambda: worker.receive(command.message))
 
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1
-        self.all_messages[int(self.agenda.now)] += 1
+        self.all_messages[int(self.queue.now)] += 1
         if isinstance(message, Work | Done):
-            self.lease_messages[int(self.agenda.now)] += 1
+            self.lease_messages[int(self.queue.now)] += 1
 
     def _background(
         self, work: str, seconds: float, event: Callable[[float], list[Command]]
     ) -> None:
-        """Let the coordinator hear of `event` within `seconds`, after all other such `work`."""
+        """Pass `event` to the coordinator within `seconds`, after all other such `work`."""
 
         def report() -> None:
-            if self.agenda.now < self._held_up_until:
-                self._in_this_life(self._held_up_until - self.agenda.now, report)
+            if self.queue.now < self._stopped_until:
+                self._in_this_life(self._stopped_until - self.queue.now, report)
             else:
-                self._do(event)
+                self._handle(event)
 
-        ended = max(self._ended[work], self.agenda.now) + self.rng.uniform(0, seconds)
-        self._ended[work] = ended
-        self._in_this_life(ended - self.agenda.now, report)
+        ended = max(self._task_ends[work], self.queue.now) + self.rng.uniform(0, seconds)
+        self._task_ends[work] = ended
+        self._in_this_life(ended - self.queue.now, report)
 
-    def _copy(self, saved: Saved | None, now: float) -> list[Command]:
-        """The model is looked through and copied, and with `saved` it is being written."""
-        bad = "layers.0.weight[1, 2]" if self.poisoned else ""
+    def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
+        """Check the model and copy it; with `saved`, also begin to write it."""
+        bad = "layers.0.weight[1, 2]" if self.corrupted else ""
         if self.audit:
             self.audit.copied(finite=not bad)
         if saved is not None and not bad:
             self._background("write", self.conditions.write_seconds, partial(self._write, saved))
         return self.state.snapshot_taken(bad, now)
 
-    def _write(self, saved: Saved, now: float) -> list[Command]:
+    def _write(self, saved: SavedState, now: float) -> list[Command]:
         if self.rng.random() < self.conditions.disk_full:
             return self.state.checkpoint_written("No space left on device", now)
         self._checkpoint = saved

@@ -1,1 +1,1 @@
-"""What a run leaves for people and programs to read."""
+"""Records of a run for users and programs: progress, events, summary, crash reports."""

@@ -1,4 +1,4 @@
-"""What a bug leaves behind for its report: crash.txt in the run directory."""
+"""crash.txt in the run directory: what a bug report needs."""
 
 import platform
 import traceback
@@ -11,13 +11,14 @@ from hogbatch.errors import HogbatchError
 
 PACKAGES = ("hogbatch", "numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors")
 
-Heard = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
+Received = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
 
 
 @contextmanager
-def crash_report(path: Path, config: str, heard: Iterable[Heard]) -> Iterator[None]:
-    """Write `path` when the body raises what nobody meant to raise, and pass that on with a note
-    that says so. `config` and the messages `heard` last are part of the report.
+def crash_report(path: Path, config: str, received: Iterable[Received]) -> Iterator[None]:
+    """Write `path` when the body raises an unexpected exception, add a note to it and re-raise it.
+
+    The report contains `config` and the last messages `received`.
     """
     try:
         yield
@@ -25,7 +26,7 @@ def crash_report(path: Path, config: str, heard: Iterable[Heard]) -> Iterator[No
         raise
     except Exception as error:
         try:
-            path.write_text(_report(error, config, heard), encoding="utf-8")
+            path.write_text(_report(error, config, received), encoding="utf-8")
         except OSError as failure:
             error.add_note(f"hogbatch: this is a bug; {path} was not written: {failure.strerror}")
         else:
@@ -33,8 +34,8 @@ def crash_report(path: Path, config: str, heard: Iterable[Heard]) -> Iterator[No
         raise
 
 
-def _report(error: Exception, config: str, heard: Iterable[Heard]) -> str:
-    messages = [f"{seconds:.4f} {worker} {message}" for seconds, worker, message in heard]
+def _report(error: Exception, config: str, received: Iterable[Received]) -> str:
+    messages = [f"{seconds:.4f} {worker} {message}" for seconds, worker, message in received]
     parts = {
         "Traceback": "".join(traceback.format_exception(error)),
         "Versions": "\n".join([f"Python {platform.python_version()}", platform.platform()])

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation: where the run stands. Losses are means per row."""
+    """The result of one evaluation. Losses are means per row."""
 
-    seconds: float  # training seconds, evaluation left out
+    seconds: float  # training seconds, without evaluations
     epochs: float
     rows: int  # trained on since the start
-    train_loss: float | None  # mean since the last evaluation, as batches met it
+    train_loss: float | None  # mean since the last evaluation, before each update
     test_loss: float | None
     test_values: dict[str, float] = field(default_factory=dict)  # metric name → value
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One worker's part in a run."""
+    """The contribution of one worker to a run."""
 
     name: str
     device: str
@@ -25,25 +25,25 @@ class WorkerRecord:
     rows: int
     updates: int
     update_share: float
-    busy: float  # seconds computing over training seconds attached, 0..1
+    busy: float  # fraction of its training seconds spent computing, 0..1
     batch_size: int
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
-    left_at: float | None = None  # training seconds; None for one who stayed to the end
-    staleness: float | None = None  # updates of others between a GPU's pull and merge, mean
-    active: float | None = None  # neurons of a hashed output layer that an update computed, mean
+    left_at: float | None = None  # training seconds; None if it stayed to the end
+    staleness: float | None = None  # mean number of others' updates between a GPU's pull and merge
+    active: float | None = None  # mean active outputs per update, with a hashed output layer
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What went wrong and was survived."""
+    """Counts of faults that the run recovered from."""
 
     leases_reissued: int = 0
     rows_skipped: int = 0
     messages_refused: int = 0
     workers_lost: int = 0
     merges_refused: int = 0
-    rows_quarantined: int = 0  # they have killed three workers
+    rows_quarantined: int = 0  # each killed three workers
     roll_backs: int = 0
     checkpoints_failed: int = 0
     connections_refused: int = 0
@@ -51,7 +51,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """The coordinator's account at one moment."""
+    """Totals of a run at one moment."""
 
     seconds: float
     epochs: float

@@ -128,7 +128,7 @@ def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
     os.kill(job.wait_for_event("worker_joined")["pid"], signal.SIGTERM)
     assert job.finish() == 6
     said = job.said(job.coordinator)
-    assert said.startswith("hogbatch: every worker has ended; the last one exited with code 0")
+    assert said.startswith("hogbatch: all workers have exited; the last one exited with code 0")
     assert "Traceback" not in said
     assert job.summary()["status"] == "failed"
     assert (job.run_dir / "model.safetensors").exists()

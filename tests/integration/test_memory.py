@@ -27,7 +27,7 @@ def test_batches_shrink_until_they_fit_and_every_row_is_done_once(job):
     assert all(smaller == size // 2 for size, smaller in steps)
     (account,) = job.summary()["workers"]
     assert [size for _, size in account["batch_trace"]] == [16384, *(to for _, to in steps)]
-    assert "gpu-0: 16384 -> 8192 rows a batch (out of memory)" in (job.folder / "0.out").read_text()
+    assert "gpu-0 ran out of memory: batch size 16384 -> 8192" in (job.folder / "0.out").read_text()
     for epoch in range(EPOCHS):
         ranges = sorted(e["rows"] for e in job.events("lease") if e["epoch"] == epoch)
         assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]

@@ -18,7 +18,7 @@ import os, sys
 from hogbatch import cli
 from hogbatch.launch import local, restarts
 
-restarts.LONGEST_PAUSE_S = 0.1
+restarts.MAX_PAUSE_S = 0.1
 started = local.command
 
 def command(request, *rest):
@@ -96,7 +96,7 @@ def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
     assert len(job.events("worker_restarted")) == 3
     (given_up,) = job.events("worker_given_up")
     assert given_up["runs_on"] == "gpu:host"
-    assert re.match(r"4 deaths in \d+ s without one finished lease; ", given_up["reason"])
+    assert re.match(r"4 deaths in \d+ s without a finished lease; ", given_up["reason"])
     assert given_up["reason"].count("no device") == 4
     assert job.leftovers() == []
 
@@ -105,7 +105,7 @@ def test_a_device_that_fails_for_good_ends_the_run_if_nobody_else_is_there(job, 
     train(99, AT_START, "--workers", "gpu:host")
     assert job.finish() == 6
     said = job.said(job.coordinator)
-    assert said.startswith("hogbatch: every worker has ended; the last one exited with code 12")
+    assert said.startswith("hogbatch: all workers have exited; the last one exited with code 12")
     assert said.count("no device") == 4 and "Traceback" not in said
     assert job.summary()["status"] == "failed"
 
@@ -129,7 +129,7 @@ def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job, number):
     assert {event["rows"] for event in job.events("epoch")} == {ROWS}
     said = job.printed(job.coordinator)
     why = "SIGKILL (out of memory? see dmesg)" if number == signal.SIGKILL else "SIGSEGV (see "
-    assert f"\ncpu-0 is lost: process {victim} was killed by {why}" in said
-    assert "; its rows go to others\n" in said
-    assert "\ncpu:1 is started again (1 of 3)\n" in said
+    assert f"\ncpu-0 was lost: process {victim} was killed by {why}" in said
+    assert "; its rows are reassigned\n" in said
+    assert "\ncpu:1 was restarted (1 of 3)\n" in said
     assert job.leftovers() == []

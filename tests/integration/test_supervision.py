@@ -12,8 +12,8 @@ from contextlib import closing
 
 import pytest
 
+from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.coordinator.loop import Loop
-from hogbatch.coordinator.plan import Finish, Kill, Record, Revoke
 from tests.saboteur import wait_for
 from tests.unit.coordinator.test_loop import FakeHandover, Mind, adapters
 
@@ -80,7 +80,7 @@ def test_workers_die_with_their_coordinator_whatever_they_do(job, moment):
         wait_for(lambda: len(job.processes()) == 3, "the workers' processes are there")
     elif moment == "compiling":
         job.wait_for_event("worker_compiles", worker="cpu-0")
-        assert "cpu-0 compiles its kernels, which takes about" in job.printed(job.coordinator)
+        assert "cpu-0 is compiling its kernels, which takes about" in job.printed(job.coordinator)
     else:
         job.wait_for_event("lease", 3, worker="cpu-0")
     if moment == "stopped":

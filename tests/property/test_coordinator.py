@@ -5,10 +5,10 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.coordinator.plan import Finish, Quarantine, Record, Report, Revoke, Send
-from hogbatch.coordinator.roster import SILENT_FOR
+from hogbatch.coordinator.commands import Finish, Quarantine, Record, Report, Revoke, Send
+from hogbatch.coordinator.roster import MAX_MISSED_BEATS
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.wire.messages import Failed, Stop, Welcome, Work
 from tests.unit.coordinator.stage import Stage
 
@@ -109,7 +109,7 @@ class Chaos(Stage):
         self.names = (f"w{number}" for number in range(10_000))
         self.answers = []  # every Done said so far, by key
         self.memory = {}  # key → rows of the largest batch that fits; those not here have enough
-        super().__init__(Adaptive(Settings()), epochs=epochs, test_rows=TEST_ROWS, **plan)
+        super().__init__(Adaptive(PolicySettings()), epochs=epochs, test_rows=TEST_ROWS, **plan)
 
     def _note(self, commands):
         self.audit.take_in(commands)
@@ -201,7 +201,7 @@ class Chaos(Stage):
         self.hello(key)
 
     def _stall(self, key, number):
-        self.later(SILENT_FOR + 0.1, silent=[key])
+        self.later(MAX_MISSED_BEATS + 0.1, silent=[key])
         assert key not in self.state.workers
 
     def come_to_the_end(self):
@@ -256,7 +256,7 @@ def test_every_row_is_acknowledged_once_whoever_comes_and_goes(
     chaos.come_to_the_end()
     assert chaos.audit.finish == Finish("finished", "")
     assert chaos.audit.epochs_ended == epochs or chaos.audit.left_out == train_rows
-    standing = chaos.state.standing(chaos.now)
+    standing = chaos.state.totals(chaos.now)
     assert standing.rows == chaos.audit.trained
     assert standing.faults.rows_quarantined == chaos.audit.left_out
     everyone = standing.workers

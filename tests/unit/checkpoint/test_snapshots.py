@@ -3,18 +3,18 @@ import pytest
 
 from hogbatch.checkpoint import folder, snapshots as snapshots_module
 from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
-from hogbatch.coordinator.ledger import Span
+from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
-from hogbatch.coordinator.saved import Saved
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
 FIRST_WEIGHT = 0.25
-SAVED = Saved(
+SAVED = SavedState(
     epoch=2,
     epoch_rows=90,
-    todo=[Span(10, 20, 1), Span(30, 90)],
+    todo=[RowRange(10, 20, 1), RowRange(30, 90)],
     quarantined=10,
     rollbacks=RollBacks(total=5, counted=1, finite_at=120, since=150, period=40),
     rows=200,

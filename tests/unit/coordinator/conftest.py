@@ -15,4 +15,4 @@ def stage():
     yield make
     for each in made:
         each.state.validate()
-        each.state.standing(each.now)
+        each.state.totals(each.now)

@@ -3,22 +3,11 @@
 import math
 from collections import defaultdict
 
-from hogbatch.coordinator.plan import (
-    Finish,
-    Identity,
-    Limits,
-    Plan,
-    Revoke,
-    RollBack,
-    Send,
-    Shuffle,
-    Snapshot,
-    StoppingCriteria,
-    Training,
-)
+from hogbatch.coordinator.commands import Finish, Revoke, RollBack, Send, Shuffle, Snapshot
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.model.layers import DenseLayer
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.wire.messages import (
@@ -74,7 +63,7 @@ def make_plan(
             lsh,
         ),
         limits=Limits(cpu, gpu),
-        ending=StoppingCriteria(**ending),
+        stopping=StoppingCriteria(**ending),
         learning_rate=learning_rate or LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=train_rows,
@@ -89,7 +78,7 @@ class Stage:
     """Plays the loop and the workers; checks the coordinator's invariants after every event."""
 
     def __init__(self, policy=None, **plan):
-        self.state = Coordinator(make_plan(**plan), policy or Fixed(Settings()))
+        self.state = Coordinator(make_plan(**plan), policy or Fixed(PolicySettings()))
         self.now = 0.0
         self.seconds_per_row = 1e-3
         self.said = []  # every command so far

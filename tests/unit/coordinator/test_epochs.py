@@ -1,8 +1,8 @@
 import pytest
 
+from hogbatch.coordinator.commands import Quarantine, Record, Shuffle
 from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
-from hogbatch.coordinator.ledger import Span
-from hogbatch.coordinator.plan import Quarantine, Record, Shuffle
+from hogbatch.coordinator.ledger import RowRange
 
 
 @pytest.fixture
@@ -14,14 +14,14 @@ def epochs():
 
 
 def kill(epochs, rows, times=MAX_DEATHS):
-    """So many workers die on the next `rows` rows; what is commanded at the last death."""
+    """Let workers die on the next `rows` rows; return the commands at the last death."""
     for lease in range(times):
         epochs.rows.take(lease, rows)
-        commands = epochs.lose(lease, died=True)
+        commands = epochs.take_back(lease, died=True)
     return commands
 
 
-def test_an_epoch_begins_when_its_order_is_there():
+def test_an_epoch_is_ready_when_its_order_is_written():
     epochs = Epochs(100)
     epochs.begin()
     assert not epochs.ready
@@ -29,12 +29,12 @@ def test_an_epoch_begins_when_its_order_is_there():
     assert epochs.ready
 
 
-def test_the_next_order_is_asked_for_once(epochs):
+def test_the_next_order_is_requested_once(epochs):
     assert epochs.prepare_next() == [Shuffle(1)]
     assert epochs.prepare_next() == []
 
 
-def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
+def test_quarantined_rows_are_excluded_from_this_epoch_and_all_later_ones(epochs):
     epochs.prepare_next()
     epochs.order_ready(1, 0)
     assert kill(epochs, 10, MAX_DEATHS - 1) == []
@@ -56,16 +56,16 @@ def test_rows_that_kill_are_left_out_of_this_epoch_and_all_later_ones(epochs):
     assert epochs.prepare_next() == [Shuffle(2, 10)]
 
 
-def test_who_leaves_politely_kills_nobody(epochs):
+def test_rows_of_a_worker_that_leaves_count_no_death(epochs):
     for lease in range(MAX_DEATHS + 1):
         epochs.rows.take(lease, 10)
-        assert epochs.lose(lease, died=False) == []
+        assert epochs.take_back(lease, died=False) == []
     assert epochs.rows.deaths == 0
 
 
-def test_a_resumed_epoch_has_the_order_it_had():
+def test_a_resumed_epoch_has_the_same_order_as_before():
     epochs = Epochs(100)
-    epochs.resume(4, quarantined=30, rows=80, todo=[Span(10, 20, 2), Span(40, 80)])
+    epochs.resume(4, quarantined=30, rows=80, todo=[RowRange(10, 20, 2), RowRange(40, 80)])
     assert epochs.begin() == [Shuffle(4, 20)]  # 10 of the 30 were found in this epoch
     epochs.order_ready(4, 20)
     assert epochs.ready

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.coordinator.ledger import Ledger, Span
+from hogbatch.coordinator.ledger import Ledger, RowRange
 
 
 def test_rows_are_taken_in_order():
@@ -24,11 +24,11 @@ def test_a_pass_is_finished_when_every_row_is_acknowledged():
     ledger.validate()
 
 
-def test_rows_given_back_are_the_next_to_be_taken():
+def test_rows_taken_back_are_the_next_to_be_taken():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)
-    assert ledger.give_back(1).rows == (0, 30)
+    assert ledger.take_back(1).rows == (0, 30)
     assert ledger.remaining == 70
     assert ledger.take(3, 20) == (0, 20)
     assert ledger.take(4, 20) == (20, 30)  # a range is never joined with the next
@@ -75,8 +75,8 @@ def damaged(damage):
     [
         lambda ledger: ledger.todo.clear(),
         lambda ledger: ledger.held.clear(),
-        lambda ledger: ledger.held.update({2: Span(0, 30)}),
-        lambda ledger: ledger.todo.append(Span(100, 100)),
+        lambda ledger: ledger.held.update({2: RowRange(0, 30)}),
+        lambda ledger: ledger.todo.append(RowRange(100, 100)),
         lambda ledger: setattr(ledger, "acknowledged", 1),
     ],
 )
@@ -85,13 +85,13 @@ def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
         damaged(damage).validate()
 
 
-def test_rows_on_which_workers_died_say_so_wherever_they_go():
+def test_row_ranges_keep_their_number_of_deaths():
     ledger = Ledger(100)
     ledger.take(1, 30)
-    assert ledger.give_back(1, died=True) == Span(0, 30, 1)
+    assert ledger.take_back(1, died=True) == RowRange(0, 30, 1)
     assert ledger.deaths == 1
     ledger.take(2, 10)
-    assert ledger.give_back(2, died=True) == Span(0, 10, 2)
+    assert ledger.take_back(2, died=True) == RowRange(0, 10, 2)
     ledger.take(3, 10)
     assert ledger.acknowledge(3, 4) == (0, 4)
     assert ledger.deaths == 2  # the rest of it
@@ -103,7 +103,7 @@ def test_rows_on_which_workers_died_say_so_wherever_they_go():
     ledger.validate()
 
 
-def test_a_pass_goes_on_with_what_was_unfinished():
+def test_a_resumed_pass_has_the_unfinished_rows():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)

@@ -1,4 +1,5 @@
 import os
+import re
 import sys
 import threading
 from contextlib import closing
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import Finish, Shuffle
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.commands import Finish, Shuffle
+from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch import local, restarts
 from hogbatch.launch.local import LocalLauncher
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
 from hogbatch.wire.loopback import Loopback
@@ -21,7 +23,7 @@ from tests.unit.coordinator.stage import make_plan
 WITHIN_S = 20
 
 
-class Mind:
+class ScriptedState:
     """A coordinator's state that answers every event from a script."""
 
     workers = ()
@@ -32,15 +34,15 @@ class Mind:
     def begin(self, now):
         return self._commands
 
-    def standing(self, now):
-        return "standing"
+    def totals(self, now):
+        return "totals"
 
     def tick(self, now):
         return []
 
 
 class FakeHandover:
-    """A handover at which nobody knocks."""
+    """A handover without connections."""
 
     def __init__(self):
         self._fd = os.eventfd(0)
@@ -52,8 +54,8 @@ class FakeHandover:
         os.close(self._fd)
 
 
-class Copies:
-    """Of a model that is always well."""
+class FiniteSnapshots:
+    """Snapshots of a model that is always finite."""
 
     def copy(self, draft):
         assert draft is None
@@ -68,11 +70,11 @@ def handover():
 
 def adapters(handover, shuffle, children, record=None):
     return Adapters(
-        end=Loopback(),
+        endpoint=Loopback(),
         handover=handover,
         fences=Fences(np.zeros((4, 8), np.int64)),
-        children=children,
-        snapshots=Copies(),
+        processes=children,
+        snapshots=FiniteSnapshots(),
         shuffle=shuffle,
         quarantine=None,
         record=record,
@@ -91,9 +93,10 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
 
     ending.start()
     loop = Loop(
-        Mind([Shuffle(0), Finish("finished", "")]), adapters(handover, shuffle, LocalLauncher())
+        ScriptedState([Shuffle(0), Finish("finished", "")]),
+        adapters(handover, shuffle, LocalLauncher()),
     )
-    assert loop.run() == (Finish("finished", ""), "standing")
+    assert loop.run() == (Finish("finished", ""), "totals")
     assert written == [0]
 
 
@@ -107,7 +110,7 @@ os._exit(12 if number < 2 * {failures} else 0)
 
 @pytest.fixture
 def run(handover, tmp_path, monkeypatch):
-    """Runs a loop over one worker that never attaches and fails as often as is said.
+    """Runs a loop with one worker that never attaches and fails a given number of times.
 
     Returns how the run ended, what was recorded, and the worker's log.
     """
@@ -117,10 +120,10 @@ def run(handover, tmp_path, monkeypatch):
         log = tmp_path / "worker-0.log"
         code = FAILING.format(log=str(log), failures=failures)
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
-        monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
+        monkeypatch.setattr(restarts, "MAX_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
         given = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
-        finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), given).run()
+        finish, _ = Loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
         return finish, recorded, log.read_text()
 
     yield call
@@ -128,9 +131,9 @@ def run(handover, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("failures", [0, 1, 3])
-def test_a_worker_whose_device_fails_is_started_again(run, failures):
+def test_a_worker_whose_device_fails_is_restarted(run, failures):
     finish, recorded, log = run(failures)
-    assert finish.reason.startswith("every worker has ended; the last one exited with code 0")
+    assert finish.reason.startswith("all workers have exited; the last one exited with code 0")
     assert [event for event, _ in recorded] == ["worker_restarted"] * failures
     assert [fields["times"] for _, fields in recorded] == [1, 2, 3][:failures]
     assert len({fields["pid"] for _, fields in recorded}) == failures
@@ -138,10 +141,11 @@ def test_a_worker_whose_device_fails_is_started_again(run, failures):
     assert log.splitlines() == ["0", "2", "4", "6"][: failures + 1]
 
 
-def test_a_device_that_fails_for_good_is_left_alone_and_the_log_says_why(run):
+def test_a_device_that_keeps_failing_is_not_restarted_and_the_log_has_the_reason(run):
     finish, recorded, log = run(99)
     assert [event for event, _ in recorded] == ["worker_restarted"] * 3 + ["worker_given_up"]
-    assert recorded[-1][1]["reason"].startswith("4 deaths in 0 s without one finished lease; ")
+    reason = recorded[-1][1]["reason"]
+    assert re.match(r"4 deaths in \d+ s without a finished lease; ", reason)
     assert finish.status == "failed"
     assert "the last one exited with code 12; " in finish.reason
     assert finish.reason.endswith("ends with:\n0\n2\n4\n6")

@@ -1,4 +1,4 @@
-"""Whatever raises, in the state or its adapters, on whichever thread: the run ends with it."""
+"""An exception in the state or an adapter, on any thread, ends the run."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.coordinator.loop import Adapters, Loop
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Quarantine,
@@ -22,6 +22,7 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.loop import Loop
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat
 
@@ -49,14 +50,14 @@ BY_LONELINESS = ["all_ended", "abandon"]
 
 @pytest.fixture
 def dead():
-    """The pid of a process that has ended, and was not waited for."""
+    """The pid of a process that has exited and was not waited for."""
     with subprocess.Popen([sys.executable, "-SEc", ""]) as process:
         yield process.pid
 
 
 @pytest.fixture
 def everything():
-    """State and adapters in one, which do nothing; somebody knocks all the time."""
+    """State and adapters in one mock that does nothing; a connection is always waiting."""
     made = Mock(workers={}, roster=Mock(departed=[]))
     made.configure_mock(
         **{

@@ -1,7 +1,7 @@
 import pytest
 
 from hogbatch.config.lsh import defaults
-from hogbatch.coordinator.progress import Best, Progress, Sums, TrainingClock
+from hogbatch.coordinator.progress import Best, LossSums, Progress, TrainingClock
 from hogbatch.wire.messages import Done
 from tests.unit.coordinator.stage import make_plan
 
@@ -23,7 +23,7 @@ def evaluate(made, now, took=0.0):
     return evaluation
 
 
-def test_the_clock_counts_from_its_start_and_stands_still_in_a_pause():
+def test_the_clock_runs_from_its_start_and_stops_in_a_pause():
     clock = TrainingClock()
     assert clock.read(5.0) == 0.0
     clock.start(10.0)
@@ -36,27 +36,27 @@ def test_the_clock_counts_from_its_start_and_stands_still_in_a_pause():
 
 
 def test_a_mean_leaves_skipped_rows_out():
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
     assert sums.measured("logistic", 1.0) == (0.5, {"accuracy": 0.75})
 
 
 @pytest.mark.parametrize("skipped", [100, 101])
 def test_rows_that_were_all_skipped_have_no_loss(skipped):
-    sums = Sums()
+    sums = LossSums()
     sums.add(done(rows=100, loss=0.0, skipped=skipped))
     assert sums.measured("logistic", 1.0) is None
 
 
-def test_more_hits_than_there_are_metrics_do_no_harm():
-    sums = Sums()
+def test_superfluous_metric_sums_are_ignored():
+    sums = LossSums()
     sums.add(done(metric_sums=(1.0, 2.0, 3.0, 4.0)))
     measured = sums.measured("multilabel", 1.0)
     assert measured.metrics == {"P@1": 0.01, "P@3": 0.02, "P@5": 0.03}
 
 
-def test_squared_losses_are_told_in_the_unit_of_the_labels():
-    sums = Sums()
+def test_squared_losses_are_reported_in_the_unit_of_the_labels():
+    sums = LossSums()
     sums.add(done(rows=100, loss=50.0, metric_sums=(400.0,)))
     assert sums.measured("squared", 10.0) == (50.0, {"rmse": 20.0})
     assert sums.measured("logistic", 10.0).loss == 0.5
@@ -69,7 +69,7 @@ def test_the_best_loss_is_beaten_only_by_a_lower_one():
     assert seen == [True, False, False, False, False, True, False]
 
 
-def test_an_evaluation_tells_the_losses_since_the_last_one():
+def test_an_evaluation_reports_the_losses_since_the_last_one():
     made = progress(train_rows=200)
     made.add(done(loss=50.0))
     made.tested.add(done(loss=99.0))  # of an evaluation that was broken off
@@ -84,7 +84,7 @@ def test_an_evaluation_tells_the_losses_since_the_last_one():
     assert evaluate(made, 106.0).train_loss == 0.2
 
 
-def test_evaluations_come_at_the_training_seconds_asked_for():
+def test_evaluations_are_due_at_the_given_interval():
     made = progress(eval_seconds=2.0)
     assert not made.evaluation_is_due(101.9)
     assert made.evaluation_is_due(102.0)
@@ -93,7 +93,7 @@ def test_evaluations_come_at_the_training_seconds_asked_for():
     assert made.evaluation_is_due(155.0)
 
 
-def test_without_a_wish_the_first_evaluation_comes_early():
+def test_by_default_the_first_evaluation_comes_early():
     made = progress(eval_seconds=None)
     assert not made.evaluation_is_due(100.19)
     assert made.evaluation_is_due(100.21)
@@ -125,21 +125,21 @@ def test_with_a_target_evaluations_take_up_to_half_of_the_time():
     assert made.evaluation_is_due(105.1)
 
 
-def test_a_slow_evaluation_is_made_less_often():
+def test_slow_evaluations_are_less_frequent():
     made = progress(eval_seconds=None)
     evaluate(made, 101.0, took=2.0)
     assert not made.evaluation_is_due(103.0 + 9.9)
     assert made.evaluation_is_due(103.0 + 10.0)
 
 
-def test_a_long_run_is_evaluated_less_often():
+def test_long_runs_are_evaluated_less_often():
     made = progress(eval_seconds=None)
     evaluate(made, 190.0)  # after 90 seconds
     assert not made.evaluation_is_due(194.7)
     assert made.evaluation_is_due(194.8)
 
 
-def test_by_epoch_the_rows_count_and_not_the_clock():
+def test_by_epoch_depends_on_rows_and_not_on_the_clock():
     made = progress(by_epoch=True, train_rows=200, eval_seconds=1.0)
     made.add(done())
     assert not made.evaluation_is_due(1e6)
@@ -149,7 +149,7 @@ def test_by_epoch_the_rows_count_and_not_the_clock():
     assert not made.evaluation_is_due(1e6)
 
 
-def test_time_is_up_after_the_training_seconds_allowed():
+def test_time_is_up_after_the_maximum_training_seconds():
     made = progress(max_seconds=5.0)
     evaluate(made, 102.0, took=50.0)
     assert not made.time_is_up(154.9)
@@ -161,7 +161,9 @@ def test_time_is_up_after_the_training_seconds_allowed():
     ("test_rows", "target", "met"),
     [(10, 0.3, True), (10, 0.29, False), (0, 0.5, True), (0, 0.3, False), (10, None, False)],
 )
-def test_the_target_is_for_the_test_loss_and_else_for_the_training_loss(test_rows, target, met):
+def test_the_target_applies_to_the_test_loss_or_without_one_to_the_training_loss(
+    test_rows, target, met
+):
     made = progress(test_rows=test_rows, target_loss=target)
     made.add(done(loss=50.0))
     made.begin_evaluation(101.0)
@@ -170,7 +172,7 @@ def test_the_target_is_for_the_test_loss_and_else_for_the_training_loss(test_row
     assert made.target_is_met(made.end_evaluation(101.0)) is met
 
 
-def test_no_target_is_met_by_a_test_that_has_no_loss():
+def test_an_evaluation_without_a_loss_meets_no_target():
     made = progress(test_rows=10, target_loss=0.5)
     made.add(done(loss=10.0))
     assert not made.target_is_met(evaluate(made, 101.0))
@@ -198,7 +200,7 @@ def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
     assert found == best
 
 
-def test_a_clock_never_leaves_out_more_than_it_has_run():
+def test_a_clock_never_skips_more_than_it_has_run():
     clock = TrainingClock()
     clock.start(10.0)
     clock.skip(3.0, now=11.0)

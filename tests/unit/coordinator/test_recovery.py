@@ -27,7 +27,7 @@ def test_checkpoints_come_one_pause_after_another(recovery):
     assert recovery.is_due(122.0)
 
 
-def test_none_is_due_before_the_start_or_where_none_is_wanted():
+def test_none_is_due_before_the_start_or_without_an_interval():
     assert not Recovery(10.0).is_due(1e9)
     never = Recovery(math.inf)
     never.start(0.0)
@@ -58,7 +58,7 @@ def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
 def test_a_model_that_is_not_finite_is_not_written(recovery):
     recovery.begin_snapshot(True, 0)
     recovery.end_snapshot("layers.0.bias[1]")
-    assert recovery.poisoned == "layers.0.bias[1]"
+    assert recovery.not_finite_at == "layers.0.bias[1]"
     assert recovery.is_due(110.0)
 
 
@@ -88,7 +88,7 @@ def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
     assert rollbacks.total == 2
 
 
-def test_a_model_that_is_put_back_is_no_progress_before_a_row_is_trained():
+def test_a_restored_model_is_no_progress_before_a_row_is_trained():
     rollbacks = RollBacks()
     rollbacks.found_finite(1000)
     rollbacks.add(1000)
@@ -96,7 +96,7 @@ def test_a_model_that_is_put_back_is_no_progress_before_a_row_is_trained():
     assert rollbacks.found_finite(1001)
 
 
-def test_any_number_of_isolated_roll_backs_is_survived_at_the_full_learning_rate():
+def test_a_run_survives_any_number_of_isolated_roll_backs_at_the_full_learning_rate():
     rollbacks = RollBacks()
     for rows in range(0, 10**6, 1000):
         rollbacks.found_finite(rows)
@@ -106,7 +106,7 @@ def test_any_number_of_isolated_roll_backs_is_survived_at_the_full_learning_rate
         assert rollbacks.rate_factor == 1.0
 
 
-def test_roll_backs_that_come_sooner_than_progress_end_the_run():
+def test_roll_backs_without_progress_between_them_end_the_run():
     rollbacks, rows = RollBacks(), 0
     while not rollbacks.too_many:
         rollbacks.found_finite(rows)
@@ -115,7 +115,7 @@ def test_roll_backs_that_come_sooner_than_progress_end_the_run():
     assert rollbacks.total == 3
 
 
-def test_the_first_suspects_since_all_was_well_are_remembered(recovery):
+def test_the_first_suspects_since_the_last_good_snapshot_are_remembered(recovery):
     for lease in range(9):
         recovery.suspect({"lease": lease})
     assert [each["lease"] for each in recovery.suspects] == [0, 1, 2, 3, 4]
@@ -124,7 +124,7 @@ def test_the_first_suspects_since_all_was_well_are_remembered(recovery):
     assert recovery.suspects == []
 
 
-def test_a_flood_of_skipped_rows_is_not_told_of_for_ever(recovery):
+def test_the_number_of_reported_leases_with_skipped_rows_is_limited(recovery):
     told = [recovery.suspect({"lease": lease}) for lease in range(MAX_NAMED + 5)]
     assert sum(map(len, told)) == MAX_NAMED
     assert told[-1] == []

@@ -1,11 +1,11 @@
-"""One worker a hundred times slower than the others: it helps a little and holds nobody up."""
+"""One worker a hundred times slower than the others: it helps a little and delays no epoch."""
 
 from itertools import pairwise
 
 import pytest
 
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from tests.unit.coordinator.stage import works
 
 ROWS, EPOCHS, LEASE_S = 50_000, 6, 0.02
@@ -14,7 +14,7 @@ ALONE_S = ROWS * FAST  # an epoch of one fast worker
 
 
 def run(play, seconds_per_row):
-    """Let every worker take its own time for each lease; when each epoch ended."""
+    """Run workers at their own speeds; return the times at which the epochs ended."""
     until, ends, epoch = {}, [], 0
     while play.finish is None:
         play.shuffle()
@@ -32,7 +32,7 @@ def run(play, seconds_per_row):
 
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
-    policy = Adaptive(Settings())
+    policy = Adaptive(PolicySettings())
     play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
     speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
     play.attach(*speed)
@@ -54,7 +54,7 @@ def test_a_slow_worker_sits_the_end_of_an_epoch_out_rather_than_be_waited_for(st
     assert longest < 1.25 * ALONE_S / 3  # a lease may wait behind the one it has
 
 
-def test_a_slow_worker_is_given_leases_as_short_in_time_as_those_of_others(stage):
+def test_a_slow_worker_gets_leases_of_the_same_duration_as_the_others(stage):
     play = stage(train_rows=ROWS, epochs=EPOCHS, cpu=(8, 8), lease_seconds=LEASE_S)
     speed = {"fast": FAST, "slow": SLOW}
     play.attach(*speed)

@@ -1,4 +1,4 @@
-"""When the first lease is handed out."""
+"""The start of training."""
 
 from tests.unit.coordinator.stage import works
 
@@ -10,7 +10,7 @@ def test_training_starts_with_the_first_worker(stage):
     assert play.state.phase == "train"
 
 
-def test_it_can_wait_for_more(stage):
+def test_training_can_wait_for_more_workers(stage):
     play = stage(start_with=2)
     assert not works(play.attach("a"))
     assert not works(play.hello("b")) and play.state.phase == "waiting"
@@ -19,21 +19,21 @@ def test_it_can_wait_for_more(stage):
     assert play.finish.status == "finished"
 
 
-def test_a_worker_that_was_lost_on_the_way_is_not_waited_for(stage):
+def test_training_does_not_wait_for_a_worker_that_was_lost(stage):
     play = stage(start_with=2)
     play.attach("a")
     play.hello("b")
     assert {key for key, _ in works(play.lose("b"))} == {"a"}
 
 
-def test_one_that_never_comes_is_not_waited_for_for_ever(stage):
+def test_training_does_not_wait_forever_for_missing_workers(stage):
     play = stage(start_with=2, wait_for_workers=30.0)
     play.attach("a")
     assert not works(play.later(30.0))
     assert works(play.later(2.0))
 
 
-def test_nobody_ready_is_no_start(stage):
+def test_training_does_not_start_without_a_ready_worker(stage):
     play = stage(start_with=1)
     play.hello("a")
     play.lose("a")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hogbatch.coordinator.plan import Finish, Keep, Kill, Report, Send, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Kill, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Stop
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
 def begin_evaluation(play):
-    """Train until the next evaluation has begun; returns the commands of that moment."""
+    """Train until the next evaluation begins; return the commands of that moment."""
     play.shuffle()
     play.later(1.0)
     while play.state.phase != "evaluate":
@@ -23,7 +23,7 @@ def until_evaluation(play):
 
 
 def end_evaluation(play, loss=0.5, accuracy=0.5):
-    """Let the workers evaluate what is left of the test set; returns the commands."""
+    """Let the workers evaluate the rest of the test set; return the commands."""
     commands = []
     while play.state.phase == "evaluate":
         key = next(key for key, held in play.work.items() if held)
@@ -69,27 +69,27 @@ def test_every_test_row_is_evaluated_once(tested):
     assert play.work["a"][0].task == "train"
 
 
-def test_an_evaluation_moves_no_model_and_counts_as_no_training(tested):
+def test_an_evaluation_changes_no_totals_of_training(tested):
     play = tested()
     until_evaluation(play)
-    before = play.state.standing(play.now)
+    before = play.state.totals(play.now)
     assert {work.learning_rate for works in play.work.values() for work in works} == {0.0}
     play.done("a")
-    after = play.state.standing(play.now)
+    after = play.state.totals(play.now)
     assert (before.rows, before.workers) == (after.rows, after.workers)
 
 
-def test_the_training_clock_stands_still_during_an_evaluation(tested):
+def test_the_training_clock_stops_during_an_evaluation(tested):
     play = tested()
     until_evaluation(play)
-    seconds = play.state.standing(play.now).seconds
+    seconds = play.state.totals(play.now).seconds
     play.later(10.0)
     assert play.state.phase == "evaluate"
-    assert play.state.standing(play.now).seconds == seconds
+    assert play.state.totals(play.now).seconds == seconds
     (report,) = of_kind(end_evaluation(play), Report)
     assert report.evaluation.seconds == seconds
     play.later(0.5)
-    assert play.state.standing(play.now).seconds == pytest.approx(seconds + 0.5)
+    assert play.state.totals(play.now).seconds == pytest.approx(seconds + 0.5)
 
 
 def test_test_rows_of_a_lost_worker_are_evaluated_by_another(tested):
@@ -119,7 +119,7 @@ def test_keep_best_keeps_improvements_only(tested):
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_the_mean_is_shown_as_long_as_nobody_trains(tested, average):
+def test_the_mean_is_shown_during_evaluations(tested, average):
     play = tested(average=average, max_seconds=1.5)
     for _ in range(2):
         commands = [*begin_evaluation(play), *end_evaluation(play)]
@@ -132,7 +132,7 @@ def test_the_mean_is_shown_as_long_as_nobody_trains(tested, average):
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("best", 0), ("last", 1)])
-def test_the_last_model_is_kept_at_the_end_if_it_is_wanted(tested, keep, kept):
+def test_the_last_model_is_kept_at_the_end_with_keep_last(tested, keep, kept):
     play = tested(keep=keep, max_seconds=1.5)
     evaluate(play, 0.4)
     commands = evaluate(play, 0.6)
@@ -186,19 +186,19 @@ def test_a_run_ends_when_the_test_loss_has_not_improved_for_some_epochs(tested):
     assert ends[4] == [Finish("finished", "the test loss has not improved for 3 epochs")]
 
 
-def test_the_last_model_is_kept_of_a_run_that_has_stalled_if_it_is_wanted(tested):
+def test_the_last_model_of_a_stalled_run_is_kept_with_keep_last(tested):
     play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=1, keep="last")
     evaluate(play, 0.4)
     assert len(of_kind(evaluate(play, 0.6), Keep)) == 1
 
 
-def test_without_patience_a_run_goes_on_however_bad_it_gets(tested):
+def test_without_patience_a_run_continues_without_improvement(tested):
     play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, epochs=9)
     for loss in (0.4, 0.5, 0.6, 0.7, 0.8):
         assert of_kind(evaluate(play, loss), Finish) == []
 
 
-def test_a_resumed_run_remembers_since_when_it_has_not_improved(tested):
+def test_a_resumed_run_remembers_its_last_improvement(tested):
     play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=2)
     evaluate(play, 0.4)
     evaluate(play, 0.5)
@@ -216,19 +216,19 @@ def test_a_resumed_run_remembers_since_when_it_has_not_improved(tested):
         ({"patience": 1}, (0.5, 0.5), "the test loss has not improved for 1 epochs"),
     ],
 )
-def test_a_target_that_is_not_reached_is_said(tested, plan, losses, why):
+def test_a_target_that_was_not_reached_is_reported(tested, plan, losses, why):
     play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, target_loss=0.1, **plan)
     for loss in losses:
         evaluate(play, loss)
     assert play.finish == Finish("finished", f"the target loss 0.1 was not reached; {why}")
 
 
-def test_a_target_goes_before_the_time_that_ran_out_with_it(tested):
+def test_a_target_takes_precedence_over_the_time_limit(tested):
     play = tested(target_loss=0.3, max_seconds=1.0)
     assert of_kind(evaluate(play, 0.2), Finish) == [Finish("target", "")]
 
 
-def test_time_out_ends_the_leases_at_hand_and_evaluates(tested):
+def test_at_the_time_limit_leases_are_finished_and_the_model_is_evaluated(tested):
     play = tested(max_seconds=1.0, eval_seconds=1e9)
     play.later(0.9)
     assert play.state.phase == "train"
@@ -239,7 +239,7 @@ def test_time_out_ends_the_leases_at_hand_and_evaluates(tested):
     assert len(of_kind(play.said, Report)) == 1
 
 
-def test_an_interrupt_ends_after_the_leases_at_hand_without_evaluation(tested):
+def test_an_interrupt_waits_for_leases_in_flight_and_skips_the_evaluation(tested):
     play = tested()
     play.interrupt()
     assert play.finish is None
@@ -281,7 +281,7 @@ def test_an_interrupt_in_an_evaluation_lets_it_end(tested):
     assert play.finish.status == "stopped"
 
 
-def test_an_interrupt_before_the_first_lease_ends_at_once(stage):
+def test_an_interrupt_before_the_first_lease_ends_the_run(stage):
     play = stage()
     play.hello("a")
     commands = play.interrupt()
@@ -292,7 +292,7 @@ def test_an_interrupt_before_the_first_lease_ends_at_once(stage):
 
 
 @pytest.mark.parametrize("phase", ["train", "evaluate"])
-def test_an_interrupt_with_nobody_left_ends_at_once(tested, phase):
+def test_an_interrupt_without_workers_ends_the_run(tested, phase):
     play = tested()
     if phase == "evaluate":
         until_evaluation(play)
@@ -308,10 +308,10 @@ def test_an_interrupt_after_the_end_changes_nothing(tested):
     play.goodbye("a")
     play.goodbye("b")
     assert play.interrupt() == []
-    assert play.state.ending == "target"
+    assert play.state.ending.status == "target"
 
 
-def test_a_run_is_abandoned_at_once_and_only_once(tested):
+def test_a_run_is_abandoned_only_once(tested):
     play = tested()
     assert play.abandon("all dead") == [
         Send("a", Stop()),
@@ -321,7 +321,7 @@ def test_a_run_is_abandoned_at_once_and_only_once(tested):
     assert play.abandon("again") == []
 
 
-def test_a_run_without_workers_is_given_up_in_time(stage):
+def test_a_run_without_workers_fails_in_time(stage):
     play = stage(wait_for_workers=60.0)
     play.shuffle()
     assert play.later(60.0) == []
@@ -329,7 +329,7 @@ def test_a_run_without_workers_is_given_up_in_time(stage):
     assert play.later(100.0) == []
 
 
-def test_the_wait_for_workers_begins_anew_when_the_last_one_leaves(stage):
+def test_the_wait_for_workers_starts_again_when_the_last_one_leaves(stage):
     play = stage(wait_for_workers=20.0)
     play.attach("a")
     play.later(14.0)
@@ -340,7 +340,7 @@ def test_the_wait_for_workers_begins_anew_when_the_last_one_leaves(stage):
     assert play.finish is None
 
 
-def test_silence_of_the_last_worker_ends_in_failure_when_nobody_comes(stage):
+def test_a_run_fails_when_its_last_worker_falls_silent(stage):
     play = stage(wait_for_workers=5.0)
     play.attach("a", pid=11)
     assert of_kind(play.later(5.1, silent=["a"]), Kill) == [Kill(11)]
@@ -348,7 +348,7 @@ def test_silence_of_the_last_worker_ends_in_failure_when_nobody_comes(stage):
     assert play.finish == Finish("failed", "no worker for 5 s")
 
 
-def test_a_worker_that_comes_after_the_end_is_told_to_stop(tested):
+def test_a_worker_that_joins_after_the_end_is_stopped(tested):
     play = tested()
     play.abandon("enough")
     assert play.hello("late") == [Send("late", Stop())]
@@ -363,13 +363,13 @@ def test_done_after_the_end_is_credited_but_brings_no_work(tested):
     assert works(commands) == []
 
 
-def test_the_updates_of_everyone_are_traced_at_each_evaluation(tested):
+def test_the_updates_of_all_workers_are_traced_at_each_evaluation(tested):
     play = tested()
     evaluate(play, 0.5)
     evaluate(play, 0.5)
     trace = play.state.workers["a"].update_trace.points
     assert len(trace) == 2
-    assert trace[1][1] == play.state.standing(play.now).workers[0].updates
+    assert trace[1][1] == play.state.totals(play.now).workers[0].updates
     assert trace[0] < trace[1]
 
 

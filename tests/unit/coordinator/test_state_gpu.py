@@ -2,9 +2,9 @@
 
 import pytest
 
-from hogbatch.coordinator.plan import Report
+from hogbatch.coordinator.commands import Report
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from tests.unit.coordinator.stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
@@ -13,14 +13,14 @@ SIZE = 100  # rows of the first batches
 @pytest.fixture
 def play(stage):
     """A GPU worker "g" with two leases of batches of SIZE rows in flight."""
-    made = stage(train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=First())
+    made = stage(train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=LargestFirst())
     made.attach("g", device="gpu")
     assert [work.batch_size for work in made.work["g"]] == [SIZE, SIZE]
     return made
 
 
-class First:
-    """A policy that starts with the largest batch and keeps to what there is."""
+class LargestFirst:
+    """A policy that starts with the largest batch and never changes the size."""
 
     def first_size(self, worker):
         return worker.largest
@@ -29,12 +29,12 @@ class First:
         return worker.batch_size
 
 
-def test_what_was_done_is_acknowledged_and_the_rest_handed_out_next(play):
+def test_rows_done_are_acknowledged_and_the_rest_is_handed_out_next(play):
     first = play.work["g"][0]
     commands = play.done("g", rows=200, updates=2, loss=90.0, too_large=SIZE)
     (fields,) = records(commands, "lease")
     assert fields["rows"] == [first.start, first.start + 200]
-    (worker,) = play.state.standing(play.now).workers
+    (worker,) = play.state.totals(play.now).workers
     assert (play.state.progress.rows, worker.rows, worker.updates) == (200, 200, 2)
     assert play.state.progress.trained.loss == 90.0
     ((key, work),) = works(commands)
@@ -42,7 +42,7 @@ def test_what_was_done_is_acknowledged_and_the_rest_handed_out_next(play):
     assert work.stop <= first.stop
 
 
-def test_nothing_done_is_no_lease_in_the_log_and_no_division_by_zero(play):
+def test_a_lease_without_any_row_done_is_not_logged(play):
     first = play.work["g"][0]
     commands = play.done("g", rows=0, updates=0, seconds=0.0, loss=0.0, too_large=SIZE)
     assert records(commands, "lease") == []
@@ -78,8 +78,8 @@ def test_a_size_that_is_too_large_again_is_halved_again(play):
     assert play.state.workers["g"].limits == (10, 45)
 
 
-def test_the_policy_goes_on_below_the_new_limit(stage):
-    policy = Adaptive(Settings(alpha=4.0))
+def test_the_policy_continues_below_the_new_limit(stage):
+    policy = Adaptive(PolicySettings(alpha=4.0))
     play = stage(policy, train_rows=10_000, cpu=(1, 1), gpu=(10, 400))
     play.attach("c")
     play.attach("g", device="gpu")
@@ -90,7 +90,7 @@ def test_the_policy_goes_on_below_the_new_limit(stage):
     assert [size for _, size in play.state.workers["g"].batch_trace.points] == [100, 50, 90]
 
 
-def test_one_row_too_large_loses_the_worker_and_its_rows_go_to_others(play):
+def test_a_worker_without_memory_for_one_row_is_lost(play):
     commands = play.done("g", rows=0, updates=0, too_large=1)
     (lost,) = records(commands, "worker_lost")
     assert lost == {"worker": "gpu-0", "reason": "its device has no memory for a batch of one row"}
@@ -99,8 +99,8 @@ def test_one_row_too_large_loses_the_worker_and_its_rows_go_to_others(play):
     assert play.state.progress.rows == 10_000
 
 
-def test_an_evaluation_that_does_not_fit_goes_on_with_smaller_batches(stage):
-    play = stage(First(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
+    play = stage(LargestFirst(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
     play.attach("g", device="gpu")
     while play.work["g"][0].task == "train":
         play.done("g")
@@ -116,14 +116,14 @@ def test_an_evaluation_that_does_not_fit_goes_on_with_smaller_batches(stage):
     assert report.evaluation.test_loss == 0.5  # per row, and every row once
 
 
-def test_a_lease_of_a_gpu_tells_its_staleness(play):
+def test_a_lease_of_a_gpu_reports_its_staleness(play):
     (fields,) = records(play.done("g", staleness=2.34567), "lease")
     assert fields["staleness"] == 2.3457
-    (worker,) = play.state.standing(play.now).workers
+    (worker,) = play.state.totals(play.now).workers
     assert worker.staleness == 2.34567
 
 
-def test_merges_that_were_refused_are_counted_and_said_with_their_lease(play):
+def test_refused_merges_are_counted_and_reported_with_their_lease(play):
     lease = play.work["g"][0]
     commands = play.done("g", refused=2, skipped=200)
     (fields,) = records(commands, "merge_refused")
@@ -131,7 +131,7 @@ def test_merges_that_were_refused_are_counted_and_said_with_their_lease(play):
     assert fields["rows"] == [lease.start, lease.stop]
     (fields,) = records(play.done("g", refused=1, skipped=100), "merge_refused")
     assert fields["refused"] == 1
-    faults = play.state.standing(play.now).faults
+    faults = play.state.totals(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
 
 

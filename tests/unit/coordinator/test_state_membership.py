@@ -1,9 +1,9 @@
-"""What happens when a worker joins, leaves, fails, falls silent or dies."""
+"""Workers that join, leave, fail, fall silent or die."""
 
 import pytest
 
 from hogbatch.coordinator import roster
-from hogbatch.coordinator.plan import Kill, Revoke, Send
+from hogbatch.coordinator.commands import Kill, Revoke, Send
 from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
@@ -30,7 +30,7 @@ def test_a_worker_is_welcomed_with_the_network(stage):
     assert joined.fields == {"worker": "gpu-0", "runs_on": "gpu", "pid": 77}
 
 
-def test_a_worker_that_compiles_its_kernels_is_told_of_once(stage):
+def test_a_worker_that_compiles_its_kernels_is_reported_once(stage):
     play = stage()
     play.hello("a")
     assert play.receive("a", Heartbeat()) == []
@@ -44,7 +44,7 @@ def test_a_worker_that_compiles_its_kernels_is_told_of_once(stage):
     )  # it is ready
 
 
-def test_workers_are_numbered_by_device_and_no_name_comes_back(stage):
+def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
     play = stage()
     play.attach("a", "b", "c")
     play.lose("b")
@@ -78,7 +78,7 @@ def test_one_worker_too_many_is_refused(stage, monkeypatch):
     assert is_send(play.hello("c")[0], Welcome)
 
 
-def test_rows_of_a_lost_worker_go_to_an_idle_one(stage):
+def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
     play = stage(train_rows=40)
     play.attach("a")
     lost = [[work.start, work.stop] for work in play.work["a"]]
@@ -91,7 +91,7 @@ def test_rows_of_a_lost_worker_go_to_an_idle_one(stage):
         ("b", 10, 20),
     ]
     assert records(commands, "worker_left") == [{"worker": "cpu-0", "reissued": lost}]
-    faults = play.state.standing(0.0).faults
+    faults = play.state.totals(0.0).faults
     assert (faults.leases_reissued, faults.workers_lost) == (2, 1)
     play.work_on()
     assert play.finish.status == "finished"
@@ -109,7 +109,7 @@ def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(st
     assert works(commands[number:])
 
 
-def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
+def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypatch):
     monkeypatch.setattr(roster, "MAX_WORKERS", 1)
     play = stage()
     fences = []
@@ -119,7 +119,7 @@ def test_the_next_worker_on_a_line_has_a_higher_fence_value(stage, monkeypatch):
     assert fences == [0, 0, 1, 1, 2]  # rows on which two workers have died come one by one
 
 
-def test_a_new_worker_gets_a_line_that_was_revoked_least(stage):
+def test_a_new_worker_gets_the_fence_that_was_revoked_least(stage):
     play = stage()
     play.attach("a", "b")
     play.lose("a")
@@ -132,7 +132,7 @@ def test_a_worker_that_says_goodbye_is_not_lost(stage):
     play.attach("a", "b")
     commands = play.goodbye("a")
     assert of_kind(commands, Revoke) == [Revoke(0)]
-    faults = play.state.standing(0.0).faults
+    faults = play.state.totals(0.0).faults
     assert (faults.workers_lost, faults.leases_reissued) == (0, 2)
 
 
@@ -153,11 +153,11 @@ def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
     assert play.lose("a") == []
 
 
-def test_a_stranger_is_told_to_stop(stage):
+def test_an_unknown_worker_is_told_to_stop(stage):
     assert stage().goodbye("nobody") == [Send("nobody", Stop())]
 
 
-def test_hello_said_twice_starts_anew(stage):
+def test_a_second_hello_admits_the_worker_again(stage):
     play = stage()
     play.attach("a")
     commands = play.hello("a")
@@ -168,7 +168,7 @@ def test_hello_said_twice_starts_anew(stage):
     assert works(play.ready("a"))
 
 
-def test_a_silent_worker_is_killed_and_its_rows_go_on(stage):
+def test_a_silent_worker_is_killed_and_its_rows_are_reassigned(stage):
     play = stage(train_rows=40)
     play.attach("a", pid=11)
     play.attach("b", pid=22)
@@ -182,14 +182,14 @@ def test_a_silent_worker_is_killed_and_its_rows_go_on(stage):
     assert "silent for 5 s" in records(commands, "worker_lost")[0]["reason"]
 
 
-def test_a_silent_worker_at_which_nobody_waits_has_more_time(stage):
+def test_a_silent_worker_without_leases_has_more_time(stage):
     play = stage()
     play.hello("a")  # it compiles
     assert of_kind(play.later(15.0, silent=["a"]), Kill) == []
     assert of_kind(play.later(0.1, silent=["a"]), Kill)
 
 
-def test_a_beat_keeps_a_worker(stage):
+def test_heartbeats_keep_a_worker_attached(stage):
     play = stage()
     play.attach("a")
     assert of_kind(play.later(55.0), Kill) == []
@@ -203,10 +203,10 @@ def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     play.later(29.0)
     assert "a" in play.state.workers
     (lost,) = records(play.later(2.0), "worker_lost")
-    assert lost["reason"].startswith("has not done lease ")
+    assert lost["reason"].startswith("did not finish lease ")
 
 
-def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
+def test_a_late_worker_starts_with_the_lowest_update_count(stage):
     play = stage(train_rows=10_000)
     play.attach("a", "b")
     play.done("a", updates=500)
@@ -217,10 +217,10 @@ def test_a_late_worker_starts_level_with_the_one_furthest_back(stage):
     assert late.updates == 0
 
 
-def test_the_first_worker_has_no_head_start(stage):
+def test_the_first_worker_has_no_update_credit(stage):
     play = stage()
     play.attach("a")
-    assert play.state.workers["a"].head_start == 0
+    assert play.state.workers["a"].update_credit == 0
 
 
 def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
@@ -230,7 +230,7 @@ def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
     assert ready.fields == {"worker": "gpu-0", "limits": (256, 256), "batch_size": 256}
 
 
-def test_given_limits_go_before_measured_ones(stage):
+def test_given_limits_take_precedence_over_measured_ones(stage):
     play = stage(gpu=(32, 64))
     play.hello("a", device="gpu")
     play.ready("a", ((4096, 0.001),))
@@ -246,21 +246,21 @@ def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
     assert not play.state.workers
 
 
-def test_the_account_keeps_those_who_have_left(stage):
+def test_the_totals_contain_workers_that_have_left(stage):
     play = stage(train_rows=10_000)
     play.attach("a", "b")
     play.done("a", updates=30)
     play.lose("a")
     play.done("b", updates=10)
-    standing = play.state.standing(1.0)
-    assert [(w.name, w.updates, w.update_share) for w in standing.workers] == [
+    totals = play.state.totals(1.0)
+    assert [(w.name, w.updates, w.update_share) for w in totals.workers] == [
         ("cpu-0", 30, 0.75),
         ("cpu-1", 10, 0.25),
     ]
-    assert standing.rows == play.state.progress.rows == sum(w.rows for w in standing.workers)
+    assert totals.rows == play.state.progress.rows == sum(w.rows for w in totals.workers)
 
 
-def test_time_in_which_the_coordinator_was_stopped_counts_for_nobody(stage):
+def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
     play = stage(max_seconds=60.0)
     play.attach("a")
     play.shuffle()
@@ -272,15 +272,15 @@ def test_time_in_which_the_coordinator_was_stopped_counts_for_nobody(stage):
     assert "a" in play.state.workers
 
 
-def test_a_late_worker_starts_level_as_policies_count(stage):
+def test_a_late_worker_starts_level_in_weighted_updates(stage):
     play = stage(beta=0.5)
     play.attach("first", device="gpu")
     play.done("first", updates=100)
     play.attach("late", device="cpu")
-    assert play.state.workers["late"].head_start == 200
+    assert play.state.workers["late"].update_credit == 200
 
 
-def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
+def test_the_busy_fraction_refers_to_the_time_attached(stage):
     play = stage()
     play.attach("a", "b")
     play.shuffle()
@@ -288,6 +288,6 @@ def test_a_worker_that_has_left_was_busy_for_its_own_time_only(stage):
     play.state.workers["a"].busy_seconds = 0.5
     play.lose("a")
     play.later(9.0)
-    gone = play.state.standing(play.now).workers[0]
+    gone = play.state.totals(play.now).workers[0]
     assert (gone.name, gone.left_at) == ("cpu-0", pytest.approx(1.0))
     assert gone.busy == pytest.approx(0.5)

@@ -1,13 +1,13 @@
-"""A batch policy that does not work ends the run with one sentence, and the workers are told."""
+"""A batch policy that fails ends the run with one sentence, and the workers are stopped."""
 
-from hogbatch.coordinator.plan import Keep
+from hogbatch.coordinator.commands import Keep
 from hogbatch.errors import PolicyError
 from hogbatch.wire.messages import Stop
 from tests.unit.coordinator.stage import is_send, of_kind, records, works
 
 
 class Broken:
-    """Fails when it is asked for `method` the `after`-th time."""
+    """Fails at the `after`-th call of `method`."""
 
     def __init__(self, method, after=1):
         self.method, self.left = method, after
@@ -25,7 +25,7 @@ class Broken:
         return size
 
 
-def test_a_first_size_that_is_no_number_ends_the_run_before_any_lease(stage):
+def test_a_failing_first_size_ends_the_run_before_any_lease(stage):
     play = stage(policy=Broken("first_size"))
     commands = play.attach("a", "b")
     assert play.finish.status == "failed" and play.finish.by_policy
@@ -34,7 +34,7 @@ def test_a_first_size_that_is_no_number_ends_the_run_before_any_lease(stage):
     assert of_kind(commands, Keep) == []  # nothing was learnt
 
 
-def test_a_next_size_that_is_no_number_ends_the_run_with_what_was_learnt(stage):
+def test_a_failing_next_size_ends_the_run_and_keeps_the_model(stage):
     play = stage(policy=Broken("next_size", after=2))
     play.attach("a", "b")
     play.done("a")

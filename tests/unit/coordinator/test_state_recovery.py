@@ -1,11 +1,11 @@
-"""What the coordinator secures, and what it does when the model or a batch has gone bad."""
+"""Snapshots, checkpoints, roll-backs, quarantined rows and interrupts."""
 
 from dataclasses import asdict
 
 import msgspec
 import pytest
 
-from hogbatch.coordinator.plan import (
+from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Kill,
@@ -17,9 +17,10 @@ from hogbatch.coordinator.plan import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
 from hogbatch.coordinator.rollbacks import PROGRESS
-from hogbatch.coordinator.saved import Saved
-from hogbatch.coordinator.state import PATIENCE_S, Coordinator
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.state import Coordinator
 from tests.unit.coordinator.stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
@@ -30,10 +31,10 @@ def checkpoints(commands):
 
 
 class TestSnapshots:
-    def test_the_first_weights_are_copied_before_anybody_trains(self):
+    def test_the_initial_weights_are_copied_before_training(self):
         assert Stage().said[:2] == [Shuffle(0), Snapshot(None)]
 
-    def test_the_model_is_looked_through_before_it_is_evaluated(self):
+    def test_the_model_is_checked_before_it_is_evaluated(self):
         play = Stage(test_rows=10, train_rows=10)
         play.attach("a")
         play.at_once = False
@@ -42,7 +43,7 @@ class TestSnapshots:
         assert not play.work["a"]
         assert works(play.copy())[0][1].task == "evaluate"
 
-    def test_the_time_it_takes_is_no_training_time(self):
+    def test_its_time_is_not_training_time(self):
         play = Stage(test_rows=10, train_rows=10)
         play.attach("a")
         play.now += 2.0
@@ -69,7 +70,7 @@ class TestSnapshots:
 
 
 class TestCheckpoints:
-    def test_one_is_written_each_pause_while_workers_go_on(self):
+    def test_one_is_written_at_each_interval_during_training(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a")
         play.done("a")
@@ -80,7 +81,7 @@ class TestCheckpoints:
         assert play.state.phase == "train"
         assert works(play.done("a"))  # while it is copied and written
 
-    def test_rows_at_work_count_as_not_done(self):
+    def test_rows_of_leases_in_flight_count_as_not_done(self):
         play = Stage(train_rows=1000, checkpoint_seconds=10.0)
         play.attach("a")
         play.done("a")
@@ -95,7 +96,7 @@ class TestCheckpoints:
         assert not checkpoints(play.later(10.0))
         assert checkpoints(play.done("a"))
 
-    def test_there_is_none_without_a_pause(self):
+    def test_there_is_none_without_an_interval(self):
         play = Stage(train_rows=100_000)
         play.attach("a")
         assert not checkpoints(play.later(500.0))
@@ -110,11 +111,11 @@ class TestCheckpoints:
         assert not checkpoints(play.later(19.0))
         play.unwritable = ""
         assert checkpoints(play.later(1.5))
-        assert play.state.standing(play.now).faults.checkpoints_failed == 1
+        assert play.state.totals(play.now).faults.checkpoints_failed == 1
 
 
 def train_epochs(play, epochs):
-    """Let worker a train to the end of so many epochs, and the next one begin."""
+    """Let worker a train for the given number of epochs, and start the next one."""
     until = play.state.epoch + epochs
     while play.finish is None and (play.state.epoch < until or not play.work["a"]):
         play.shuffle()
@@ -139,9 +140,9 @@ class TestPoison:
         assert (work.learning_rate, work.rollbacks) == (rate / 2, 1)
         play.work_on()
         assert play.finish == Finish("finished", "")
-        assert play.state.standing(play.now).faults.roll_backs == 1
+        assert play.state.totals(play.now).faults.roll_backs == 1
 
-    def test_leases_whose_rows_were_skipped_since_all_was_well_are_named(self):
+    def test_leases_with_skipped_rows_since_the_last_good_snapshot_are_named(self):
         play = Stage(train_rows=10_000, checkpoint_seconds=10.0)
         play.attach("a")
         play.done("a", skipped=9, skipped_row=3)
@@ -156,7 +157,7 @@ class TestPoison:
         named = [suspect[key] for key in ("worker", "rows", "skipped", "row")]
         assert named == ["cpu-0", [held.start, held.stop], 3, 7]
 
-    def test_one_found_by_a_checkpoint_is_not_written_and_ends_training_at_once(self):
+    def test_one_found_by_a_checkpoint_is_not_written_and_pauses_training(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a")
         play.done("a")
@@ -168,7 +169,7 @@ class TestPoison:
         assert of_kind(commands, RollBack)
         assert play.state.phase == "train"
 
-    def test_nobody_writes_while_it_is_rolled_back(self):
+    def test_no_worker_writes_while_it_is_rolled_back(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a", "b")
         play.done("a")
@@ -206,7 +207,7 @@ class TestPoison:
         assert times == [1] * 10
         recovered = {"counted": 0, "rate_factor": 1.0}
         assert records(play.said, "recovered") == [recovered] * 10
-        assert play.state.standing(play.now).faults.roll_backs == 10
+        assert play.state.totals(play.now).faults.roll_backs == 10
         assert max(work.rollbacks for _, work in works(play.said)) == 10
 
     def test_a_resumed_run_goes_on_with_the_roll_backs_that_count(self):
@@ -215,7 +216,7 @@ class TestPoison:
         for _ in range(2):
             play.bad = WHERE
             train_epochs(play, 1)
-        saved = msgspec.convert(asdict(play.state.saved(play.now)), Saved)
+        saved = msgspec.convert(asdict(play.state.saved(play.now)), SavedState)
         play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
         play.work.clear()
         play._note(play.state.begin(play.now))
@@ -225,7 +226,7 @@ class TestPoison:
         train_epochs(play, 1)
         assert play.finish.diverged
 
-    def test_a_run_that_is_to_end_ends_with_a_finite_model(self):
+    def test_a_run_ends_with_a_finite_model(self):
         play = Stage(train_rows=20, test_rows=10)
         play.attach("a")
         play.bad = WHERE
@@ -245,7 +246,7 @@ class TestPoison:
 
 
 class TestQuarantine:
-    def test_rows_on_which_one_worker_died_are_done_again_like_others(self):
+    def test_rows_on_which_one_worker_died_are_handed_out_again_as_usual(self):
         play = Stage(train_rows=1000)
         play.attach("a")
         play.done("a")
@@ -279,16 +280,16 @@ class TestQuarantine:
         leases = [(r["epoch"], *r["rows"]) for r in records(play.said, "lease")]
         assert sorted(leases)[0] == (0, 10, 20)
         assert max(stop for epoch, _, stop in leases if epoch == 1) == 90
-        assert play.state.standing(play.now).faults.rows_quarantined == 10
+        assert play.state.totals(play.now).faults.rows_quarantined == 10
 
-    def test_who_leaves_or_dies_idle_accuses_no_row(self):
+    def test_workers_that_leave_or_die_idle_count_no_death(self):
         play = Stage(train_rows=100)
         for key in "abcd":
             play.attach(key)
             play.goodbye(key)
         assert not of_kind(play.said, Quarantine)
 
-    def test_a_run_of_which_nothing_is_left_ends(self):
+    def test_a_run_ends_when_every_row_is_quarantined(self):
         play = Stage(train_rows=10, epochs=5)
         for key in "abc":
             play.attach(key)
@@ -299,7 +300,7 @@ class TestQuarantine:
 
 
 class TestInterrupt:
-    def test_a_worker_that_does_not_come_to_an_end_is_not_waited_for(self):
+    def test_a_worker_that_does_not_finish_is_not_waited_for(self):
         play = Stage(train_rows=1000, checkpoint_seconds=1e9)
         play.attach("a", "b", pid=7)
         play.done("a")
@@ -307,7 +308,7 @@ class TestInterrupt:
         while play.work["a"]:
             play.done("a")
         assert not play.finish
-        commands = play.later(PATIENCE_S + 0.2)
+        commands = play.later(INTERRUPT_TIMEOUT_S + 0.2)
         kinds = [type(command) for command in commands]
         assert kinds.index(Revoke) < kinds.index(Kill) < kinds.index(Snapshot)
         assert play.finish == Finish("stopped", "interrupted")
@@ -318,12 +319,12 @@ class TestInterrupt:
         play.done("a")
         assert play.state.phase == "evaluate"
         play.interrupt()
-        commands = play.later(PATIENCE_S + 0.2)
+        commands = play.later(INTERRUPT_TIMEOUT_S + 0.2)
         assert of_kind(commands, ShowMean) == [ShowMean(False)]
         assert play.finish.status == "stopped"
 
     @pytest.mark.parametrize("phase", ["evaluate", "train"])
-    def test_the_mean_is_put_away_only_where_it_is_shown(self, phase):
+    def test_the_model_is_restored_only_if_the_mean_is_shown(self, phase):
         play = Stage(train_rows=10, test_rows=10, average=True)
         play.attach("a")
         if phase == "evaluate":

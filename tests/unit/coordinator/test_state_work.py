@@ -1,12 +1,12 @@
-"""Who gets which rows, in leases and batches of which size."""
+"""Which worker gets which rows, in leases and batches of which size."""
 
 from itertools import pairwise
 
 import pytest
 
 from hogbatch.coordinator import roster
-from hogbatch.coordinator.plan import Shuffle
-from hogbatch.policy.base import Settings
+from hogbatch.coordinator.commands import Shuffle
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.store import fence
@@ -14,7 +14,7 @@ from tests.unit.coordinator.stage import of_kind, records, works
 
 
 class Sizes:
-    """A policy that says one thing for ever."""
+    """A policy that always returns the same size."""
 
     def __init__(self, size):
         self.size = size
@@ -26,18 +26,18 @@ class Sizes:
         return self.size
 
 
-def test_the_coordinator_has_as_many_lines_as_there_are_fences():
+def test_the_coordinator_admits_as_many_workers_as_there_are_fences():
     assert roster.MAX_WORKERS == fence.WORKERS
 
 
-def test_nobody_trains_before_it_is_ready(stage):
+def test_no_worker_trains_before_it_is_ready(stage):
     play = stage()
     play.shuffle()
     assert works(play.hello("a")) == []
     assert works(play.ready("a"))
 
 
-def test_nobody_trains_before_the_order_is_there(stage):
+def test_no_worker_trains_before_the_order_is_written(stage):
     play = stage()
     play.hello("a")
     assert works(play.ready("a")) == []
@@ -139,14 +139,14 @@ def test_done_said_twice_is_counted_and_ignored(stage):
     rows = play.state.progress.rows
     assert play.receive("a", done) == []
     assert play.state.progress.rows == rows
-    assert play.state.account.faults["messages_refused"] == 1
+    assert play.state.accounting.faults["messages_refused"] == 1
 
 
 def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
     play = stage()
     play.attach("a", "b")
     assert play.receive("b", play.answer(play.work["a"][0])) == []
-    assert play.state.account.faults["messages_refused"] == 1
+    assert play.state.accounting.faults["messages_refused"] == 1
     assert play.state.progress.rows == 0
 
 
@@ -155,7 +155,7 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
     play = stage()
     play.attach("a")
     commands = play.done("a", rows=rows)
-    assert f"did {rows} rows of lease 1" in records(commands, "worker_lost")[0]["reason"]
+    assert f"reported {rows} rows for lease 1" in records(commands, "worker_lost")[0]["reason"]
     assert play.state.progress.rows == 0
     play.attach("b")
     play.work_on()
@@ -165,7 +165,7 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
 
 def test_the_learning_rate_follows_the_batch(stage):
     rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
-    play = stage(Hogbatch(Settings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
+    play = stage(Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
     play.hello("cpu")
     play.ready("cpu")
     play.hello("gpu", device="gpu")
@@ -178,14 +178,14 @@ def test_the_learning_rate_follows_the_batch(stage):
     ("wanted", "size"),
     [(0, 4), (-5, 4), (10**12, 64), (32.7, 32), (float("nan"), 4), (float("inf"), 64)],
 )
-def test_nonsense_of_a_users_policy_is_clamped(stage, wanted, size):
+def test_sizes_of_a_users_policy_are_clamped(stage, wanted, size):
     play = stage(Sizes(wanted), cpu=(4, 64))
     first = works(play.attach("a"))
     later = works(play.done("a"))
     assert {work.batch_size for _, work in first + later} == {size}
 
 
-def test_a_policy_is_asked_with_everyone_else_who_is_ready(stage):
+def test_a_policy_sees_all_other_ready_workers(stage):
     asked = []
 
     class Curious(Sizes):
@@ -202,7 +202,7 @@ def test_a_policy_is_asked_with_everyone_else_who_is_ready(stage):
     assert [other.updates for other in others] == [0]
 
 
-def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
+def test_a_policys_new_size_applies_from_the_next_lease_on(stage):
     policy = Sizes(16)
     play = stage(policy, cpu=(4, 64))
     play.attach("a")
@@ -212,7 +212,7 @@ def test_a_policys_new_size_counts_from_the_next_lease_on(stage):
     assert play.state.workers["a"].batch_trace.points == [(0.0, 16), (0.0, 32)]
 
 
-def test_every_lease_done_is_recorded(stage):
+def test_every_finished_lease_is_recorded(stage):
     play = stage()
     play.attach("a")
     work = play.work["a"][0]
@@ -228,9 +228,9 @@ def test_every_lease_done_is_recorded(stage):
     }
 
 
-def test_rows_that_the_guard_skipped_are_counted(stage):
+def test_skipped_rows_are_counted(stage):
     play = stage()
     play.attach("a")
     play.done("a", skipped=3)
     play.done("a", skipped=2)
-    assert play.state.standing(play.now).faults.rows_skipped == 5
+    assert play.state.totals(play.now).faults.rows_skipped == 5

@@ -1,4 +1,4 @@
-"""The loop over a clock of the test's own: time in which its process was stopped is nobody's."""
+"""The loop with a simulated clock: time in which its process was stopped does not count."""
 
 import time
 from contextlib import closing
@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from hogbatch.coordinator import loop
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
-from hogbatch.coordinator.plan import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch.local import LocalLauncher
-from hogbatch.policy.base import Settings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
@@ -65,7 +65,7 @@ class StoppedOnce(Loopback):
 
 
 def ignore(*_):
-    """A hand that does nothing."""
+    """An adapter that does nothing."""
 
 
 class NoSnapshots:
@@ -84,8 +84,8 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     with closing(FakeHandover()) as handover:
         given = adapters(handover, ignore, LocalLauncher(), ignore)
-        given = replace(given, end=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
-        finish, standing = Loop(Coordinator(plan, Fixed(Settings())), given).run()
+        given = replace(given, endpoint=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
+        finish, totals = Loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
     assert finish == Finish("finished", "")
-    assert standing.rows == 1000 and standing.faults.workers_lost == 0
-    assert late_s < standing.seconds < late_s + 2.0
+    assert totals.rows == 1000 and totals.faults.workers_lost == 0
+    assert late_s < totals.seconds < late_s + 2.0

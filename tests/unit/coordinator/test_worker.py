@@ -35,18 +35,18 @@ def done(**changes):
     return Done(**{**fields, "skipped": 0, "metric_sums": (), **changes})
 
 
-def test_a_lease_taken_is_a_lease_held(worker):
+def test_an_assigned_lease_is_held(worker):
     lease = Lease(5, "train", 100, 200, 10)
-    work = worker.take(lease, epoch=2, learning_rate=0.25)
+    work = worker.assign(lease, epoch=2, learning_rate=0.25)
     assert worker.leases == {5: lease}
     assert (work.lease, work.task, work.epoch, work.start, work.stop) == (5, "train", 2, 100, 200)
     assert (work.batch_size, work.learning_rate, work.fence) == (10, 0.25, 7)
 
 
-def test_a_policy_sees_the_updates_with_the_head_start(worker):
-    worker.head_start = 50
+def test_a_policy_sees_the_updates_with_the_credit(worker):
+    worker.update_credit = 50
     worker.resize(16, 0.0)
-    worker.add(done())
+    worker.credit(done())
     view = worker.view()
     assert (view.device, view.threads, view.smallest, view.largest) == ("cpu", 2, 4, 64)
     assert (view.batch_size, view.updates) == (16, 60)
@@ -66,7 +66,7 @@ def test_a_policy_sees_the_updates_with_the_head_start(worker):
         (math.nan, 4),
     ],
 )
-def test_whatever_a_policy_wants_is_a_whole_number_within_the_limits(worker, wanted, size):
+def test_every_size_becomes_a_whole_number_within_the_limits(worker, wanted, size):
     worker.resize(wanted, 0.0)
     assert worker.batch_size == size
     assert isinstance(worker.batch_size, int)
@@ -78,23 +78,23 @@ def test_the_batch_trace_holds_changes_only(worker):
     assert worker.batch_trace.points == [(0, 8), (2, 16), (4, 64), (6, 8)]
 
 
-def test_the_record_tells_share_and_busy_time(worker):
+def test_the_record_has_update_share_and_busy_time(worker):
     worker.joined_at = 1.0
-    worker.add(done())
-    worker.add(done())
+    worker.credit(done())
+    worker.credit(done())
     record = worker.record(seconds=2.0, all_updates=80)
     assert (record.rows, record.updates, record.update_share) == (200, 20, 0.25)
     assert record.busy == pytest.approx(0.4)
 
 
-def test_a_head_start_is_no_work_of_ones_own(worker):
-    worker.head_start = 1000
+def test_update_credit_is_not_in_the_record(worker):
+    worker.update_credit = 1000
     assert worker.record(1.0, 100).updates == 0
     assert worker.record(1.0, 100).update_share == 0
 
 
-def test_nobody_is_more_than_busy(worker):
-    worker.add(done(seconds=5.0))
+def test_the_busy_fraction_is_at_most_one(worker):
+    worker.credit(done(seconds=5.0))
     assert worker.record(seconds=4.9, all_updates=10).busy == 1.0
 
 
@@ -107,14 +107,14 @@ def test_a_record_before_the_first_second_and_update_is_all_zero(worker):
     ("too_large", "limits", "size"),
     [(64, (4, 57), 32), (63, (4, 56), 31), (60, (4, 54), 30), (4, (3, 3), 3), (2, (1, 1), 1)],
 )
-def test_limits_come_down_to_what_the_memory_holds(gpu, too_large, limits, size):
+def test_limits_shrink_to_what_fits_into_memory(gpu, too_large, limits, size):
     gpu.resize(60, 0.0)
     assert gpu.shrink(too_large, 1.0)
     assert (gpu.limits, gpu.batch_size) == (limits, size)
     assert gpu.batch_trace.points == [(0.0, 60), (1.0, size)]
 
 
-def test_a_size_that_is_beyond_the_limits_already_changes_nothing(gpu):
+def test_a_size_beyond_the_limits_changes_nothing(gpu):
     gpu.resize(64, 0.0)
     gpu.shrink(64, 1.0)
     gpu.resize(57, 2.0)
@@ -122,7 +122,7 @@ def test_a_size_that_is_beyond_the_limits_already_changes_nothing(gpu):
     assert (gpu.limits, gpu.batch_size) == ((4, 57), 57)
 
 
-def test_a_batch_that_is_small_enough_stays(gpu):
+def test_a_small_enough_batch_is_not_changed(gpu):
     gpu.resize(8, 0.0)
     assert gpu.shrink(64, 1.0)
     assert gpu.batch_size == 8
@@ -138,22 +138,22 @@ def test_a_gpu_that_ran_out_of_memory_evaluates_with_half_of_its_largest_batch(g
 
 def test_staleness_is_the_mean_over_merges(gpu):
     assert gpu.record(1.0, 0).staleness is None
-    gpu.add(done(updates=1, staleness=8.0))
-    gpu.add(done(updates=3, staleness=4.0))
-    gpu.add(done(updates=0, staleness=0.0))
+    gpu.credit(done(updates=1, staleness=8.0))
+    gpu.credit(done(updates=3, staleness=4.0))
+    gpu.credit(done(updates=0, staleness=0.0))
     assert gpu.record(1.0, 4).staleness == 5.0
 
 
 def test_a_cpu_worker_has_no_staleness(worker):
-    worker.add(done())
+    worker.credit(done())
     assert worker.record(1.0, 10).staleness is None
 
 
-def test_a_lease_of_which_nothing_was_done_says_nothing_of_the_speed(gpu):
-    gpu.add(done(rows=0, updates=0, seconds=0.5))
+def test_a_lease_without_any_row_done_does_not_change_the_speed(gpu):
+    gpu.credit(done(rows=0, updates=0, seconds=0.5))
     assert math.isnan(gpu.view().seconds_per_row)
     assert gpu.busy_seconds == 0.5
-    gpu.add(done(rows=100, seconds=0.2))
+    gpu.credit(done(rows=100, seconds=0.2))
     assert gpu.view().seconds_per_row == pytest.approx(0.002)
 
 
@@ -161,9 +161,9 @@ def test_a_lease_of_which_nothing_was_done_says_nothing_of_the_speed(gpu):
     ("changes", "reason"),
     [
         ({}, ""),
-        ({"rows": 99}, "did 99 rows of lease 5"),
-        ({"rows": 101}, "did 101 rows of lease 5"),
-        ({"rows": 101, "too_large": 10}, "did 101 rows of lease 5"),
+        ({"rows": 99}, "reported 99 rows for lease 5 of 100 rows"),
+        ({"rows": 101}, "reported 101 rows for lease 5 of 100 rows"),
+        ({"rows": 101, "too_large": 10}, "reported 101 rows for lease 5 of 100 rows"),
         ({"rows": 0, "too_large": 10}, ""),
         ({"rows": 100, "too_large": 10}, ""),
         ({"rows": 30, "too_large": 1}, "its device has no memory for a batch of one row"),
@@ -171,18 +171,18 @@ def test_a_lease_of_which_nothing_was_done_says_nothing_of_the_speed(gpu):
         ({"refused": 101}, "refused 101 merges of 100 rows"),
     ],
 )
-def test_what_can_be_said_of_a_lease(changes, reason):
+def test_an_invalid_report_of_a_lease_is_found(changes, reason):
     said = done(**{"lease": 5, **changes})
-    assert Lease(5, "train", 100, 200, 10).objection(said) == reason
+    assert Lease(5, "train", 100, 200, 10).error_in(said) == reason
 
 
 def test_a_batch_that_was_not_handed_out_cannot_be_too_large():
-    assert Lease(5, "train", 100, 200, 10).beyond_memory(done(too_large=10**6)) == 10
+    assert Lease(5, "train", 100, 200, 10).failed_batch(done(too_large=10**6)) == 10
 
 
-def test_active_neurons_are_a_mean_over_all_updates(worker):
+def test_active_outputs_are_a_mean_over_all_updates(worker):
     assert worker.record(1.0, 1).active is None
-    worker.add(done(updates=10, active=300.0))
-    worker.add(done(updates=30, active=100.0))
-    worker.add(done(rows=0, updates=0))
+    worker.credit(done(updates=10, active=300.0))
+    worker.credit(done(updates=30, active=100.0))
+    worker.credit(done(rows=0, updates=0))
     assert worker.record(1.0, 40).active == 150

@@ -13,7 +13,7 @@ GPU = WorkerRequest("gpu", ordinal=0)
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    """A server of four cores, and names for claims that no other process uses."""
+    """A server with four cores, and claim names that no other process uses."""
     mask = frozenset(range(4))
     topology = Topology(mask, (mask,), tuple(frozenset({core}) for core in mask))
     monkeypatch.setattr(claims, "read_topology", lambda: topology)
@@ -25,12 +25,12 @@ def test_cpu_workers_get_cores_of_their_own_and_gpu_workers_none():
         assert cores == [(0, 1), (), (2, 3)]
 
 
-def test_a_second_run_gets_the_cores_that_the_first_has_left():
+def test_a_second_run_gets_the_remaining_cores():
     with pinning([TWO]), pinning([TWO]) as cores:
         assert cores == [(2, 3)]
 
 
-def test_a_run_for_which_too_few_cores_are_left_is_not_pinned_and_takes_none():
+def test_a_run_with_too_few_free_cores_is_not_pinned_and_claims_none():
     with pinning([TWO]), pinning([TWO, TWO]) as unpinned, pinning([TWO]) as cores:
         assert unpinned == [(), ()]
         assert cores == [(2, 3)]

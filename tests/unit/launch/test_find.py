@@ -18,7 +18,7 @@ def gpu(ordinal):
 
 @pytest.fixture
 def server(monkeypatch):
-    """Makes this a server with the given cores and GPUs; returns a list of its probes so far."""
+    """Simulates a server with the given cores and GPUs; returns the list of its GPU probes."""
 
     def make(*gpus, cores=4, quota=None, reason=""):
         probes = []
@@ -36,7 +36,7 @@ def server(monkeypatch):
     return make
 
 
-def test_auto_takes_all_cores_and_says_why_no_gpu(server):
+def test_auto_takes_all_cores_and_reports_why_there_is_no_gpu(server):
     server(cores=3, reason="the GPU probe failed: it crashed")
     found = find_workers()
     assert found.workers == (WorkerRequest("cpu", threads=3),)
@@ -57,7 +57,7 @@ def test_auto_takes_every_gpu(server):
     assert found.line == "workers: cpu:2,gpu:0,gpu:1 (gpu:0 is A100; gpu:1 is H200)"
 
 
-def test_a_gpu_that_is_not_there_is_a_usage_error(server):
+def test_a_missing_gpu_is_a_usage_error(server):
     server(A100)
     with pytest.raises(UsageError, match=r"--workers gpu:7: no such GPU \(gpu:0\); leave it out"):
         check_workers((CPU, gpu(0), gpu(7)))
@@ -69,7 +69,7 @@ def test_without_any_gpu_the_error_gives_the_reason(server):
         check_workers((gpu(7),))
 
 
-def test_workers_that_are_there_are_taken_as_asked(server):
+def test_available_workers_are_taken_as_requested(server):
     probes = server(A100)
     found = check_workers((CPU, gpu(0), HOST))
     assert found.workers == (CPU, gpu(0), HOST)
@@ -77,7 +77,7 @@ def test_workers_that_are_there_are_taken_as_asked(server):
     assert len(probes) == 1
 
 
-def test_nobody_looks_for_gpus_that_nobody_wants(server):
+def test_gpus_are_probed_only_if_requested(server):
     probes = server(reason="no driver")
     assert check_workers((CPU, HOST)).workers == (CPU, HOST)
     assert probes == []

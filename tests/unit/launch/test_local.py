@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import GivenUp, Restart
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.launch import local
 from hogbatch.launch.local import LocalLauncher, command
 
@@ -39,7 +39,7 @@ def launch(tmp_path, monkeypatch):
 
 
 def die(launcher, number=0, worked=False, now=0.0):
-    """Wait for the end of a worker, and pass it on as the loop does."""
+    """Wait for the exit of a worker, and report it as the loop does."""
     return launcher.died(launcher.pids()[number], worked, now)
 
 
@@ -111,17 +111,17 @@ def test_a_worker_is_started_by_this_interpreter(request_, end, tmp_path):
     assert command(request_, "runs/one") == [sys.executable, *end]
 
 
-def test_a_cpu_worker_is_told_its_cores():
+def test_a_cpu_worker_gets_its_cores():
     assert command(CPU, "runs/one", (0, 4, 5))[-4:] == ["--threads", "2", "--cores", "0,4-5"]
 
 
-def test_a_launcher_that_started_nobody_has_lost_nobody():
+def test_a_launcher_without_workers_has_lost_none():
     launcher = LocalLauncher()
     assert launcher.all_ended() is None
     launcher.stop()
 
 
-def test_each_worker_has_a_log_with_all_it_says(launch, tmp_path):
+def test_each_worker_has_a_log_with_its_output(launch, tmp_path):
     launcher = launch("print('one')", "import sys; print('two', file=sys.stderr)")
     die(launcher, 0)
     die(launcher, 1)
@@ -129,13 +129,13 @@ def test_each_worker_has_a_log_with_all_it_says(launch, tmp_path):
     assert (tmp_path / "worker-1.log").read_text() == "two\n"
 
 
-def test_while_one_runs_not_all_have_ended(launch):
+def test_all_ended_is_none_while_one_worker_runs(launch):
     launcher = launch("pass", NEVER)
     die(launcher)
     assert launcher.all_ended() is None
 
 
-def test_when_all_have_ended_the_last_lines_of_the_log_say_why(launch):
+def test_when_all_have_exited_the_last_lines_of_the_log_are_shown(launch):
     launcher = launch("for k in range(100): print('line', k)\nraise SystemExit(2)")
     die(launcher)
     why = launcher.all_ended()
@@ -144,7 +144,7 @@ def test_when_all_have_ended_the_last_lines_of_the_log_say_why(launch):
     assert why.endswith("line 99")
 
 
-def test_a_log_that_is_no_text_is_shown_all_the_same(launch):
+def test_a_log_that_is_not_utf8_is_shown(launch):
     launcher = launch("import os; os.write(1, b'\\xff\\xfe end')")
     die(launcher)
     assert launcher.all_ended().endswith(" end")
@@ -174,14 +174,14 @@ def test_the_cause_of_death_names_the_exit_code_and_the_log(launch):
 def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
     launcher = launch("raise SystemExit(2)")
     (tmp_path / "worker-0.log").unlink()
-    assert die(launcher) == GivenUp("cpu:2", "exited with code 2")
+    assert die(launcher) == NotRestarted("cpu:2", "exited with code 2")
 
 
-def test_the_cause_of_death_of_a_stranger_is_unknown(launch):
-    assert launch("pass").cause_of_death(1) == "process 1 ended"
+def test_the_cause_of_death_of_an_unknown_process_is_unknown(launch):
+    assert launch("pass").cause_of_death(1) == "process 1 exited"
 
 
-def test_stop_lets_a_worker_leave_by_itself(launch):
+def test_stop_lets_a_worker_exit_by_itself(launch):
     launcher = launch("import time; time.sleep(0.2)")
     launcher.stop(30.0)
     assert "exited with code 0" in ending(launcher)
@@ -205,7 +205,7 @@ def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
     launcher.stop()  # once more does no harm
 
 
-def test_ctrl_c_while_workers_are_waited_for_ends_them_at_once(launch, monkeypatch):
+def test_ctrl_c_while_waiting_kills_the_workers(launch, monkeypatch):
     launcher = launch(STUBBORN, STUBBORN)
 
     def interrupted(*_):
@@ -224,20 +224,20 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(launch):
 
 
 @pytest.mark.parametrize("code", [1, 11, 12])
-def test_a_worker_that_failed_is_started_again_after_a_second(launch, code):
+def test_a_worker_that_failed_is_restarted_after_a_second(launch, code):
     launcher = launch(f"raise SystemExit({code})")
     (pid,) = launcher.pids()
     assert die(launcher, now=5.0) is None
     assert launcher.all_ended() is None
     assert list(launcher.start_due(5.9)) == []
     (restart,) = launcher.start_due(6.0)
-    assert restart == Restart("cpu:2", launcher.pids()[0], 1, 3)
+    assert restart == Restarted("cpu:2", launcher.pids()[0], 1, 3)
     assert restart.pid != pid
     assert launcher.died(pid, False, 7.0) is None, "it is another process now"
     assert list(launcher.start_due(99.0)) == []
 
 
-def test_a_worker_that_was_killed_after_some_work_is_started_again_at_once(launch):
+def test_a_worker_that_was_killed_after_some_work_is_restarted_immediately(launch):
     launcher = launch(NEVER)
     os.kill(launcher.pids()[0], signal.SIGKILL)
     assert die(launcher, worked=True, now=5.0) is None
@@ -245,7 +245,7 @@ def test_a_worker_that_was_killed_after_some_work_is_started_again_at_once(launc
 
 
 @pytest.mark.parametrize("code", [0, 2, 4])
-def test_a_worker_that_would_end_in_the_same_way_again_is_not_started(launch, tmp_path, code):
+def test_a_worker_that_would_fail_in_the_same_way_is_not_restarted(launch, tmp_path, code):
     launcher = launch(f"print('no such flag'); raise SystemExit({code})", NEVER)
     given_up = die(launcher, worked=True)
     assert list(launcher.start_due(99.0)) == []
@@ -254,10 +254,10 @@ def test_a_worker_that_would_end_in_the_same_way_again_is_not_started(launch, tm
     else:
         log = tmp_path / "worker-0.log"
         said = f"exited with code {code}; {log} ends with:\nno such flag"
-        assert given_up == GivenUp("cpu:2", said)
+        assert given_up == NotRestarted("cpu:2", said)
 
 
-def test_each_worker_is_started_again_three_times(launch, tmp_path):
+def test_each_worker_is_restarted_three_times(launch, tmp_path):
     launcher = launch("pass", "print('failed'); raise SystemExit(12)")
     die(launcher)
     for now, times in ((0.0, 1), (1.0, 2), (3.0, 3)):
@@ -267,14 +267,14 @@ def test_each_worker_is_started_again_three_times(launch, tmp_path):
             times
         ]
     given_up = die(launcher, 1, now=7.0)
-    assert given_up.reason.startswith("4 deaths in 7 s without one finished lease; ")
+    assert given_up.reason.startswith("4 deaths in 7 s without a finished lease; ")
     assert given_up.reason.endswith("/worker-1.log ends with:" + "\nfailed" * 4)
     assert list(launcher.start_due(99.0)) == []
     assert "the last one exited with code 12" in launcher.all_ended()
     assert (tmp_path / "worker-1.log").read_text() == "failed\n" * 4
 
 
-def test_a_worker_that_cannot_be_started_again_is_tried_some_more_and_given_up(launch, monkeypatch):
+def test_a_failing_restart_is_retried_a_limited_number_of_times(launch, monkeypatch):
     launcher = launch("raise SystemExit(12)")
     die(launcher)
     monkeypatch.setattr(local, "command", lambda *_: ["/no/such/program"])

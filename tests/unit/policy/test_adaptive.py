@@ -1,4 +1,4 @@
-"""The rule of architecture, case by case, and what it does in a closed loop."""
+"""The rule of `adaptive`, case by case and in a closed loop."""
 
 import heapq
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings, WorkerView
+from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.hogbatch import Hogbatch
 
 CPU = WorkerView("cpu", threads=2, smallest=4, largest=64, batch_size=16, updates=100)
@@ -32,26 +32,26 @@ def others(*updates, device="gpu"):
         ([], 16),  # alone
     ],
 )
-def test_the_batch_follows_the_place_among_the_others(updates, size):
-    assert Adaptive(Settings()).next_size(CPU, others(*updates)) == size
+def test_the_batch_depends_on_the_rank_among_the_others(updates, size):
+    assert Adaptive(PolicySettings()).next_size(CPU, others(*updates)) == size
 
 
 @pytest.mark.parametrize(("alpha", "smaller", "larger"), [(2, 8, 32), (4, 4, 64), (1.5, 11, 24)])
 def test_alpha_is_the_factor(alpha, smaller, larger):
-    policy = Adaptive(Settings(alpha=alpha))
+    policy = Adaptive(PolicySettings(alpha=alpha))
     assert policy.next_size(CPU, others(101)) == smaller
     assert policy.next_size(CPU, others(99)) == larger
 
 
 @pytest.mark.parametrize(("size", "smaller", "larger"), [(4, 4, 8), (5, 4, 10), (33, 16, 64)])
 def test_a_batch_stays_within_its_limits(size, smaller, larger):
-    policy, worker = Adaptive(Settings()), replace(CPU, batch_size=size)
+    policy, worker = Adaptive(PolicySettings()), replace(CPU, batch_size=size)
     assert policy.next_size(worker, others(101)) == smaller
     assert policy.next_size(worker, others(99)) == larger
 
 
-def test_beta_weighs_the_updates_of_the_cpu_alone():
-    policy = Adaptive(Settings(beta=0.5))  # 100 on the CPU count 50
+def test_beta_weights_only_the_updates_of_the_cpu():
+    policy = Adaptive(PolicySettings(beta=0.5))  # 100 on the CPU count 50
     assert policy.next_size(CPU, others(60)) == 8
     assert policy.next_size(CPU, others(40)) == 32
     assert policy.next_size(CPU, others(60, device="cpu")) == 32
@@ -60,7 +60,7 @@ def test_beta_weighs_the_updates_of_the_cpu_alone():
 
 
 def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quarter():
-    policy = Adaptive(Settings())
+    policy = Adaptive(PolicySettings())
     assert policy.first_size(CPU) == 64
     assert policy.first_size(GPU) == 1024
     assert policy.first_size(replace(GPU, smallest=2000)) == 2000
@@ -77,7 +77,7 @@ def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction,
     smallest, largest = limits
     size = smallest + round(fraction * (largest - smallest))
     worker = replace(CPU, smallest=smallest, largest=largest, batch_size=size, updates=updates)
-    following = Adaptive(Settings(alpha=alpha)).next_size(worker, others(100))
+    following = Adaptive(PolicySettings(alpha=alpha)).next_size(worker, others(100))
     assert smallest <= following <= largest
     if updates < 100:
         assert following < size or size == smallest
@@ -88,7 +88,7 @@ def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction,
 
 
 def test_a_small_alpha_moves_a_small_batch_by_one_row():
-    policy, worker = Adaptive(Settings(alpha=1.1)), replace(CPU, smallest=1, batch_size=4)
+    policy, worker = Adaptive(PolicySettings(alpha=1.1)), replace(CPU, smallest=1, batch_size=4)
     assert policy.next_size(worker, others(99)) == 5
     assert policy.next_size(worker, others(101)) == 3
 
@@ -100,7 +100,7 @@ LEASE_SECONDS = 0.02
 
 
 def fraction_of_cpu(policy, leases):
-    """A fast CPU and a slow GPU under `policy`: the CPU's share of updates after each lease."""
+    """A fast CPU and a slow GPU under `policy`: the CPU's fraction of updates after each lease."""
     workers = {
         "cpu": WorkerView("cpu", threads=1, smallest=1, largest=64),
         "gpu": WorkerView("gpu", threads=1, smallest=256, largest=8192),
@@ -123,15 +123,15 @@ def fraction_of_cpu(policy, leases):
     return fractions
 
 
-def test_adaptive_brings_the_updates_of_cpu_and_gpu_together():
-    late = fraction_of_cpu(Adaptive(Settings()), 2000)[200:]
+def test_adaptive_balances_the_updates_of_cpu_and_gpu():
+    late = fraction_of_cpu(Adaptive(PolicySettings()), 2000)[200:]
     assert 0.35 <= min(late) <= max(late) <= 0.65
 
 
 def test_hogbatch_leaves_nearly_all_updates_to_the_cpu():
-    assert min(fraction_of_cpu(Hogbatch(Settings()), 2000)[200:]) >= 0.8
+    assert min(fraction_of_cpu(Hogbatch(PolicySettings()), 2000)[200:]) >= 0.8
 
 
 def test_beta_moves_the_balance():
-    late = fraction_of_cpu(Adaptive(Settings(beta=0.5)), 2000)[200:]
+    late = fraction_of_cpu(Adaptive(PolicySettings(beta=0.5)), 2000)[200:]
     assert 0.6 <= min(late) <= max(late) <= 0.73  # twice as many on the CPU: two thirds

@@ -7,8 +7,8 @@ import pytest
 
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import Settings, WorkerView
-from hogbatch.policy.choose import choose
+from hogbatch.policy.base import PolicySettings, WorkerView
+from hogbatch.policy.choose import POLICIES, choose
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
 
@@ -72,11 +72,11 @@ def own(tmp_path, monkeypatch):
     ("name", "kind"), [("adaptive", Adaptive), ("hogbatch", Hogbatch), ("fixed", Fixed)]
 )
 def test_the_policies_have_names(name, kind):
-    assert type(choose(name, Settings())) is kind
+    assert type(choose(name, PolicySettings())) is kind
 
 
-def test_a_class_of_ones_own_is_made_with_the_settings(own):
-    policy = choose("own_policies:Mine", Settings(alpha=3.0))
+def test_a_users_class_is_created_with_the_settings(own):
+    policy = choose("own_policies:Mine", PolicySettings(alpha=3.0))
     worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
     assert (policy.first_size(worker), policy.next_size(worker, [])) == (7, 15)
 
@@ -84,25 +84,25 @@ def test_a_class_of_ones_own_is_made_with_the_settings(own):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("adaptve", "one of adaptive, hogbatch, fixed, or module:Class; got 'adaptve'"),
+        ("adaptve", f"one of {', '.join(POLICIES)}, or module:Class; got 'adaptve'"),
         ("", "got ''"),
         (":Mine", "got ':Mine'"),
         ("own_policies:", "got 'own_policies:'"),
         ("no_such_policies:Mine", "No module named 'no_such_policies'"),
         ("broken_policies:Mine", "No module named 'no_such_module'"),
-        (".relative:Mine", "cannot make that class"),
+        (".relative:Mine", "cannot create an instance"),
         ("own_policies:Other", "has no attribute 'Other'"),
         ("own_policies:number", "not callable"),
         ("own_policies:Stubborn", "takes 1 positional argument"),
-        ("own_policies:FailsAtOnce", "cannot make that class: ValueError"),
-        ("leaving_policies:Any", "cannot make that class: SystemExit: 3"),
+        ("own_policies:FailsAtOnce", "cannot create an instance: ValueError"),
+        ("leaving_policies:Any", "cannot create an instance: SystemExit: 3"),
         ("own_policies:Half", "the class has no method next_size"),
         ("own_policies:Mine:more", "has no attribute 'Mine:more'"),
     ],
 )
 def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
     with pytest.raises(UsageError) as raised:
-        choose(name, Settings())
+        choose(name, PolicySettings())
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith("--policy")
@@ -113,8 +113,8 @@ def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
     [math.nan, math.inf, -math.inf, "32", None, True, (1,), 2j, np.float32("nan")],
 )
 @pytest.mark.parametrize("method", ["first_size", "next_size"])
-def test_what_is_no_number_of_rows_is_named_with_class_method_and_value(own, value, method):
-    policy = choose("own_policies:Returns", Settings())
+def test_an_invalid_size_is_reported_with_class_method_and_value(own, value, method):
+    policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = value
     worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
     with pytest.raises(PolicyError) as raised:
@@ -125,19 +125,19 @@ def test_what_is_no_number_of_rows_is_named_with_class_method_and_value(own, val
 
 
 @pytest.mark.parametrize("value", [3, 3.7, np.int32(3), np.float64(3.2), Fraction(7, 2)])
-def test_any_finite_number_is_a_number_of_rows(own, value):
-    policy = choose("own_policies:Returns", Settings())
+def test_any_finite_number_is_a_valid_size(own, value):
+    policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = value
     assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 3
 
 
-def test_a_number_beyond_all_limits_is_left_to_them(own):
-    policy = choose("own_policies:Returns", Settings())
+def test_a_size_beyond_all_limits_is_passed_on(own):
+    policy = choose("own_policies:Returns", PolicySettings())
     sys.modules["own_policies"].Returns.value = 10**400
     assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 10**400
 
 
 def test_a_method_that_fails_is_named_in_one_line(own):
     with pytest.raises(PolicyError, match="Raises: first_size failed with KeyError") as raised:
-        choose("own_policies:Raises", Settings()).first_size(WorkerView("cpu", 1, 1, 64))
+        choose("own_policies:Raises", PolicySettings()).first_size(WorkerView("cpu", 1, 1, 64))
     assert "\n" not in str(raised.value)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.policy.base import Settings, WorkerView
+from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
 
@@ -14,7 +14,7 @@ GPU = WorkerView("gpu", threads=1, smallest=256, largest=4096)
     ("policy", "cpu", "gpu"), [(Fixed, 4, 256), (Hogbatch, 4, 4096)], ids=["fixed", "hogbatch"]
 )
 def test_a_size_is_chosen_once_and_never_changed(policy, cpu, gpu):
-    policy = policy(Settings(alpha=8.0))
+    policy = policy(PolicySettings(alpha=8.0))
     for worker, size in ((CPU, cpu), (GPU, gpu)):
         assert policy.first_size(worker) == size
         for updates in (0, 100, 200):

@@ -53,6 +53,6 @@ def test_the_others_are_a_sequence():
         others[3]
 
 
-def test_nobody_is_left_out_who_is_not_ranked():
+def test_the_others_of_an_unranked_worker_are_all():
     assert seen(Others(ranking({7: 2.0, 8: 1.0}), 3, view)) == [8, 7]
     assert not Others(ranking({7: 2.0}), 7, view)

@@ -5,23 +5,23 @@ from hypothesis import given, settings, strategies as st
 
 from hogbatch.policy.throughput import (
     FIRST_BATCHES,
-    FIRST_PATIENCE_S,
+    FIRST_TIMEOUT_S,
     LEASES_PER_S,
-    LEAST_PATIENCE_S,
+    MIN_TIMEOUT_S,
     SMOOTHING,
-    JointSpeed,
-    LeaseWish,
+    CombinedSpeed,
+    LeaseSizing,
     SecondsPerRow,
     lease_rows,
-    patience,
+    lease_timeout,
     useful_limits,
-    would_hold_up,
+    would_delay_epoch,
 )
 
 SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
 
 
-def wish(**changes):
+def sizing(**changes):
     fields = {
         "batch_size": 10,
         "threads": 1,
@@ -30,7 +30,7 @@ def wish(**changes):
         "remaining": 1_000_000,
         "fraction": 1.0,
     }
-    return LeaseWish(**{**fields, **changes})
+    return LeaseSizing(**{**fields, **changes})
 
 
 def test_the_speed_is_unknown_before_the_first_lease():
@@ -86,8 +86,8 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({"workers": 8000, "fraction": 1e-4, "remaining": 2000}, 1000),
     ],
 )
-def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
-    assert lease_rows(wish(**changes)) == rows
+def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
+    assert lease_rows(sizing(**changes)) == rows
 
 
 @settings(deadline=None, max_examples=300)
@@ -100,11 +100,11 @@ def test_a_lease_is_the_time_asked_for_in_whole_batches(changes, rows):
     fraction=st.floats(0.0, 1.0),
     workers=st.integers(1, 10**5),
 )
-def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
+def test_a_lease_has_at_least_a_row_and_at_most_all_in_whole_batches(
     batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
 ):
     rows = lease_rows(
-        LeaseWish(
+        LeaseSizing(
             batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
         )
     )
@@ -117,12 +117,12 @@ def test_a_lease_has_a_row_and_no_more_than_there_are_in_whole_batches(
 @settings(deadline=None, max_examples=50)
 @given(workers=st.integers(1, 100_000), seconds_per_row=st.floats(1e-9, 1e-3))
 def test_however_many_workers_there_are_they_do_not_ask_more_often(workers, seconds_per_row):
-    rows = lease_rows(wish(seconds_per_row=seconds_per_row, remaining=10**15, workers=workers))
+    rows = lease_rows(sizing(seconds_per_row=seconds_per_row, remaining=10**15, workers=workers))
     assert workers / (rows * seconds_per_row) <= 1.001 * LEASES_PER_S
 
 
 def joint(speeds):
-    joint = JointSpeed()
+    joint = CombinedSpeed()
     for worker, seconds_per_row in enumerate(speeds):
         joint.put(worker, seconds_per_row)
     return joint
@@ -130,7 +130,7 @@ def joint(speeds):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=8))
-def test_all_shares_together_are_all(speeds):
+def test_all_fractions_add_up_to_one(speeds):
     fractions = [joint(speeds).fraction(worker) for worker in range(len(speeds))]
     assert all(0 <= fraction <= 1 for fraction in fractions)
     assert sum(fractions) == pytest.approx(1.0)
@@ -138,7 +138,7 @@ def test_all_shares_together_are_all(speeds):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 4), SPEEDS), max_size=50))
-def test_the_joint_speed_does_not_drift(changes):
+def test_the_combined_speed_does_not_drift(changes):
     kept = joint([])
     for worker, seconds_per_row in changes:
         kept.put(worker, seconds_per_row)
@@ -148,7 +148,7 @@ def test_the_joint_speed_does_not_drift(changes):
     assert len(kept) == sum(value > 0 for value in last.values())
 
 
-def test_a_share_follows_the_speed():
+def test_a_fraction_is_proportional_to_the_speed():
     speeds = joint([0.1, 0.3, math.nan, 0.0])
     assert len(speeds) == 2
     assert speeds.fraction(0) == pytest.approx(0.75)
@@ -168,7 +168,7 @@ def test_one_measured_batch_is_both_limits():
     assert useful_limits([(128, 0.5)]) == (128, 128)
 
 
-def test_what_was_not_measured_is_left_out():
+def test_invalid_measurements_are_ignored():
     assert useful_limits([(0, 0.1), (64, 0.0), (128, 0.1)]) == (128, 128)
 
 
@@ -179,7 +179,7 @@ def test_limits_need_a_measurement(profile):
 
 
 @pytest.mark.parametrize(
-    ("quicker", "remaining", "expected"),
+    ("faster", "remaining", "expected"),
     [
         ([10_000], 1000, True),  # 0.4 s for what the other does in 0.1 s
         ([10_000], 10_000, False),
@@ -188,18 +188,20 @@ def test_limits_need_a_measurement(profile):
         ([], 1, False),  # the quickest is never refused
     ],
 )
-def test_who_would_be_waited_for_leaves_the_rest_to_the_others(quicker, remaining, expected):
-    assert would_hold_up(0.4, quicker, remaining) is expected
+def test_a_worker_that_would_delay_the_epoch_leaves_the_rest_to_the_others(
+    faster, remaining, expected
+):
+    assert would_delay_epoch(0.4, faster, remaining) is expected
 
 
 @pytest.mark.parametrize(
     ("expected", "seconds"),
     [
-        (0.0, LEAST_PATIENCE_S),
-        (LEAST_PATIENCE_S / 8, LEAST_PATIENCE_S),
-        (LEAST_PATIENCE_S, 8 * LEAST_PATIENCE_S),
-        (math.nan, FIRST_PATIENCE_S),
+        (0.0, MIN_TIMEOUT_S),
+        (MIN_TIMEOUT_S / 8, MIN_TIMEOUT_S),
+        (MIN_TIMEOUT_S, 8 * MIN_TIMEOUT_S),
+        (math.nan, FIRST_TIMEOUT_S),
     ],
 )
 def test_a_lease_may_take_eight_times_as_long_as_expected(expected, seconds):
-    assert patience(expected) == seconds
+    assert lease_timeout(expected) == seconds

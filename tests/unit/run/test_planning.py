@@ -81,7 +81,7 @@ def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, 
 )
 def test_the_mean_of_a_hashed_model_is_saved(flags, average):
     network = network_for(config(**flags), loaded())
-    assert plan_for(config(**flags), loaded(), network, "run").ending.average is average
+    assert plan_for(config(**flags), loaded(), network, "run").stopping.average is average
 
 
 def test_one_output_is_not_hashed():
@@ -116,7 +116,7 @@ def test_a_deterministic_run_does_not_build_tables_in_the_background():
 )
 def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience):
     network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").ending
+    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").stopping
     assert (ending.epochs, ending.patience) == (epochs, patience)
 
 

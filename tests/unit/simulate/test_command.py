@@ -17,7 +17,7 @@ def test_a_table_has_a_line_for_each_kind_of_worker(capsys):
     said = lines(capsys, "--workers", CREW, "--max-seconds", "2")
     cpu, gpu = (line for line in said if " x " in line)
     assert cpu.startswith("4 x cpu, 2000 rows/s ") and gpu.startswith("1 x gpu, 20000 rows/s ")
-    assert said[-1].startswith("messages: ")
+    assert said[-1].startswith("messages per second: ")
 
 
 def test_the_policy_decides_who_makes_the_updates(capsys):
@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_run(capsys):
     assert seen("1") == seen("1") != seen("2")
 
 
-def test_the_speeds_given_come_out(capsys):
+def test_the_forecast_has_the_given_speeds(capsys):
     flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", "hogbatch")
     seen = json.loads("".join(lines(capsys, *flags)))
     cpu, gpu = (sum(worker["rows"] for worker in kind["workers"]) for kind in seen["kinds"])
@@ -46,12 +46,12 @@ def test_the_speeds_given_come_out(capsys):
     assert seen["rows"] == cpu + gpu
 
 
-def test_a_run_full_of_faults_tells_its_story(capsys):
+def test_a_run_with_faults_prints_its_events(capsys):
     said = lines(capsys, "--faults", "--seed", "7")
     assert said[-1].split(" s  ")[1].split()[0] in ("finished", "time", "stopped", "failed")
 
 
-def test_many_seeds_are_played(capsys):
+def test_many_seeds_are_run(capsys):
     lines(capsys, "--faults", "--seeds", "0:6:3")
     main(["simulate", "--faults", "--seeds", "1"])
 
@@ -60,20 +60,20 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     monkeypatch.setattr("hogbatch.simulate.scenario.HORIZON_S", 0.01)
     assert main(["simulate", "--faults", "--seeds", "5:9"]) == 1
     said = capsys.readouterr().err
-    assert "seed 5: at " in said and "does not end" in said
+    assert "seed 5: at " in said and "did not end" in said
     assert "hogbatch simulate --faults --seed 5" in said
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--workers", "16"], "workers: expected a list as in"),
+        (["--workers", "16"], "workers: expected a list such as"),
         (["--rows", "0"], "rows must be 1 or more; got 0"),
         (["--rows", "many"], "rows: expected a whole number; got 'many'"),
         (["--seed", "-1"], "seed must be 0 or more"),
         (["--policy", "best"], "policy must be one of"),
         (["--lease-ms", "0"], "lease-ms must be above 0"),
-        (["--seeds", "0:9"], "--seeds is for --faults"),
+        (["--seeds", "0:9"], "--seeds requires --faults"),
         (["--faults", "--seeds", "0:9:x"], "expected FIRST:STOP"),
         (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),
     ],
@@ -85,9 +85,9 @@ def test_bad_values_are_one_sentence(capsys, flags, words):
     assert said.count("\n") == 1
 
 
-def test_a_run_ends_after_ten_seconds_if_nobody_says(monkeypatch):
+def test_a_run_ends_after_ten_seconds_by_default(monkeypatch):
     configs = []
     monkeypatch.setattr(command, "forecast", lambda config, *_: configs.append(config))
     monkeypatch.setattr(command, "table", lambda seen: [])
     main(["simulate"])
-    assert configs[0].max_seconds == command.USUAL_S
+    assert configs[0].max_seconds == command.DEFAULT_S

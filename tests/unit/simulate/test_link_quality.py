@@ -15,12 +15,12 @@ def test_a_good_network_delivers_each_message_once_and_in_order():
     assert all(times[0] >= now / 1000 for now, times in enumerate(came))
 
 
-def test_a_bad_one_loses_repeats_and_lets_overtake():
-    came = arrivals(LinkQuality(delay=0.1, loss=0.1, repetition=0.2, ordered=False))
+def test_a_bad_network_loses_duplicates_and_reorders():
+    came = arrivals(LinkQuality(delay=0.1, loss=0.1, duplication=0.2, ordered=False))
     assert {len(times) for times in came} == {0, 1, 2}
     flat = [time for times in came for time in times]
     assert flat != sorted(flat)
 
 
-def test_what_is_certain_is_not_lost():
+def test_a_certain_message_is_not_lost():
     assert all(arrivals(LinkQuality(loss=0.9), certain=True))

@@ -2,15 +2,15 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.policy.throughput import useful_limits
-from hogbatch.simulate.speed import GPU_HALF, Speed, parse_crew
+from hogbatch.simulate.speed import GPU_HALF, Speed, parse_workers
 
 
-def test_a_crew_is_numbers_of_workers_and_their_speeds():
-    assert parse_crew("cpu:16x2000rows/s, gpu:1x2e5rows/s@half=512") == [
+def test_workers_are_numbers_and_speeds():
+    assert parse_workers("cpu:16x2000rows/s, gpu:1x2e5rows/s@half=512") == [
         (16, Speed("cpu", 2000.0)),
         (1, Speed("gpu", 200_000.0, 512.0)),
     ]
-    ((_, gpu),) = parse_crew("gpu:2x1000.5rows/s")
+    ((_, gpu),) = parse_workers("gpu:2x1000.5rows/s")
     assert (gpu.peak, gpu.half) == (1000.5, GPU_HALF)
 
 
@@ -18,14 +18,14 @@ def test_a_crew_is_numbers_of_workers_and_their_speeds():
     "text",
     ["", "cpu", "cpu:16", "cpu:0x2000rows/s", "cpu:1x0rows/s", "tpu:1x1rows/s", "cpu:1x9e99rows/s"],
 )
-def test_what_is_no_crew_is_refused_in_one_sentence(text):
-    with pytest.raises(UsageError, match="expected a list as in 'cpu:16x2000rows/s"):
-        parse_crew(text)
+def test_an_invalid_list_is_refused_in_one_sentence(text):
+    with pytest.raises(UsageError, match="expected a list such as 'cpu:16x2000rows/s"):
+        parse_workers(text)
 
 
-def test_there_is_a_most_of_workers():
-    with pytest.raises(UsageError, match="16384 at most"):
-        parse_crew("cpu:16384x1rows/s,gpu:1x1rows/s")
+def test_the_number_of_workers_is_limited():
+    with pytest.raises(UsageError, match="at most 16384"):
+        parse_workers("cpu:16384x1rows/s,gpu:1x1rows/s")
 
 
 def test_a_batch_of_half_has_half_of_the_peak():

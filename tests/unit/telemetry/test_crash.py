@@ -31,7 +31,7 @@ def test_a_bug_leaves_a_report_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("error", [NoWorkers("all are gone"), KeyboardInterrupt()])
-def test_what_is_no_bug_leaves_none(tmp_path, error):
+def test_an_expected_error_leaves_no_report(tmp_path, error):
     with pytest.raises(type(error)) as raised, crash_report(tmp_path / "crash.txt", "", []):
         raise error
     assert not hasattr(raised.value, "__notes__")

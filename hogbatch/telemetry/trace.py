@@ -1,4 +1,4 @@
-"""What a worker's figures were in the course of a run, in bounded memory."""
+"""A figure of a worker over the course of a run, in bounded memory."""
 
 from dataclasses import dataclass, field
 
@@ -7,18 +7,18 @@ MAX_POINTS = 1000
 
 @dataclass(slots=True)
 class Trace:
-    """(training seconds, value) at each change; once there are many, at even distances.
+    """(training seconds, value) at each change, thinned to even distances when there are many.
 
-    A policy may change a batch a hundred times a second: all of that would fill the memory in days.
+    A policy may change a batch size a hundred times a second, which would fill the memory in days.
     """
 
     points: list[tuple[float, int]] = field(default_factory=list)
-    _apart: float = 0.0  # seconds, at least, between two points
+    _min_distance: float = 0.0  # seconds between two points
 
     def add(self, seconds: float, value: int) -> None:
-        """`value` from `seconds` on."""
+        """Add a change to `value` at training second `seconds`."""
         point = (round(seconds, 4), value)
-        if self.points and seconds - self.points[-1][0] < self._apart:
+        if self.points and seconds - self.points[-1][0] < self._min_distance:
             self.points[-1] = (self.points[-1][0], value)
             return
         self.points.append(point)
@@ -26,12 +26,12 @@ class Trace:
             self._thin()
 
     def _thin(self) -> None:
-        """Keep about every second point."""
+        """Drop about every second point."""
         span = self.points[-1][0] - self.points[0][0]
-        self._apart = max(2 * self._apart, 2 * span / MAX_POINTS)
+        self._min_distance = max(2 * self._min_distance, 2 * span / MAX_POINTS)
         kept, self.points = self.points, []
         for seconds, value in kept:
-            if not self.points or seconds - self.points[-1][0] >= self._apart:
+            if not self.points or seconds - self.points[-1][0] >= self._min_distance:
                 self.points.append((seconds, value))
             else:
                 self.points[-1] = (self.points[-1][0], value)

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hogbatch.telemetry.live import Live, line
+from hogbatch.telemetry.console import Console, line
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 
@@ -26,14 +26,14 @@ def screen():
     return io.StringIO()
 
 
-def test_a_line_tells_how_far_how_fast_how_good_and_by_whom():
+def test_a_line_has_progress_speed_losses_and_workers():
     assert line(evaluation(), STANDING, 1_234_567.8) == (
         "   12.35 s  epoch 1.50  1,234,568 rows/s  train 0.4000  test 0.3000  accuracy 0.8512  "
         "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75%"
     )
 
 
-def test_a_line_leaves_out_what_nobody_measured():
+def test_a_line_omits_what_was_not_measured():
     nothing = evaluation(train_loss=None, test_loss=None, test_values={})
     assert line(nothing, RunTotals(0, 0, 0, [], Faults()), 0.0) == (
         "   12.35 s  epoch 1.50  0 rows/s  train -"
@@ -41,24 +41,24 @@ def test_a_line_leaves_out_what_nobody_measured():
 
 
 def test_the_speed_is_that_since_the_last_line(screen):
-    live = Live(quiet=False, stream=screen)
+    live = Console(quiet=False, stream=screen)
     for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
         live.report(evaluation(seconds=seconds, rows=rows), STANDING)
     speeds = [text.split("  ")[-6] for text in screen.getvalue().splitlines()]
     assert speeds == ["500 rows/s", "2,500 rows/s", "0 rows/s"]
 
 
-def test_quiet_says_nothing(screen):
-    live = Live(quiet=True, stream=screen)
+def test_quiet_prints_nothing(screen):
+    live = Console(quiet=True, stream=screen)
     live.say("hello")
     live.report(evaluation(), STANDING)
     assert screen.getvalue() == ""
 
 
-def test_a_line_is_out_at_once(screen):
+def test_a_line_is_flushed(screen):
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:
-        Live(quiet=False, stream=stream).say("hello")
+        Console(quiet=False, stream=stream).say("hello")
         assert os.read(reader, 100) == b"hello\n"
     os.close(reader)
 
@@ -66,7 +66,7 @@ def test_a_line_is_out_at_once(screen):
 def test_a_run_goes_on_when_nobody_reads_any_more():
     reader, writer = os.pipe()
     stream = io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True)
-    live = Live(quiet=False, stream=stream)
+    live = Console(quiet=False, stream=stream)
     os.close(reader)
     live.say("lost")
     live.report(evaluation(), STANDING)
@@ -75,5 +75,5 @@ def test_a_run_goes_on_when_nobody_reads_any_more():
 
 def test_what_a_terminal_cannot_show_is_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Live(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
+    Console(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
     assert stream.buffer.getvalue() == b"a\\x1b[31m\nb\\xf6\\udcff\n"

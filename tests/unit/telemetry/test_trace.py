@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from hogbatch.coordinator.trace import MAX_POINTS, Trace
+from hogbatch.telemetry.trace import MAX_POINTS, Trace
 
 
 def test_every_change_is_kept_while_there_are_few():
@@ -10,7 +10,7 @@ def test_every_change_is_kept_while_there_are_few():
     assert trace.points == [(0.0, 1), (1.0, 2), (1.5, 4)]
 
 
-def test_a_long_trace_stays_small_and_covers_all_of_the_run():
+def test_a_long_trace_is_thinned_and_covers_the_whole_run():
     trace = Trace()
     for n in range(200_000):
         trace.add(n * 0.01, n % 7)
@@ -21,7 +21,7 @@ def test_a_long_trace_stays_small_and_covers_all_of_the_run():
     assert max(gaps) < 4 * min(gaps)
 
 
-def test_the_last_value_is_the_one_at_hand():
+def test_the_last_point_has_the_current_value():
     trace = Trace()
     for n in range(5000):
         trace.add(n * 0.001, n)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from hogbatch.coordinator.health import largest_feature, skipped_warning
 from hogbatch.data.batch import csr_inputs, dense_inputs
+from hogbatch.telemetry.skipped_rows import largest_feature, skipped_warning
 
 DENSE = np.array([[1, -7, 3], [0, 0, 0], [2, np.nan, 1], [-np.inf, 0, 5]], np.float32)
 
@@ -26,14 +26,14 @@ def test_a_few_skipped_rows_are_not_worth_a_warning(skipped):
 
 def test_a_warning_names_share_row_feature_and_rate():
     assert skipped_warning(31, 10_000, 18, 3e38, 0.05) == (
-        "0.31 % of the rows gave no finite loss and were left out (row 17 of the training set, "
+        "0.31 % of the rows had no finite loss and were skipped (row 17 of the training set, "
         "largest |feature| 3e+38): scale features (--scale standard) and labels, or lower --lr, "
         "now 0.05"
     )
 
 
-def test_rows_without_a_culprit_are_told_of_without_a_name():
+def test_a_warning_without_a_known_row_names_none():
     assert skipped_warning(500, 10_000, 0, 0.0, 0.0123456) == (
-        "5 % of the rows gave no finite loss and were left out: scale features (--scale standard) "
+        "5 % of the rows had no finite loss and were skipped: scale features (--scale standard) "
         "and labels, or lower --lr, now 0.0123"
     )

@@ -1,4 +1,4 @@
-"""Progress for people: one plain line per evaluation."""
+"""Progress for the user: one plain line per evaluation."""
 
 import sys
 from typing import TextIO
@@ -7,10 +7,10 @@ from hogbatch.machine.printable import encodable, printable_lines
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
-class Live:
-    """Prints to `stream`, by default stdout as it is now.
+class Console:
+    """Prints to `stream`, by default the current stdout.
 
-    Goes silent, and lets the run go on, when nobody reads any more.
+    Stops printing, without an error, when the stream is closed.
     """
 
     def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
@@ -23,20 +23,20 @@ class Live:
             return
         try:
             print(encodable(printable_lines(line), self._stream), file=self._stream, flush=True)
-        except OSError:  # a closed pipe, a terminal that is gone
+        except OSError:  # a closed pipe or terminal
             self._stream = None
 
-    def report(self, evaluation: Evaluation, standing: RunTotals) -> None:
-        """Print where the run stands."""
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        """Print the progress of the run."""
         seconds, rows = self._last
         self._last = (evaluation.seconds, evaluation.rows)
         elapsed = evaluation.seconds - seconds
         speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
-        self.say(line(evaluation, standing, speed))
+        self.say(line(evaluation, totals, speed))
 
 
-def line(evaluation: Evaluation, standing: RunTotals, rows_per_second: float) -> str:
-    """The progress line: seconds, epochs, rows/s, losses, metrics, then every worker."""
+def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> str:
+    """The progress line: seconds, epochs, rows/s, losses, metrics, then all workers."""
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
@@ -48,7 +48,7 @@ def line(evaluation: Evaluation, standing: RunTotals, rows_per_second: float) ->
     parts += [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
     parts += [
         f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
-        for worker in standing.workers
+        for worker in totals.workers
         if worker.left_at is None
     ]
     return "  ".join(parts)

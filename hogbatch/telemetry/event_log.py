@@ -1,4 +1,4 @@
-"""The file that a run writes while it goes on."""
+"""events.jsonl, which a run writes while it trains."""
 
 import json
 import logging
@@ -11,31 +11,31 @@ from typing import TextIO
 
 log = logging.getLogger(__name__)
 
-LONGEST_LINE = 1 << 20  # bytes
+MAX_LINE = 1 << 20  # bytes
 
 
 class EventLog:
-    """events.jsonl: one JSON object a line, {"event": name, "at": unix seconds, ...}, in order."""
+    """events.jsonl: one JSON object per line, {"event": name, "at": Unix seconds, ...}."""
 
     def __init__(self, path: Path, append: bool = False) -> None:
-        """Begin a new file, or `append` to the whole lines that are there."""
+        """Create a new file, or `append` to the complete lines of an existing one."""
         self._file: TextIO | None = None
         try:
             if append:
-                _drop_half_a_line(path)
+                _drop_partial_line(path)
             self._file = path.open("a" if append else "w", encoding="utf-8", buffering=1)
         except OSError as error:
-            log.warning("%s: no events are logged: %s", path, error.strerror)
+            log.warning("%s: cannot log events: %s", path, error.strerror)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
-        """Append one event; a full disk is logged once, and the run goes on without the log."""
+        """Append one event; after an error, which is logged once, no more events are written."""
         if self._file is None:
             return
         line = json.dumps({"event": event, "at": round(time.time(), 4), **fields}) + "\n"
         try:
             self._file.write(line)
         except OSError as error:
-            log.warning("%s: no more events are logged: %s", self._file.name, error.strerror)
+            log.warning("%s: event logging has stopped: %s", self._file.name, error.strerror)
             self.close()
 
     def close(self) -> None:
@@ -46,9 +46,9 @@ class EventLog:
                 file.close()
 
 
-def _drop_half_a_line(path: Path) -> None:
-    """Cut off what a killed writer has not finished."""
+def _drop_partial_line(path: Path) -> None:
+    """Remove the incomplete last line of a writer that was killed."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
-        start = max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE)
+        start = max(0, file.seek(0, os.SEEK_END) - MAX_LINE)
         file.seek(start)
         file.truncate(start + file.read().rfind(b"\n") + 1)

@@ -4,17 +4,17 @@ import json
 import numpy as np
 import pytest
 
-from hogbatch.telemetry.journal import Journal, Refused
-from hogbatch.telemetry.live import Live
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
 SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
 WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
-STANDING = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
+TOTALS = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
 
 
-NONE = Refused(0, 0)
+NONE = RefusalCounts(0, 0)
 
 
 @pytest.fixture
@@ -28,18 +28,18 @@ def shared():
 
 
 @pytest.fixture
-def journal(tmp_path, screen, shared):
-    journal = Journal(tmp_path, Live(quiet=False, stream=screen), shared)
-    yield journal
-    journal.log.close()
+def recorder(tmp_path, screen, shared):
+    recorder = RunRecorder(tmp_path, Console(quiet=False, stream=screen), shared)
+    yield recorder
+    recorder.log.close()
 
 
-def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
-    journal.report(FIRST, STANDING)
+def test_an_evaluation_is_printed_logged_and_remembered(recorder, screen, tmp_path):
+    recorder.report(FIRST, TOTALS)
     assert "P@1 0.6000" in screen.getvalue()
     event = json.loads((tmp_path / "events.jsonl").read_text())
     assert (event["event"], event["test_loss"]) == ("evaluation", 0.3)
-    assert journal.history == [FIRST]
+    assert recorder.history == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -48,75 +48,75 @@ def test_an_evaluation_is_told_logged_and_remembered(journal, screen, tmp_path):
         (
             "out_of_memory",
             {"worker": "gpu-0", "from": 16384, "to": 8192},
-            "gpu-0: 16384 -> 8192 rows a batch (out of memory)\n",
+            "gpu-0 ran out of memory: batch size 16384 -> 8192\n",
         ),
         (
             "worker_restarted",
             {"runs_on": "gpu:0", "pid": 4242, "times": 2, "most": 3},
-            "gpu:0 is started again (2 of 3)\n",
+            "gpu:0 was restarted (2 of 3)\n",
         ),
         (
             "worker_lost",
             {"worker": "cpu-3", "reason": "process 7 was killed by SIGKILL (out of memory?)"},
-            "cpu-3 is lost: process 7 was killed by SIGKILL (out of memory?); "
-            "its rows go to others\n",
+            "cpu-3 was lost: process 7 was killed by SIGKILL (out of memory?); "
+            "its rows are reassigned\n",
         ),
         (
             "worker_given_up",
             {"runs_on": "cpu:2", "reason": "4 deaths in 7 s; worker-0.log ends with:\nno luck"},
-            "cpu:2 is given up: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
+            "cpu:2 will not be restarted: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
         ),
         ("lease", {"worker": "gpu-0", "rows": [0, 64]}, ""),
     ],
 )
-def test_what_people_want_to_see_is_said_and_all_is_logged(
-    journal, screen, tmp_path, event, fields, line
+def test_announced_events_are_printed_and_all_are_logged(
+    recorder, screen, tmp_path, event, fields, line
 ):
-    journal.record(event, fields)
+    recorder.record(event, fields)
     assert screen.getvalue() == line
     logged = json.loads((tmp_path / "events.jsonl").read_text())
     assert {**fields, "event": event} == {k: v for k, v in logged.items() if k != "at"}
 
 
-def test_kept_parameters_stay_as_they_were(journal, shared):
-    journal.keep(FIRST)
+def test_kept_parameters_do_not_change(recorder, shared):
+    recorder.keep(FIRST)
     shared += 1
-    assert journal.params.tolist() == [0, 1, 2, 3]
-    journal.keep(SECOND)
+    assert recorder.params.tolist() == [0, 1, 2, 3]
+    recorder.keep(SECOND)
     shared += 1
-    assert journal.params.tolist() == [1, 2, 3, 4]
-    assert journal.kept is SECOND
+    assert recorder.params.tolist() == [1, 2, 3, 4]
+    assert recorder.kept is SECOND
 
 
-def test_one_copy_serves_for_all_that_are_kept_one_after_the_other(journal, shared):
-    journal.keep(FIRST)
-    memory = journal.params.ctypes.data
+def test_the_copy_of_kept_parameters_is_reused(recorder, shared):
+    recorder.keep(FIRST)
+    memory = recorder.params.ctypes.data
     shared[:] = 9
-    journal.keep(SECOND)
-    assert journal.params.ctypes.data == memory and set(journal.params) == {9}
+    recorder.keep(SECOND)
+    assert recorder.params.ctypes.data == memory and set(recorder.params) == {9}
 
 
-def test_a_copy_that_a_checkpoint_is_made_of_is_not_written_over(journal, shared):
-    journal.keep(FIRST)
-    lent, before = journal.kept_params, shared.copy()
+def test_a_copy_in_use_by_a_checkpoint_is_not_overwritten(recorder, shared):
+    recorder.keep(FIRST)
+    lent, before = recorder.kept_params, shared.copy()
     shared[:] = 9
-    journal.keep(SECOND)
-    assert lent.tolist() == before.tolist() and set(journal.params) == {9}
+    recorder.keep(SECOND)
+    assert lent.tolist() == before.tolist() and set(recorder.params) == {9}
     del lent
-    memory = journal.params.ctypes.data
-    journal.keep(FIRST)
-    assert journal.params.ctypes.data == memory
+    memory = recorder.params.ctypes.data
+    recorder.keep(FIRST)
+    assert recorder.params.ctypes.data == memory
 
 
-def test_without_kept_parameters_the_shared_ones_are_saved(journal, shared):
-    assert journal.params is shared
+def test_without_kept_parameters_the_shared_ones_are_saved(recorder, shared):
+    assert recorder.params is shared
 
 
-def test_the_summary_is_the_account_at_the_end(journal):
+def test_the_summary_has_the_final_totals(recorder):
     for evaluation in (FIRST, SECOND):
-        journal.report(evaluation, STANDING)
-    journal.keep(FIRST)
-    summary = json.loads(json.dumps(journal.summary("finished", "", STANDING, Refused(3, 2))))
+        recorder.report(evaluation, TOTALS)
+    recorder.keep(FIRST)
+    summary = json.loads(json.dumps(recorder.summary("finished", "", TOTALS, RefusalCounts(3, 2))))
     history = summary.pop("history")
     assert history[0] == {
         "seconds": 1.5,
@@ -155,17 +155,17 @@ def test_the_summary_is_the_account_at_the_end(journal):
 
 
 @pytest.mark.parametrize("kept", [None, Evaluation(1.5, 0.5, 100, 0.4, None)])
-def test_without_a_tested_model_the_summary_has_no_test(journal, kept):
-    journal.keep(kept)
-    assert journal.summary("stopped", "interrupted", STANDING, NONE)["test"] is None
+def test_without_a_tested_model_the_summary_has_no_test(recorder, kept):
+    recorder.keep(kept)
+    assert recorder.summary("stopped", "interrupted", TOTALS, NONE)["test"] is None
 
 
-def test_a_run_that_got_nowhere_has_a_summary(journal):
-    summary = journal.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()), NONE)
+def test_a_run_without_training_has_a_summary(recorder):
+    summary = recorder.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()), NONE)
     assert (summary["history"], summary["train_loss"], summary["saved"]) == ([], None, None)
 
 
-def test_an_evaluation_without_metrics_has_no_leading_one(journal):
-    journal.report(Evaluation(1.5, 0.5, 100, 0.4, None), STANDING)
-    (entry,) = journal.summary("finished", "", STANDING, NONE)["history"]
+def test_an_evaluation_without_metrics_has_no_leading_one(recorder):
+    recorder.report(Evaluation(1.5, 0.5, 100, 0.4, None), TOTALS)
+    (entry,) = recorder.summary("finished", "", TOTALS, NONE)["history"]
     assert entry["test_value"] is None

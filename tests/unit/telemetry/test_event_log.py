@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.telemetry.sinks import EventLog
+from hogbatch.telemetry.event_log import EventLog
 
 
-def test_every_event_is_a_line_of_json_that_can_be_read_at_once(tmp_path):
+def test_every_event_is_a_flushed_line_of_json(tmp_path):
     log, before = EventLog(tmp_path / "events.jsonl"), time.time() - 1e-4
     log.write("worker_joined", {"worker": "cpu-0", "reason": "a\nb", "limits": (1, 64)})
     log.write("stop", {})
@@ -29,7 +29,7 @@ def test_a_second_run_in_a_directory_begins_a_new_log(tmp_path):
 
 
 @pytest.mark.parametrize("rest", ["", '{"event": "half of'])
-def test_a_log_goes_on_behind_the_last_whole_line(tmp_path, rest):
+def test_a_log_is_continued_after_the_last_complete_line(tmp_path, rest):
     path = tmp_path / "events.jsonl"
     path.write_text('{"event": "one"}\n{"event": "two"}\n' + rest)
     log = EventLog(path, append=True)
@@ -39,7 +39,7 @@ def test_a_log_goes_on_behind_the_last_whole_line(tmp_path, rest):
     assert events == ["one", "two", "three"]
 
 
-def test_a_log_that_is_not_there_is_begun(tmp_path):
+def test_a_missing_log_is_created(tmp_path):
     EventLog(tmp_path / "events.jsonl", append=True).close()
     assert (tmp_path / "events.jsonl").read_text() == ""
 
@@ -49,12 +49,12 @@ def test_a_full_disk_ends_the_log_with_one_warning_and_not_the_run(caplog):
     for _ in range(3):
         log.write("lease", {"rows": [0, 64]})
     log.close()
-    assert caplog.messages == ["/dev/full: no more events are logged: No space left on device"]
+    assert caplog.messages == ["/dev/full: event logging has stopped: No space left on device"]
 
 
-def test_a_log_that_cannot_be_opened_is_said_and_the_run_goes_on(tmp_path, caplog):
+def test_a_log_that_cannot_be_opened_is_a_warning(tmp_path, caplog):
     log = EventLog(tmp_path / "gone" / "events.jsonl")
     log.write("lease", {})
     log.close()
     path = tmp_path / "gone" / "events.jsonl"
-    assert caplog.messages == [f"{path}: no events are logged: No such file or directory"]
+    assert caplog.messages == [f"{path}: cannot log events: No such file or directory"]

@@ -1,0 +1,95 @@
+"""What the coordinator's loop needs from outside, as protocols that the run implements."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.store.fence import Fences
+from hogbatch.store.handover import Handover
+from hogbatch.telemetry.records import Evaluation, RunTotals
+from hogbatch.wire.ends import CoordinatorEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A worker was started again. The fields are those of the event "worker_restarted"."""
+
+    runs_on: str  # as in Hello.name: "gpu:0"
+    pid: int  # of the new process
+    times: int  # restarts since it last finished a lease
+    most: int  # restarts without a finished lease that are made
+
+
+@dataclass(frozen=True, slots=True)
+class NotRestarted:
+    """A worker will not be restarted. The fields are those of the event "worker_given_up"."""
+
+    runs_on: str
+    reason: str  # with the last lines of its log
+
+
+class ProcessAdapter(Protocol):
+    """The worker processes that this run has started itself."""
+
+    def pids(self) -> list[int]:
+        """All pids on this server; the loop watches for their exit."""
+
+    def cause_of_death(self, pid: int) -> str:
+        """How process `pid` has exited, as far as that is known."""
+
+    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+        """Process `pid` has exited; `worked`: it had finished a lease.
+
+        Schedules a restart if this run started the process and a new one may succeed.
+        """
+
+    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+        """Restart the workers whose restart is due."""
+
+    def all_ended(self) -> str | None:
+        """A message, if workers were started, all have exited and none will be restarted."""
+
+
+class CheckpointAdapter(Protocol):
+    """A checkpoint that is to be written."""
+
+    @property
+    def about(self) -> Mapping[str, object]:
+        """Fields of the event "checkpoint"."""
+
+    def write(self) -> str:
+        """Write it, which may take long; return why that failed, or an empty string."""
+
+
+class SnapshotAdapter(Protocol):
+    """Snapshots of the model."""
+
+    def draft(self, saved: SavedState) -> CheckpointAdapter:
+        """Begin a checkpoint with the current state of everything except the model."""
+
+    def copy(self, draft: Any) -> str:
+        """Copy the model, also into `draft`; return the parameter that is not finite, if any.
+
+        May take long.
+        """
+
+    def put_back(self) -> None:
+        """Restore the model from the last copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Everything outside the coordinator's state, as the run has set it up."""
+
+    endpoint: CoordinatorEnd
+    handover: Handover
+    fences: Fences
+    processes: ProcessAdapter
+    snapshots: SnapshotAdapter
+    shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
+    quarantine: Callable[[int, int, int], None]
+    record: Callable[[str, Mapping[str, object]], None]
+    report: Callable[[Evaluation, RunTotals], None]
+    show_mean: Callable[[bool], None]
+    keep: Callable[[Evaluation | None], None]

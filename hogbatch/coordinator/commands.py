@@ -1,0 +1,127 @@
+"""The commands that the coordinator's state gives to its loop.
+
+The state decides and returns commands; :mod:`hogbatch.coordinator.loop` carries them out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.telemetry.records import Evaluation
+from hogbatch.wire.messages import ToWorker
+
+Status = Literal["finished", "target", "time", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `message` to `worker`."""
+
+    worker: str
+    message: ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Raise fence `number`, which ends its worker's right to write."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill process `pid`, which does not respond, if it runs on this server."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Write the row order of `epoch`; answered by `Coordinator.order_ready`.
+
+    The first `without` of the quarantined rows are placed last in the order.
+    """
+
+    epoch: int
+    without: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Record that rows [start, stop) of the order of `epoch` kill workers that train on them."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Check the model for NaN and Inf and copy it, in the background; answered by
+    `Coordinator.snapshot_taken`.
+
+    With `saved`, also write a checkpoint of the copy; answered by `Coordinator.checkpoint_written`.
+    """
+
+    saved: SavedState | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Restore the last good snapshot of the model; no worker writes it at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Append an event to the event log."""
+
+    event: str
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Report an evaluation to the user."""
+
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class ShowMean:
+    """Replace the model by its moving mean, or restore the model; no worker writes it."""
+
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Copy the parameters in their current state; no worker writes them at this moment."""
+
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    status: Status
+    reason: str  # for the user, where the status alone does not explain the end
+    diverged: bool = False  # the status is "failed" because training has diverged
+    by_policy: bool = False  # the status is "failed" because the batch policy failed
+
+
+Command = (
+    Send
+    | Revoke
+    | Kill
+    | Shuffle
+    | Quarantine
+    | Snapshot
+    | RollBack
+    | Record
+    | Report
+    | ShowMean
+    | Keep
+    | Finish
+)

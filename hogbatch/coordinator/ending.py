@@ -1,0 +1,73 @@
+"""Whether a run is to end, and with which status."""
+
+from dataclasses import dataclass
+
+from hogbatch.coordinator.commands import Command, Keep, Status
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.plan import StoppingCriteria
+from hogbatch.coordinator.progress import Progress
+
+INTERRUPT_TIMEOUT_S = 4.0  # for leases in flight, once a run is interrupted
+
+
+@dataclass(slots=True)
+class Ending:
+    """Decides whether the run is to end. `now` is always the caller's clock.
+
+    A run whose end is decided goes on until its leases are back and its model was evaluated.
+    """
+
+    stopping: StoppingCriteria
+    progress: Progress
+    status: Status | None = None  # set once the end is decided
+    _interrupted_at: float | None = None
+    _no_workers_since: float | None = None
+
+    def decide(self, status: Status) -> None:
+        """End the run with `status`, unless its end is decided already."""
+        self.status = self.status or status
+
+    def check_epochs(self, epochs: Epochs) -> None:
+        """End the run after the last epoch, or when every row is quarantined."""
+        limit = self.stopping.epochs
+        if epochs.rows.finished or (limit is not None and epochs.number >= limit):
+            self.decide("finished")
+
+    def check_time(self, now: float) -> None:
+        """End the run after its maximum training time."""
+        if self.progress.time_is_up(now):
+            self.decide("time")
+
+    def interrupt(self, now: float) -> None:
+        """End the run because the user wants it; the first interrupt starts the timeout."""
+        self.decide("stopped")
+        if self._interrupted_at is None:
+            self._interrupted_at = now
+
+    def interrupt_expired(self, now: float) -> bool:
+        """Whether the leases in flight at the interrupt are no longer waited for."""
+        interrupted = self._interrupted_at
+        return interrupted is not None and now - interrupted > INTERRUPT_TIMEOUT_S
+
+    def workers_attached(self) -> None:
+        """Some worker is attached."""
+        self._no_workers_since = None
+
+    def no_workers(self, now: float) -> None:
+        """No worker is attached from `now` on."""
+        self._no_workers_since = now
+
+    def missing_workers(self, now: float) -> str:
+        """Why the run fails for lack of workers; empty if it does not."""
+        waited = now - self._no_workers_since if self._no_workers_since is not None else 0.0
+        return f"no worker for {waited:.0f} s" if waited > self.stopping.wait_for_workers else ""
+
+    def skip(self, seconds: float) -> None:
+        """Leave out `seconds` in which the coordinator's process was stopped."""
+        if self._no_workers_since is not None:
+            self._no_workers_since += seconds
+
+    def keep_last(self) -> list[Command]:
+        """Keep the current model, if it is the one to keep and was trained on any row."""
+        wanted = self.progress.wants_current_model and self.progress.rows > 0
+        return [Keep(None)] if wanted else []

@@ -1,0 +1,149 @@
+"""What a run records: events, evaluations, and the parameters to save."""
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.event_log import EventLog
+from hogbatch.telemetry.records import Evaluation, RunTotals
+
+ANNOUNCED = {  # events that are also printed, with their sentences
+    "worker_joined": "{worker} joined: process {pid}, {runs_on}",
+    "worker_compiles": "{worker} is compiling its kernels, which takes about 30 s; this happens "
+    "once per installation and kind of network",
+    "worker_ready": "{worker} is ready, batch size {batch_size}",
+    "worker_lost": "{worker} was lost: {reason}; its rows are reassigned",
+    "goodbye": "{worker} has left; its rows are reassigned",
+    "worker_restarted": "{runs_on} was restarted ({times} of {most})",
+    "worker_given_up": "{runs_on} will not be restarted: {reason}",
+    "rows_skipped": "{worker}: {skipped} of the rows {rows} of epoch {epoch} had no finite "
+    "gradient and were skipped, among them row {row} of the training set",
+    "merge_refused": "{worker}: {refused} merges over the rows {rows} of epoch {epoch} were not "
+    "finite and were skipped",
+    "rows_often_skipped": "{warning}",
+    "poisoned": "the model is not finite at {where}: rolling back to the last good snapshot and "
+    "halving the learning rate ({times} of {most} roll-backs without progress between them); the "
+    "first skipped rows were in {suspects}",
+    "recovered": "training has made progress since the roll-back: the learning rate is now "
+    "{rate_factor:.0%} of its configured value",
+    "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are excluded "
+    "from training; see bad-leases.jsonl",
+    "checkpoint_failed": "{reason}; training continues",
+    "out_of_memory": "{worker} ran out of memory: batch size {from} -> {to}",
+}
+
+
+class RefusalCounts(NamedTuple):
+    """Frames and connections that were refused before they reached the coordinator's state."""
+
+    frames: int
+    connections: int
+
+
+class RunRecorder:
+    """Records one run; `params`[P] are the shared parameters, which :meth:`keep` copies."""
+
+    def __init__(
+        self, run_dir: Path, console: Console, params: NDArray[np.float32], append: bool = False
+    ) -> None:
+        self.log = EventLog(run_dir / "events.jsonl", append)
+        self.history: list[Evaluation] = []
+        self.kept: Evaluation | None = None  # of the kept parameters
+        self.console = console
+        self._shared = params
+        self._copy: NDArray[np.float32] | None = None
+        self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
+
+    def resume(
+        self,
+        history: list[Evaluation],
+        kept: Evaluation | None,
+        params: NDArray[np.float32] | None,
+    ) -> None:
+        """Continue with the history and the kept parameters of a resumed run."""
+        self.history, self.kept, self._copy = history, kept, params
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        """Log an event, and print it if it is in ANNOUNCED."""
+        self.log.write(event, fields)
+        if event in ANNOUNCED:
+            self.console.say(ANNOUNCED[event].format(**fields))
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        """Log and print one evaluation."""
+        self.history.append(evaluation)
+        self.log.write("evaluation", asdict(evaluation))
+        self.console.report(evaluation, totals)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Copy the shared parameters; `evaluation` is theirs, None if they were not evaluated."""
+        if self._copy is None or (self._lent is not None and self._lent() is not None):
+            self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
+        else:
+            np.copyto(self._copy, self._shared)
+        self.kept = evaluation
+
+    @property
+    def kept_params(self) -> NDArray[np.float32] | None:
+        """The kept parameters[P]; None before there are any.
+
+        The array does not change as long as the caller holds it.
+        """
+        if self._copy is None:
+            return None
+        view = self._copy.view()
+        self._lent = weakref.ref(view)
+        return view
+
+    @property
+    def params(self) -> NDArray[np.float32]:
+        """The parameters to save: those kept, or the current shared ones if none were kept."""
+        return self._shared if self._copy is None else self._copy
+
+    def summary(
+        self, status: str, reason: str, totals: RunTotals, refused: RefusalCounts
+    ) -> dict[str, Any]:
+        """The contents of summary.json."""
+        faults = replace(
+            totals.faults,
+            messages_refused=totals.faults.messages_refused + refused.frames,
+            connections_refused=refused.connections,
+        )
+        kept = self.kept
+        return {
+            "status": status,
+            "reason": reason,
+            "train_seconds": totals.seconds,
+            "epochs": totals.epochs,
+            "rows": totals.rows,
+            "train_loss": self.history[-1].train_loss if self.history else None,
+            "test": _test(kept) if kept else None,
+            "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
+            "history": [_entry(evaluation) for evaluation in self.history],
+            "workers": [asdict(worker) for worker in totals.workers],
+            "faults": asdict(faults),
+        }
+
+
+def _entry(evaluation: Evaluation) -> dict[str, Any]:
+    """An entry of `history`; `test_value` is the first metric."""
+    return {**asdict(evaluation), "test_value": next(iter(evaluation.test_values.values()), None)}
+
+
+def _test(kept: Evaluation) -> dict[str, Any] | None:
+    """Test results of the kept model; None without a test set."""
+    if kept.test_loss is None:
+        return None
+    metric, value = next(iter(kept.test_values.items()))
+    return {
+        "loss": kept.test_loss,
+        "metric": metric,
+        "value": value,
+        "values": kept.test_values,
+    }
