@@ -204,7 +204,7 @@ def scan() -> dict[str, Any]:
     from hogbatch.store.scan import first_not_finite
 
     values = np.random.default_rng(0).standard_normal(100_000_000, np.float32)
-    ways = {
+    ways: dict[str, Callable[[], bool]] = {
         "first_not_finite": lambda: first_not_finite(values) is None,
         "np.isfinite": lambda: bool(np.isfinite(values).all()),
     }

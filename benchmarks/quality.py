@@ -76,7 +76,8 @@ def bundled(load: Callable[[], Any], classes: bool = True) -> Callable[[], Table
 
 def friedman() -> Table:
     """2,000 rows of Friedman's first problem, with noise of standard deviation 1."""
-    return Table(*datasets.make_friedman1(2000, noise=1.0, random_state=0), classes=False)
+    X, y = datasets.make_friedman1(2000, noise=1.0, random_state=0)
+    return Table(X, y, classes=False)
 
 
 def diamonds() -> Table:

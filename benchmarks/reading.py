@@ -120,17 +120,20 @@ def same(sample: Sample, ours: RawSet, theirs: tuple[list[Any], Any]) -> bool:
     rows = len(inputs[0]) - (len(inputs) == 3)
     if sample.read is csv:
         assert ours.labels is not None
-        pairs = [(ours.inputs.dense[:rows], inputs[0]), (ours.labels[:rows], labels)]
+        pairs: list[tuple[Any, Any]] = [
+            (ours.inputs.dense[:rows], inputs[0]),
+            (ours.labels[:rows], labels),
+        ]
     else:
         values = int(ours.inputs.indptr[rows])
-        mine = ours.labels[:rows] if ours.labels is not None else np.empty(0)
+        first: Any = ours.labels[:rows] if ours.labels is not None else np.empty(0)
         if ours.label_lists is not None:
-            mine = ours.label_lists.indices[: int(ours.label_lists.indptr[rows])]
+            first = ours.label_lists.indices[: int(ours.label_lists.indptr[rows])]
         pairs = [
             (ours.inputs.indptr[: rows + 1], inputs[0]),
             (ours.inputs.indices[:values], inputs[1]),
             (ours.inputs.values[:values].view(np.uint32), inputs[2].view(np.uint32)),
-            (mine, labels),
+            (first, labels),
         ]
     return all(np.array_equal(one, other) for one, other in pairs)
 

@@ -87,7 +87,7 @@ def _coverage(life: Life, rows: int, quarantined: dict[int, list[Rows]]) -> list
         if not rows - left_out <= sizes[epoch] <= rows:
             faults.append(f"epoch {epoch} had {sizes[epoch]} rows instead of {rows - left_out}")
         resumed = epoch == life.epoch and life.todo is not None
-        wanted = life.todo if resumed else [(0, sizes[epoch])]
+        wanted = (life.todo or ()) if resumed else [(0, sizes[epoch])]
         if _joined(found) != _joined(wanted):
             faults.append(f"epoch {epoch}: rows {_joined(found)} were done, of {_joined(wanted)}")
     return faults

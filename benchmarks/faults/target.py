@@ -18,10 +18,10 @@ TARGET = 0.33
 
 def measure(seeds: int, seconds: float, every: float) -> dict[str, Any]:
     """Training seconds, and seconds since the first lease, without and with kills, by seed."""
-    pairs = []
+    pairs = list[dict[str, Any]]()
     for seed in range(seeds):
         flags = (*FLAGS, *WORKERS, *OFTEN, *ENDLESS, "--target-loss", TARGET, "--seed", seed)
-        pair = {"seed": seed, "undisturbed": reach(flags, None, seconds, every)}
+        pair: dict[str, Any] = {"seed": seed, "undisturbed": reach(flags, None, seconds, every)}
         pair["killed"] = reach(flags, random.Random(seed), seconds, every)
         for clock in ("train_seconds", "wall_seconds"):
             pair[f"ratio_{clock}"] = round(pair["killed"][clock] / pair["undisturbed"][clock], 3)

@@ -70,9 +70,11 @@ class HogbatchSteps:
     ) -> None:
         spec = OPTIMIZERS[optimizer]
         params = device.to_device(problem.start)
-        slots = [device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)]
+        first, second = (
+            device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)
+        )
         plan = problem.network.plan()
-        network = Executor(device.kernels, device.xp, plan, params, *slots, variant.densify)
+        network = Executor(device.kernels, device.xp, plan, params, first, second, variant.densify)
         rate = device.to_device(np.array([problem.rate(optimizer)]))
         hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
         steps = Steps(device, network, SOFTMAX, spec.kind, hyper)

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,8 @@ def measure(given: argparse.Namespace, which: str) -> list[Run]:
     peer = pytorch(given, which) if PYTORCH in given.kinds else None
     for seed in range(given.seeds):
         for kind in given.kinds:
-            ours = kind != PYTORCH or not peer
-            run = train_ours(given, case, kind, seed) if ours else peer(seed)
+            train = peer if peer and kind == PYTORCH else partial(train_ours, given, case, kind)
+            run = train(seed)
             run = {"set": which, "name": kind, "seed": seed, **evaluated(run, case.task.target)}
             error = f" ({run['error']})" if run["error"] else ""
             print(f"{which} {kind} seed {seed}: {run['seconds']} s{error}", flush=True)

@@ -41,7 +41,7 @@ class PyTorchGpu:
 
     name = "pytorch-gpu"
     package = "torch"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
         """SGD and Adam, batches of 64 to 4,096, with higher rates than on a CPU."""

@@ -103,7 +103,7 @@ class Sampler:
         self._random = np.random.default_rng((seed, 1))
         self._place = np.zeros(outputs, np.int64)
         counts = np.bincount(rows.y.indices, minlength=outputs)
-        self._by_rank = None
+        self._by_rank: NDArray[np.int64] | None = None
         drawn = np.full(outputs, 1 / outputs)
         if setting["law"] == "log-uniform":
             self._by_rank = np.argsort(-counts, kind="stable")
@@ -118,10 +118,11 @@ class Sampler:
     def draw(self) -> NDArray[np.int64]:
         """int64[sample] labels, possibly repeated."""
         if self._by_rank is None:
-            return self._random.integers(self._outputs, size=self._sample)
+            return self._random.integers(self._outputs, size=(self._sample,))
         exponent = self._random.random(self._sample) * math.log(self._outputs + 1)
         ranks = np.minimum(np.exp(exponent).astype(np.int64), self._outputs) - 1
-        return self._by_rank[ranks]
+        ranked: NDArray[np.int64] = self._by_rank[ranks]
+        return ranked
 
     def active(self, true: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The distinct active labels, and the index of each of `true` among them."""

@@ -14,7 +14,7 @@ class SklearnLinear:
 
     name = "sklearn-sgd"
     package = "scikit-learn"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
         """Constant and decreasing rates, with and without the penalties usual for text."""

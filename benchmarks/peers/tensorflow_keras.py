@@ -140,7 +140,7 @@ class KerasModel:
         size = self.setting["batch"]
         step = tf.function(self._step, jit_compile=bool(self.setting["xla"]))
 
-        @tf.function(reduce_retracing=True)
+        @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def train(x: Any, y: Any, first: Any, steps: Any) -> None:
             for number in tf.range(steps):
                 start = first + number * size

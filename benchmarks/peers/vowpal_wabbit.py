@@ -19,7 +19,7 @@ class VowpalWabbit:
 
     name = "vowpal-wabbit"
     package = "vowpalwabbit"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
         """The default (adaptive, normalised, invariant updates), parts of it, and plain SGD."""

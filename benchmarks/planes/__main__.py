@@ -38,7 +38,7 @@ WARM_UP = 2  # rounds, not counted
 
 def tune(plane: str, megabytes: int, rounds: int) -> tuple[Setting, list[dict[str, Any]]]:
     """The candidate with the lowest median, and the times of all candidates."""
-    candidates, tried = PLANES[plane].candidates, []
+    candidates, tried = PLANES[plane].candidates, list[dict[str, Any]]()
     for setting in candidates if len(candidates) > 1 else ():
         with pair(plane, megabytes * FLOATS_PER_MB, setting) as move:
             move(WARM_UP)
@@ -50,7 +50,7 @@ def tune(plane: str, megabytes: int, rounds: int) -> tuple[Setting, list[dict[st
 
 def measure(best: dict[str, Setting], megabytes: int, rounds: int) -> dict[str, list[float]]:
     """Milliseconds of every round, by plane; planes take turns in a random order."""
-    order, milliseconds = random.Random(0), {plane: [] for plane in best}
+    order, milliseconds = random.Random(0), {plane: list[float]() for plane in best}
     with ExitStack() as ends:
         moves = {
             plane: ends.enter_context(pair(plane, megabytes * FLOATS_PER_MB, setting))

@@ -3,7 +3,7 @@
 The candidates of a plane are the settings that are tried before the best of them is measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -62,7 +62,7 @@ def load(plane: str) -> Module:
     return module
 
 
-def installed(planes: list[str]) -> Iterator[tuple[str, str | None]]:
+def installed(planes: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Each plane with the version of its package, None if that is not installed."""
     for plane in planes:
         try:

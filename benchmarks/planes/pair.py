@@ -57,7 +57,7 @@ def pair(plane: str, count: int, setting: Setting) -> Iterator[Rounds]:
         _answer(coordinator, plane)
         worker = start("worker")
         # without this, the coordinator would wait forever for a worker that has failed
-        threading.Thread(target=lambda: (worker.wait(), coordinator.kill()), daemon=True).start()
+        threading.Thread(target=kill_after, args=(worker, coordinator), daemon=True).start()
 
         def rounds(number: int) -> list[float]:
             assert coordinator.stdin
@@ -67,6 +67,12 @@ def pair(plane: str, count: int, setting: Setting) -> Iterator[Rounds]:
             return seconds
 
         yield rounds
+
+
+def kill_after(first: "subprocess.Popen[bytes]", second: "subprocess.Popen[bytes]") -> None:
+    """Kill `second` as soon as `first` has exited."""
+    first.wait()
+    second.kill()
 
 
 def _answer(coordinator: "subprocess.Popen[bytes]", plane: str) -> Any:

@@ -22,7 +22,7 @@ class CoordinatorSide:
         self._connection = enlarged(connection, self._setting)
 
     def move(self) -> None:
-        self._connection.sendall(self.params.view("u1"))
+        self._connection.sendall(self.params.data.cast("B"))
         fill(self._connection, self.params)
 
 
@@ -33,7 +33,7 @@ def work(folder: Path, count: int, setting: Setting) -> Never:
     while True:
         fill(connection, params)
         change(params)
-        connection.sendall(params.view("u1"))
+        connection.sendall(params.data.cast("B"))
 
 
 def enlarged(connection: socket.socket, setting: Setting) -> socket.socket:
@@ -45,7 +45,7 @@ def enlarged(connection: socket.socket, setting: Setting) -> socket.socket:
 
 def fill(connection: socket.socket, params: Floats) -> None:
     """Receive all of `params`."""
-    rest = memoryview(params.view("u1"))
+    rest = params.data.cast("B")
     while rest:
         got = connection.recv_into(rest, flags=socket.MSG_WAITALL)
         if not got:

@@ -2,7 +2,7 @@
 
 import argparse
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from hogbatch.data.synthetic import Settings
 from hogbatch.errors import UsageError
@@ -12,8 +12,8 @@ HIDDEN: Final = 128  # units of the hidden layer
 
 def synthetic(text: str) -> Settings:
     """An argparse type: "labels=1000,rows=500", fields of hogbatch.data.synthetic.Settings."""
-    kinds = {each.name: type(each.default) for each in fields(Settings)}
-    found = {}
+    kinds: dict[str, Any] = {each.name: type(each.default) for each in fields(Settings)}
+    found: dict[str, Any] = {}
     for each in filter(None, text.split(",")):
         name, _, value = each.partition("=")
         try:

@@ -1,9 +1,9 @@
 """Benchmarks form a package: questions depend on `common` and `peers`, never on each other."""
 
 import ast
-import os
+import runpy
 import subprocess
-import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -90,14 +90,13 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("name", sorted([*QUESTIONS, *ENTRIES]))
-def test_every_benchmark_starts_and_prints_its_help(name):
+def test_every_benchmark_starts_and_prints_its_help(name, monkeypatch, capsys):
+    """In this process, because a process for each would spend its time on imports."""
     pytest.importorskip("sklearn")
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--help"],
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: scripts/bench {name} ")
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # restored: brgemm sets it
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+        warnings.simplefilter("ignore", RuntimeWarning)  # that another test has imported it
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: scripts/bench {name} ")
