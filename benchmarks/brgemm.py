@@ -1,26 +1,29 @@
-"""How near are the three products of a dense layer to what the processor can do?
+"""How close are the three products of a dense layer to the peak of the processor?
 
 forward  Y[m, h] = X[m, k] W[k, h]      backward  E[m, k] = D[m, h] W[k, h].T
 update   W[k, h] += X[m, k].T D[m, h]
 
-One thread. Weights cycle through several layers, as in training, so that they come from where they
-lie then. Beside it the same products by OpenBLAS (through NumPy) and PyTorch, if installed.
+Runs on one thread. Weights cycle through several layers, as in training, so that they come from the
+same level of the memory hierarchy. The same products are measured in OpenBLAS (through NumPy), and
+in PyTorch if it is installed.
 
     scripts/bench brgemm --json out.json
+    scripts/bench brgemm --shapes 54x512 --rows 16 --repetitions 3
+
+Prints one line per shape, number of rows and pass: the fractions of the peak, GFLOP/s, and the
+ratio to OpenBLAS.
 """
 
-import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is loaded
 
-import about
 import numpy as np
-from ceiling import aligned, fraction_of_peak
 
+from benchmarks.common import arguments, report
+from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
 from hogbatch.kernels.cpu.brgemm import address, matrix, single_block, submatrix
@@ -31,7 +34,7 @@ from hogbatch.store.layout import stored_width
 SHAPES = ("512x512", "300x512", "54x512", "512x983", "137x75")
 PASSES = ("forward", "backward", "update")
 LAYERS = 3
-FLOPS = 2e8  # of one repetition, about
+FLOPS = 2e8  # of one repetition, approximately
 
 Work = Callable[[], None]
 
@@ -71,8 +74,8 @@ def update(x, d, weights, sizes, times):
             brgemm.multiply(rows, h, m, columns, matrix(d), here, single_block(), add)
 
 
-class Case:
-    """Arrays of one shape: stored as the model stores them, padded to whole vectors."""
+class ProductArrays:
+    """Arrays of one shape, stored as in the model: padded to whole vectors."""
 
     def __init__(self, m: int, k: int, h: int) -> None:
         random = np.random.default_rng(0)
@@ -88,7 +91,8 @@ class Case:
         self.times = max(1, int(FLOPS / self.flops))
 
     def ours(self, which: str) -> Work:
-        # products of `h` columns where that is what is stored, else of the padded width
+        """The compiled product."""
+        # products of `h` columns if that is the stored width, else of the padded width
         sizes = (self.m, self.k, self.weights.shape[1], LAYERS)
         if which == "forward":
             return lambda: forward(self.x, self.weights, self.y, sizes, self.times)
@@ -98,7 +102,7 @@ class Case:
         return lambda: update(self.x, self.d, self.weights, sizes, self.times)
 
     def blas(self, which: str) -> Work:
-        """NumPy's; `update` makes the product only, without adding it to the weights."""
+        """NumPy's product; `update` does not add it to the weights."""
         weights, x, d, y, e, gradient = self._unpadded()
 
         def work() -> None:
@@ -114,6 +118,7 @@ class Case:
         return work
 
     def torch(self, which: str) -> Work | None:
+        """PyTorch's product; None if PyTorch is not installed."""
         try:
             import torch
         except ImportError:
@@ -123,7 +128,7 @@ class Case:
         x, d, y, e, _ = (torch.from_numpy(array) for array in arrays[1:])
 
         def work() -> None:
-            torch.set_num_threads(1)  # of this very thread
+            torch.set_num_threads(1)  # of the calling thread
             with torch.no_grad():
                 for n in range(self.times):
                     layer = weights[n % LAYERS]
@@ -145,16 +150,16 @@ class Case:
 
 
 def padded(random: np.random.Generator, height: int, width: int, stored: int) -> Any:
-    """Random numbers with zeros to the right."""
+    """Random numbers, padded with zero columns to the stored width."""
     array = np.zeros((height, stored), np.float32)
     array[:, :width] = random.normal(size=(height, width))
     return array
 
 
 def measure(shape: str, m: int, which: str, repetitions: int) -> dict[str, Any]:
-    """One line of the table: shares of the peak."""
+    """One result: fractions of the peak for a shape, number of rows and pass."""
     k, h = map(int, shape.split("x"))
-    case = Case(m, k, h)
+    case = ProductArrays(m, k, h)
     works = {"ours": case.ours(which), "openblas": case.blas(which), "torch": case.torch(which)}
     line: dict[str, Any] = {"shape": shape, "rows": m, "pass": which}
     for name, work in works.items():
@@ -167,19 +172,32 @@ def measure(shape: str, m: int, which: str, repetitions: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--shapes", default=",".join(SHAPES), help="KxH, comma-separated")
-    parser.add_argument("--rows", default="4,8,16,32,64", help="comma-separated")
-    parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
-    arguments = parser.parse_args()
+    parser = arguments.parser("brgemm", __doc__)
+    add = parser.add_argument
+    add(
+        "--shapes",
+        type=lambda text: text.split(","),
+        default=list(SHAPES),
+        metavar="KxH,...",
+        help=f"shapes of the weights (default: {','.join(SHAPES)})",
+    )
+    add(
+        "--rows",
+        type=arguments.positive_list,
+        default=[4, 8, 16, 32, 64],
+        metavar="M,...",
+        help="rows of a batch (default: 4,8,16,32,64)",
+    )
+    add("--repetitions", type=int, default=15, help="measurements of each product (default: 15)")
+    arguments.add_json(parser)
+    given = parser.parse_args()
     results = []
-    for shape in arguments.shapes.split(","):
-        for m in map(int, arguments.rows.split(",")):
+    for shape in given.shapes:
+        for m in given.rows:
             for which in PASSES:
-                results.append(measure(shape, m, which, arguments.repetitions))
+                results.append(measure(shape, m, which, given.repetitions))
                 print(results[-1], flush=True)
-    about.write(arguments.json, results)
+    report.write(given.json, results)
 
 
 if __name__ == "__main__":

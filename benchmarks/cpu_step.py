@@ -1,22 +1,25 @@
-"""How near is a whole training step on the CPU to what the processor can do?
+"""How close is a whole training step on the CPU to the peak of the processor?
 
-Forward, loss, backward and update of the networks of Ma & Rusu, on rows in memory; the operations
-of the three products count, nothing else. Beside it the same step in PyTorch, if installed.
+Measures forward, loss, backward and update of the networks of Ma & Rusu on rows in memory, with one
+and with two threads, and the same step in PyTorch if it is installed. Only the operations of the
+three matrix products count.
 
     scripts/bench cpu_step --json out.json
+    scripts/bench cpu_step --networks 54-512x3-7 --batches 16 --repetitions 3
+
+Prints one line per network and batch size: the fractions of the peak (share_1, share_2), the rows
+per second, and the ratio to PyTorch.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import about
 import numpy as np
-from ceiling import aligned, fraction_of_peak
 
+from benchmarks.common import arguments, report
+from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.kernels.contract import SGD, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.cpu import network as compiled
@@ -26,20 +29,20 @@ NETWORKS = {
     "300-512x8-2": (300, (512,) * 8, 2),
     "54-512x3-7": (54, (512,) * 3, 7),
 }
-ROWS = 1 << 14  # of the set
-RATE = 1e-4  # the numbers must stay finite, that is all
-LEASE_ROWS = 4096  # about
+ROWS = 1 << 14  # of the data set
+RATE = 1e-4  # low enough that all numbers stay finite
+LEASE_ROWS = 4096  # approximately
 
 
 def flops_per_row(features: int, hidden: tuple[int, ...], outputs: int) -> int:
-    """Multiplications and additions of forward, backward and update; no backward to the input."""
+    """Multiplications and additions of forward, backward (except to the inputs) and update."""
     widths = (features, *hidden, outputs)
     weights = [a * b for a, b in pairwise(widths)]
     return 2 * (3 * sum(weights) - weights[0])
 
 
-class Step:
-    """A network, its data, and a thread's share of the work on it."""
+class CpuStep:
+    """A network, its data, and the work of each thread on it."""
 
     def __init__(self, name: str, activation: str) -> None:
         self.features, self.hidden, self.outputs = NETWORKS[name]
@@ -57,7 +60,7 @@ class Step:
         self.flops = flops_per_row(self.features, self.hidden, self.outputs)
 
     def lease(self, batch: int, seed: int) -> tuple[Callable[[], None], int]:
-        """A call that trains on some rows in batches, and how many rows."""
+        """A function that trains on some rows in batches, and the number of rows."""
         rows = max(batch, LEASE_ROWS // batch * batch)
         order = np.random.default_rng(seed).permutation(ROWS)[:rows].astype(np.int64)
         none = np.empty(0, np.float32)
@@ -75,8 +78,8 @@ class Step:
         return work, rows
 
 
-def torch_speed(step: Step, batch: int, threads: int, seconds: float = 1.0) -> float | None:
-    """Rows a second of the same step in PyTorch; None where it is not installed."""
+def torch_speed(step: CpuStep, batch: int, threads: int, seconds: float = 1.0) -> float | None:
+    """Rows per second of the same step in PyTorch; None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -95,7 +98,7 @@ def torch_speed(step: Step, batch: int, threads: int, seconds: float = 1.0) -> f
     while time.perf_counter() - began < seconds or done < 4 * batch:
         if start + batch > ROWS:
             start = 0
-        if done == 2 * batch:  # the first two warm up
+        if done == 2 * batch:  # the first two batches are warm-up
             began = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         loss = torch.nn.functional.cross_entropy(
@@ -108,8 +111,8 @@ def torch_speed(step: Step, batch: int, threads: int, seconds: float = 1.0) -> f
 
 
 def measure(name: str, activation: str, batch: int, repetitions: int) -> dict[str, Any]:
-    """One line of the table."""
-    step = Step(name, activation)
+    """One result: a network, activation and batch size."""
+    step = CpuStep(name, activation)
     line: dict[str, Any] = {"network": name, "activation": activation, "batch": batch}
     for threads in (1, 2):
         works, rows = zip(*(step.lease(batch, seed) for seed in range(threads)), strict=True)
@@ -129,19 +132,27 @@ def measure(name: str, activation: str, batch: int, repetitions: int) -> dict[st
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
-    parser.add_argument("--activation", default="relu", choices=("relu", "sigmoid"))
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64,128,256", help="comma-separated")
-    parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
-    arguments = parser.parse_args()
+    parser = arguments.parser("cpu_step", __doc__)
+    add, networks = parser.add_argument, list(NETWORKS)
+    batches = [1 << n for n in range(9)]
+    add("--networks", type=arguments.names(networks), default=networks, help=", ".join(networks))
+    add("--activation", default="relu", choices=("relu", "sigmoid"), help="hidden layers")
+    add(
+        "--batches",
+        type=arguments.positive_list,
+        default=batches,
+        metavar="ROWS,...",
+        help="batch sizes (default: powers of two from 1 to 256)",
+    )
+    add("--repetitions", type=int, default=15, help="measurements of each step (default: 15)")
+    arguments.add_json(parser)
+    given = parser.parse_args()
     results = []
-    for name in arguments.networks.split(","):
-        for batch in map(int, arguments.batches.split(",")):
-            results.append(measure(name, arguments.activation, batch, arguments.repetitions))
+    for name in given.networks:
+        for batch in given.batches:
+            results.append(measure(name, given.activation, batch, given.repetitions))
             print(results[-1], flush=True)
-    about.write(arguments.json, results)
+    report.write(given.json, results)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 """What do a million garbage messages cost a training run?
 
-One run on all cores (cpu:N). Again and again it is left alone for a while, and then flooded for as
-long by a process that sends garbage of every kind (tests/garbage.py) as fast as it is let, until a
-million messages have been sent. Both processes share the cores with the training, so what the
-sender takes counts too. Reported are the rows/s flooded by those in the quiet windows beside it,
-the processor time behind that, the coordinator's memory, and how long an honest message waits for
-its answer. The coordinator reads some 2,000 of them a second, so a million take 17 minutes.
+One run trains on all cores (cpu:N). In alternating windows it is left alone, and flooded by a
+process that sends garbage of every kind (benchmarks/common/garbage_messages.py) as fast as the
+coordinator reads it, until a million messages have been sent. Both processes share the cores with
+the training, so the sender's processor time is part of the cost. The coordinator reads about 2,000
+garbage messages per second, so a million take 17 minutes.
 
     scripts/bench garbage --json out.json
+    scripts/bench garbage --messages 10000 --seconds 2
 
-The bar: no crash, memory growth below 5 MB, throughput loss below 5 %.
+Prints a JSON summary: the ratio of rows/s flooded to rows/s in the quiet windows before and after,
+the processor time behind it, the coordinator's memory, and how long a valid message waits for its
+answer. The requirement: no crash, memory growth below 5 MB, throughput loss below 5 %.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -30,8 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import about
-
+from benchmarks.common import arguments, report
 from hogbatch.wire.address import Address, find
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import Dealer
@@ -39,7 +39,7 @@ from hogbatch.wire.sockets import Dealer
 ROOT = Path(__file__).parent.parent
 HIDDEN = "256,256"
 ENDLESS = ("--max-seconds", 10**6, "--eval-seconds", 10**6)
-EVERY_S = 0.05  # between two honest messages
+EVERY_S = 0.05  # between two valid messages
 WARM_UP_S = 10.0
 
 
@@ -49,16 +49,16 @@ def started(*arguments: object) -> "subprocess.Popen[bytes]":
 
 
 def published(run_dir: Path, training: "subprocess.Popen[bytes]") -> Address:
-    """The address of the run, once its coordinator has one."""
+    """The address of the run, once it trains."""
     while training.poll() is None:
         if (run_dir / "events.jsonl").exists() and rows_by_time(run_dir):
             return find(run_dir)
         time.sleep(0.1)
-    raise SystemExit("the run has ended before it began to train")
+    raise SystemExit("garbage: the run ended before it started to train")
 
 
 def rows_by_time(run_dir: Path) -> list[tuple[float, int]]:
-    """(wall clock, rows) of every lease that has been done."""
+    """(Unix seconds, rows) of every lease that was done."""
     text = (run_dir / "events.jsonl").read_text()
     events = [json.loads(line) for line in text.split("\n")[:-1] if '"lease"' in line]
     leases = [event for event in events if event["event"] == "lease"]
@@ -66,20 +66,20 @@ def rows_by_time(run_dir: Path) -> list[tuple[float, int]]:
 
 
 def private_megabytes(pid: int) -> float:
-    """Memory of a process that it shares with nobody."""
+    """Private memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(s.split()[1]) / 1024 for s in status.splitlines() if s.startswith("RssAnon"))
 
 
 class Probe(threading.Thread):
-    """Asks the coordinator for an answer again and again, and notes how long it takes.
+    """Sends valid messages to the coordinator, and measures the time to each answer.
 
-    A Heartbeat from somebody who has not said Hello is answered with Stop.
+    A Heartbeat from a sender that has not sent Hello is answered with Stop.
     """
 
     def __init__(self, address: Address) -> None:
         super().__init__(daemon=True)
-        self.waits: list[tuple[float, float]] = []  # (wall clock, seconds)
+        self.waits: list[tuple[float, float]] = []  # (Unix seconds, seconds)
         self._address = address
 
     def run(self) -> None:
@@ -95,7 +95,7 @@ class Probe(threading.Thread):
 
 @contextmanager
 def training(run_dir: Path, workers: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """`hogbatch train` without an end, and without evaluations and checkpoints in between."""
+    """An endless run of `hogbatch train`, without evaluations and checkpoints in between."""
     flags = ("--workers", workers, "--hidden", HIDDEN, "--checkpoint-seconds", 0)
     process = started("hogbatch.cli", "train", "a9a", "--run-dir", run_dir, *flags, *ENDLESS)
     try:
@@ -106,7 +106,7 @@ def training(run_dir: Path, workers: str) -> Iterator["subprocess.Popen[bytes]"]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
+    """Processor time used by a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -114,10 +114,10 @@ def cpu_seconds(pid: int) -> float:
 def alternate(
     sender: "subprocess.Popen[bytes]", coordinator: int, seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Let `sender` run and stand still in turn until it is through.
+    """Stop and continue `sender` in turn until it has finished.
 
-    Returns the ends of all windows and what processor time the coordinator had used by then: the
-    1st, 3rd, ... windows are quiet, and so is the last.
+    Returns the edges of all windows, and the processor time that the coordinator had used by each
+    of them. The 1st, 3rd, ... windows and the last are quiet.
     """
     edges, used = [time.time()], [cpu_seconds(coordinator)]
 
@@ -139,7 +139,7 @@ def alternate(
 
 
 def load(edges: list[float], used: list[float]) -> dict[str, float]:
-    """Processor time a second of the coordinator, quiet and flooded."""
+    """Processor time per second of the coordinator, quiet and flooded."""
     spent = [(b - a, d - c) for (a, b), (c, d) in zip(pairwise(edges), pairwise(used), strict=True)]
     return {
         name: sum(cpu for _, cpu in part) / sum(seconds for seconds, _ in part)
@@ -148,7 +148,7 @@ def load(edges: list[float], used: list[float]) -> dict[str, float]:
 
 
 def rates(leases: list[tuple[float, int]], edges: list[float]) -> list[float]:
-    """Rows a second in each window."""
+    """Rows per second in each window."""
     return [
         sum(rows for at, rows in leases if start <= at < stop) / (stop - start)
         for start, stop in pairwise(edges)
@@ -156,12 +156,12 @@ def rates(leases: list[tuple[float, int]], edges: list[float]) -> list[float]:
 
 
 def ratios(speeds: list[float]) -> list[float]:
-    """Each flooded window by the mean of the quiet ones before and after it."""
+    """The ratio of each flooded window to the mean of the quiet windows before and after it."""
     return [2 * speeds[n] / (speeds[n - 1] + speeds[n + 1]) for n in range(1, len(speeds) - 1, 2)]
 
 
 def flooded(edges: list[float], moment: float) -> bool:
-    """Whether `moment` lies in a flooded window."""
+    """Whether `moment` is in a flooded window."""
     window = bisect(edges, moment)
     return 0 < window < len(edges) and window % 2 == 0
 
@@ -177,16 +177,18 @@ def milliseconds(waits: list[float]) -> dict[str, float]:
 
 
 def measure(messages: int, seconds: float, workers: str, run_dir: Path) -> dict[str, Any]:
-    """Train, flood in turns, and say what it cost."""
+    """Train, flood every other window, and compute the cost."""
     with training(run_dir, workers) as run:
         address = published(run_dir, run)
         probe = Probe(address)
         probe.start()
         time.sleep(WARM_UP_S)
         before = private_megabytes(run.pid)
-        sender = started("tests.garbage", address.control, messages)
+        sender = started("benchmarks.common.garbage_messages", address.control, messages)
         edges, used = alternate(sender, run.pid, seconds)
-        sent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of the sender: none else has ended
+        sent = resource.getrusage(
+            resource.RUSAGE_CHILDREN
+        )  # of the sender, the only child that has exited
         after = private_megabytes(run.pid)
         leases, crashed = rows_by_time(run_dir), run.poll() is not None
     speeds = rates(leases, edges)
@@ -213,17 +215,18 @@ def measure(messages: int, seconds: float, workers: str, run_dir: Path) -> dict[
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each window")
-    parser.add_argument("--workers", default=f"cpu:{len(os.sched_getaffinity(0))}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
-    arguments = parser.parse_args()
+    parser = arguments.parser("garbage", __doc__)
+    add = parser.add_argument
+    add("--messages", type=int, default=1_000_000, help="number of messages (default: 1000000)")
+    add("--seconds", type=float, default=10.0, help="duration of each window (default: 10)")
+    workers = f"cpu:{len(os.sched_getaffinity(0))}"
+    add("--workers", default=workers, help=f"workers of the run (default: {workers})")
+    arguments.add_json(parser)
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder) / "run"
-        result = measure(arguments.messages, arguments.seconds, arguments.workers, run_dir)
+        result = measure(given.messages, given.seconds, given.workers, Path(folder) / "run")
     print(json.dumps({k: v for k, v in result.items() if k != "ratios"}, indent=2))
-    about.write(arguments.json, [result], workers=arguments.workers, hidden=HIDDEN)
+    report.write(given.json, [result], workers=given.workers, hidden=HIDDEN)
 
 
 if __name__ == "__main__":

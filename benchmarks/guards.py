@@ -1,13 +1,16 @@
-"""What do the guards against numbers that are not finite cost? Rows/s with and without them.
+"""What do the guards against NaN and infinity cost? Rows/s with and without them.
 
-With: the kernels as they are. Without: kernels compiled with tests that find everything finite.
-Each has a process of its own, which both wait for their turn: passes over the rows alternate, so
-that whatever else the machine does meets both. One thread; data like a9a's and covtype's.
+With: the kernels as they are. Without: kernels compiled with checks that accept every number. Each
+side has a process of its own, and their passes over the rows alternate, so that other load on the
+machine affects both. One thread; data like a9a's and covtype's.
 
-To that comes a look through a copy of the model at each report. It is timed by itself, and counted
-as if there were a report each second and training stood still for it; it goes on beside it.
+The scan of a copy of the model at each report is added to the cost. It is timed separately and
+counted as one scan per second during which training stops, although it runs in the background.
 
     scripts/bench guards --json out.json
+
+Prints the speed of a scan and one line per problem: rows/s with and without guards, the relative
+cost with its quartiles, the milliseconds of a scan, and the total cost.
 """
 
 import argparse
@@ -21,15 +24,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import about
 import numpy as np
 
+from benchmarks.common import arguments, report
+
+ROOT = Path(__file__).parents[1]
 FENCE = 1
 SECONDS_BETWEEN_REPORTS = 1.0
 
 
-class Problem(NamedTuple):
-    """A network, and rows for it; `stored` values a row, all of them where it is `features`."""
+class KernelProblem(NamedTuple):
+    """A network and its rows: `stored` values per row; dense rows if that equals `features`."""
 
     rows: int
     features: int
@@ -41,41 +46,41 @@ class Problem(NamedTuple):
 
 
 PROBLEMS = {
-    "like a9a, linear, batch 1": Problem(32_561, 123, 14, (), 1, "logistic", 1),
-    "like a9a, linear, batch 64": Problem(32_561, 123, 14, (), 1, "logistic", 64),
-    "like a9a, 64": Problem(32_561, 123, 14, (64,), 1, "logistic", 16),
-    "like covtype, 64": Problem(1 << 15, 54, 54, (64,), 7, "softmax", 16),
-    "like covtype, 512x3": Problem(1 << 12, 54, 54, (512,) * 3, 7, "softmax", 64),
-    "2000 labels, 128": Problem(1 << 11, 1000, 50, (128,), 2000, "multilabel", 64),
+    "like a9a, linear, batch 1": KernelProblem(32_561, 123, 14, (), 1, "logistic", 1),
+    "like a9a, linear, batch 64": KernelProblem(32_561, 123, 14, (), 1, "logistic", 64),
+    "like a9a, 64": KernelProblem(32_561, 123, 14, (64,), 1, "logistic", 16),
+    "like covtype, 64": KernelProblem(1 << 15, 54, 54, (64,), 7, "softmax", 16),
+    "like covtype, 512x3": KernelProblem(1 << 12, 54, 54, (512,) * 3, 7, "softmax", 64),
+    "2000 labels, 128": KernelProblem(1 << 11, 1000, 50, (128,), 2000, "multilabel", 64),
 }
 
 
 def accept(value: Any) -> bool:
-    """What a kernel calls that looks for nothing."""
+    """A check that accepts every value."""
     return True
 
 
 def unchanged(gradient: Any) -> Any:
-    """What a step calls that takes any gradient."""
+    """A check that accepts every gradient."""
     return gradient
 
 
-def leave_out_the_guards() -> None:
-    """Before anything is compiled, and with a cache that nobody else uses.
+def remove_guards() -> None:
+    """Replace the guards, before anything is compiled, and with a cache used by this process only.
 
-    What stays is a comparison in each step of a sparse layer, which is not Numba's.
+    A comparison in each step of a sparse layer remains, because it is not compiled by Numba.
     """
     from hogbatch.jit import kernel
     from hogbatch.kernels.cpu import losses
 
     losses.finite = losses.all_finite = kernel(accept)
-    from hogbatch.kernels.cpu import dense  # takes `finite` from there
+    from hogbatch.kernels.cpu import dense  # imports `finite` from `losses`
 
     dense.sane = kernel(unchanged)
 
 
-def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What trains on all rows once, and what looks through a copy of the model."""
+def passes(problem: KernelProblem) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A function that trains on all rows once, and one that scans a copy of the model."""
     from hogbatch.checkpoint.snapshots import ModelCopy
     from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
     from hogbatch.kernels.contract import LOSSES, TOTALS, Hyper
@@ -117,33 +122,42 @@ def passes(problem: Problem) -> tuple[Callable[[], None], Callable[[], None]]:
     def train() -> None:
         loop.train(model, inputs, labels, order, lease, hyper, head, fence, totals)
 
-    def look() -> None:
+    def scan_model() -> None:
         if where := ModelCopy.of(shared).not_finite(network):
             raise ValueError(f"the model is not finite at {where}")
 
-    return train, look
+    return train, scan_model
 
 
 def serve(name: str, guarded: bool) -> None:
-    """Train, or look, once for each line that is read, and say how long it took."""
+    """Train or scan once for each line of stdin, and print the seconds."""
     if not guarded:
-        leave_out_the_guards()
-    train, look = passes(PROBLEMS[name])
+        remove_guards()
+    train, scan_model = passes(PROBLEMS[name])
     train()  # compiles
     for line in sys.stdin:
-        work = look if line.strip() == "look" else train
+        work = scan_model if line.strip() == "scan" else train
         began = time.perf_counter()
         work()
         print(time.perf_counter() - began, flush=True)
 
 
 class Side:
-    """One of the two processes."""
+    """One of the two processes, with or without guards."""
 
     def __init__(self, name: str, guarded: bool, cache: str) -> None:
-        command = [sys.executable, __file__, "--serve", name, "--guarded", str(int(guarded))]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.guards",
+            "--serve",
+            name,
+            "--guarded",
+            str(int(guarded)),
+        ]
         self._process = subprocess.Popen(
             command,
+            cwd=ROOT,
             env={**os.environ, "HOGBATCH_CACHE": cache},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -151,7 +165,7 @@ class Side:
         )
 
     def seconds(self, work: str = "train") -> float:
-        """Of a pass, or of a "look"."""
+        """The seconds of one pass, or of one "scan"."""
         assert self._process.stdin and self._process.stdout
         print(work, file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
@@ -161,17 +175,17 @@ class Side:
 
 
 def measure(name: str, pairs: int, cache: str) -> dict[str, Any]:
-    """Alternate passes; the row guard costs the median over pairs of with / without, less 1."""
+    """Alternate passes; the cost of the row guard is the median ratio with / without, minus 1."""
     sides = [Side(name, guarded, f"{cache}/{guarded}") for guarded in (True, False)]
     try:
         for side in sides:
-            side.seconds()  # both are ready now
+            side.seconds()  # wait until both are ready
         found = []
         for turn in range(pairs):
             order = sides if turn % 2 else sides[::-1]
             taken = {side: side.seconds() for side in order}
             found.append([taken[side] for side in sides])
-        look = statistics.median(sides[0].seconds("look") for _ in range(pairs))
+        scan_s = statistics.median(sides[0].seconds("scan") for _ in range(pairs))
     finally:
         for side in sides:
             side.close()
@@ -181,20 +195,20 @@ def measure(name: str, pairs: int, cache: str) -> dict[str, Any]:
         "problem": name,
         "rows_per_s_with": rows / statistics.median(each[0] for each in found),
         "rows_per_s_without": rows / statistics.median(each[1] for each in found),
-        "cost": statistics.median(ratios) - 1 + look / SECONDS_BETWEEN_REPORTS,
+        "cost": statistics.median(ratios) - 1 + scan_s / SECONDS_BETWEEN_REPORTS,
         "row_guard": statistics.median(ratios) - 1,
         "row_guard_quartiles": [ratios[len(ratios) // 4] - 1, ratios[-1 - len(ratios) // 4] - 1],
-        "look_seconds": look,
+        "look_seconds": scan_s,
         "pairs": pairs,
     }
 
 
 def scan() -> dict[str, Any]:
-    """GB/s of a look through a model of 400 MB on one core, beside NumPy's own."""
+    """GB/s of a scan of a model of 400 MB on one core, and of NumPy's isfinite."""
     from hogbatch.store.scan import first_not_finite
 
     values = np.random.default_rng(0).standard_normal(100_000_000, np.float32)
-    ways = {
+    ways: dict[str, Callable[[], bool]] = {
         "first_not_finite": lambda: first_not_finite(values) is None,
         "np.isfinite": lambda: bool(np.isfinite(values).all()),
     }
@@ -207,14 +221,19 @@ def scan() -> dict[str, Any]:
     return {"problem": "scan, GB/s"} | {n: values.nbytes / s / 1e9 for n, s in best.items()}
 
 
-def main() -> None:
-    """Print one line for each problem."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse() -> argparse.Namespace:
+    """The flags."""
+    parser = arguments.parser("guards", __doc__)
     parser.add_argument("--pairs", type=int, default=201, help="passes of each side (default: 201)")
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    arguments.add_json(parser)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--guarded", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print one line for each problem."""
+    given = parse()
     if given.serve:
         serve(given.serve, bool(given.guarded))
         return
@@ -228,11 +247,11 @@ def main() -> None:
             print(
                 f"{name:28} {found['rows_per_s_with']:12,.0f} rows/s with, "
                 f"{found['rows_per_s_without']:12,.0f} without: {found['row_guard']:+.1%} "
-                f"({low:+.1%} to {high:+.1%}), a look {1e3 * found['look_seconds']:.2f} ms, "
-                f"together {found['cost']:+.1%}",
+                f"({low:+.1%} to {high:+.1%}), a scan {1e3 * found['look_seconds']:.2f} ms, "
+                f"in total {found['cost']:+.1%}",
                 flush=True,
             )
-    about.write(given.json, results, pairs=given.pairs)
+    report.write(given.json, results, pairs=given.pairs)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Which learning-rate scaling brings the test loss down soonest, with the default base rate?
+"""Which learning-rate scaling lowers the test loss fastest, at the default base rate?
 
-Trains each set with CPU and GPU workers together (by default one thread and `gpu:host`), so that
-batches of very different sizes meet in one model, once per scaling and seed, in turn.
+Trains each data set with CPU and GPU workers together (by default one thread and `gpu:host`), so
+that batches of very different sizes update one model; once per scaling and seed, in turn.
 
     scripts/bench learning_rate_scaling --data DIR --seconds 20 --json out.json
 
 DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz.
+Prints one line per run and a table of the median lowest test loss by data set and scaling.
 """
 
 import argparse
@@ -14,37 +15,27 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import about
-
 import hogbatch
+from benchmarks.common import arguments, report
+from benchmarks.common.data_sets import DIRECTORY_HELP, TASKS
 
-SETS: dict[str, dict[str, Any]] = {
-    "w8a": {"data": "w8a.svm.gz", "hidden": (512, 512, 512)},
-    "covtype": {"data": "covtype.csv.gz", "hidden": (512, 512, 512)},
-    "delicious": {
-        "data": "delicious-train.xmc.gz",
-        "test": "delicious-test.xmc.gz",
-        "hidden": (512, 512),
-    },
-    "imdb": {"data": "imdb-train.svm.gz", "test": "imdb-test.svm.gz", "hidden": (128,)},
-}
+SETS = ("w8a", "covtype", "delicious", "imdb")
 SCALINGS = ("none", "linear", "sqrt")
 
 
-def measure(arguments: argparse.Namespace, name: str, scaling: str, seed: int) -> dict[str, Any]:
-    """One run; its lowest test loss and when it was met."""
-    settings = dict(SETS[name])
-    for key in ("data", "test"):
-        if key in settings:
-            settings[key] = str(arguments.data / settings[key])
+def measure(given: argparse.Namespace, name: str, scaling: str, seed: int) -> dict[str, Any]:
+    """One run: its lowest test loss and the training seconds at which it was reached."""
+    task = TASKS[name]
     with tempfile.TemporaryDirectory() as directory:
         run = hogbatch.train(
-            **settings,
-            optimizer=arguments.optimizer,
+            data=str(given.data / task.data),
+            test=str(given.data / task.test) if task.test else None,
+            hidden=task.hidden,
+            optimizer=given.optimizer,
             lr_scaling=scaling,
-            workers=arguments.workers,
-            policy=arguments.policy,
-            max_seconds=arguments.seconds,
+            workers=given.workers,
+            policy=given.policy,
+            max_seconds=given.seconds,
             seed=seed,
             run_dir=f"{directory}/run",
             quiet=True,
@@ -63,8 +54,8 @@ def measure(arguments: argparse.Namespace, name: str, scaling: str, seed: int) -
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Median lowest test loss by set and scaling."""
-    lines = ["| set | " + " | ".join(SCALINGS) + " |", "|---|" + "---|" * len(SCALINGS)]
+    """Median lowest test loss by data set and scaling."""
+    rows = []
     for name in dict.fromkeys(result["set"] for result in results):
         cells = []
         for scaling in SCALINGS:
@@ -72,33 +63,34 @@ def table(results: list[dict[str, Any]]) -> str:
                 r["test_loss"] for r in results if (r["set"], r["scaling"]) == (name, scaling)
             ]
             cells.append("diverged" if None in losses else f"{statistics.median(losses):.4f}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return report.markdown(["set", *SCALINGS], rows)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated (default: all)")
-    parser.add_argument("--workers", default="cpu:1,gpu:host")
-    parser.add_argument("--optimizer", default="adagrad")
-    parser.add_argument("--policy", default="adaptive")
-    parser.add_argument("--seconds", type=float, default=20.0, help="training seconds of a run")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
-    arguments = parser.parse_args()
+    parser = arguments.parser("learning_rate_scaling", __doc__)
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help=DIRECTORY_HELP)
+    add("--sets", type=arguments.names(SETS), default=list(SETS), help=", ".join(SETS))
+    add("--workers", default="cpu:1,gpu:host", help="workers (default: cpu:1,gpu:host)")
+    add("--optimizer", default="adagrad", help="update rule (default: adagrad)")
+    add("--policy", default="adaptive", help="batch policy (default: adaptive)")
+    add("--seconds", type=float, default=20.0, help="training seconds of a run (default: 20)")
+    add("--seeds", type=int, default=1, help="number of seeds (default: 1)")
+    arguments.add_json(parser)
+    given = parser.parse_args()
     results = []
-    for seed in range(arguments.seeds):
-        for name in arguments.sets.split(","):
-            for scaling in SCALINGS:  # in turn, so that a drift of the machine meets all alike
-                results.append(measure(arguments, name, scaling, seed))
+    for seed in range(given.seeds):
+        for name in given.sets:
+            for scaling in SCALINGS:  # in turn, so that changes in speed affect all of them
+                results.append(measure(given, name, scaling, seed))
                 print(results[-1], flush=True)
     print(table(results))
     settings = {
-        name: getattr(arguments, name) for name in ("workers", "policy", "optimizer", "seconds")
+        name: getattr(given, name) for name in ("workers", "policy", "optimizer", "seconds")
     }
-    about.write(arguments.json, results, **settings)
+    report.write(given.json, results, **settings)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""How good are models at the defaults on small tables, beside scikit-learn's with scaled input?
+"""How good are models at the defaults on small tables, compared with scikit-learn's?
 
-Every table is trained on as it is and with features (of a regression: targets, too) times 1e6, at
-the defaults, with nothing but the seed given. Each model sees four fifths of the rows, holds back a
-fifth of these itself, and is measured on rows that it has never seen: accuracy, or R² of a
-regression, as means over ten splits, stratified by class. The peers are logistic or ridge
-regression and a multi-layer perceptron, both on standardised features, and the perceptron on
-standardised targets; they train on all four fifths.
+hogbatch trains on every table twice, as it is and with all features (for regression also the
+targets) multiplied by 1e6, at its defaults and with nothing but the seed given. Each model gets
+four fifths of the rows, holds back a fifth of these itself, and is scored on the remaining rows:
+accuracy, or R² for regression, as means over ten splits, stratified by class. The peers are
+logistic or ridge regression and a multi-layer perceptron, both on standardised features, the
+perceptron also on standardised targets; they train on all four fifths.
 
     scripts/bench quality --json out.json [--sets iris,wine] [--splits 3]
 
-The diamonds come with plotnine; they are left out where it is not installed.
+Prints one line per table: the mean scores, and the margin of hogbatch's worse score over the better
+peer. The diamonds come with plotnine; they are skipped if it is not installed.
 """
 
-import argparse
 import csv
 import tempfile
 import warnings
@@ -21,7 +21,6 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import about
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
@@ -35,37 +34,38 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import hogbatch
+from benchmarks.common import arguments, report
 
 FACTOR = 1e6
-ITERATIONS = 1000  # of a peer
+ITERATIONS = 1000  # maximum, of a peer
 CLARITIES = ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
 CUTS = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
 COLORS = "JIHGFED"
 
 
 class Table(NamedTuple):
-    """A set of rows."""
+    """A data set in memory."""
 
     X: NDArray[np.float64]  # [N, F]
     y: NDArray[np.float64]  # [N]
     classes: bool  # whether y are classes, not numbers
 
     def times(self, factor: float) -> "Table":
-        """The same in other units."""
+        """The same table in other units."""
         return Table(self.X * factor, self.y if self.classes else self.y * factor, self.classes)
 
     def splits(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows to train and to test on."""
+        """Pairs of training rows and test rows."""
         kind = StratifiedShuffleSplit if self.classes else ShuffleSplit
         yield from kind(count, test_size=0.2, random_state=0).split(self.X, self.y)
 
     def score(self, y: NDArray[np.float64], predicted: NDArray[np.float64]) -> float:
-        """Accuracy, or R² of numbers."""
+        """Accuracy, or R² for numbers."""
         return float((accuracy_score if self.classes else r2_score)(y, predicted))
 
 
 def bundled(load: Callable[[], Any], classes: bool = True) -> Callable[[], Table]:
-    """A set that comes with scikit-learn."""
+    """A function that loads a data set bundled with scikit-learn."""
 
     def table() -> Table:
         found = load()
@@ -75,14 +75,15 @@ def bundled(load: Callable[[], Any], classes: bool = True) -> Callable[[], Table
 
 
 def friedman() -> Table:
-    """2,000 rows of Friedman's first problem, with noise of deviation 1."""
-    return Table(*datasets.make_friedman1(2000, noise=1.0, random_state=0), classes=False)
+    """2,000 rows of Friedman's first problem, with noise of standard deviation 1."""
+    X, y = datasets.make_friedman1(2000, noise=1.0, random_state=0)
+    return Table(X, y, classes=False)
 
 
 def diamonds() -> Table:
     """10,000 rows of ggplot2's diamonds; grades as ranks.
 
-    PackageNotFoundError where plotnine is not installed.
+    PackageNotFoundError if plotnine is not installed.
     """
     path = next(file for file in files("plotnine") or [] if file.name == "diamonds.csv").locate()
     with open(path, encoding="utf-8", newline="") as file:
@@ -109,7 +110,7 @@ TABLES = {
 
 
 def ours(table: Table, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> float:
-    """hogbatch at its defaults."""
+    """Test score of hogbatch at its defaults."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data.npz")
         np.savez(data, X=table.X[train], y=table.y[train])
@@ -135,13 +136,13 @@ def perceptron(table: Table) -> Any:
 def peer(
     model: Any, table: Table, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
 ) -> float:
-    """A scikit-learn model."""
+    """Test score of a scikit-learn model."""
     model.fit(table.X[train], table.y[train])
     return table.score(table.y[test], model.predict(table.X[test]))
 
 
 def measure(name: str, table: Table, splits: int) -> dict[str, Any]:
-    """Scores of all contenders, split by split, in turn."""
+    """Scores of all models, in turn on each split."""
     scores: dict[str, list[float]] = {"raw": [], "times 1e6": [], "linear": [], "perceptron": []}
     scaled = table.times(FACTOR)
     for seed, (train, test) in enumerate(table.splits(splits)):
@@ -155,24 +156,25 @@ def measure(name: str, table: Table, splits: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure the sets asked for; print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sets", default=",".join(TABLES), help="comma-separated (all)")
-    parser.add_argument("--splits", type=int, default=10, help="(10)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    """Measure the chosen tables; print a line for each."""
+    parser = arguments.parser("quality", __doc__)
+    add, sets = parser.add_argument, list(TABLES)
+    add("--sets", type=arguments.names(sets), default=sets, help=", ".join(sets))
+    add("--splits", type=int, default=10, help="number of splits (default: 10)")
+    arguments.add_json(parser)
     given = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = []
-    for name in given.sets.split(","):
+    for name in given.sets:
         try:
             table = TABLES[name]()
         except PackageNotFoundError as error:
-            print(f"{name}: left out; {error.name} is not installed")
+            print(f"skipping {name}: {error.name} is not installed")
             continue
         results.append(measure(name, table, given.splits))
         means = "  ".join(f"{key} {value:.4f}" for key, value in results[-1]["means"].items())
         print(f"{name:14} {means}  margin {results[-1]['margin']:+.4f}", flush=True)
-        about.write(given.json, results, splits=given.splits)
+        report.write(given.json, results, splits=given.splits)
 
 
 if __name__ == "__main__":

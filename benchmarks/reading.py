@@ -1,14 +1,17 @@
-"""How fast is text read, on one thread, on two, and from the cache, beside scikit-learn and NumPy?
+"""How fast is text read, by one thread, by two, and from the cache, compared with other readers?
 
-Every set is written out as plain text and repeated to a few hundred MB, read once (which also
-compiles the parser), and then by each reader in turn. What hogbatch reads must be what the others
-read, to the bit. Speeds are in MB/s of text, but from the cache, where text is of no account, of
-the arrays that come of it; it lies in the page cache there, as it does after the first run.
+Every data set is written as plain text and repeated up to a few hundred MB, read once (which also
+compiles the parser), and then by each reader in turn. hogbatch's arrays must be bit-identical to
+those of the other reader.
 
     scripts/bench reading --data DIR --json out.json
+    scripts/bench reading --data DIR --sets csv --megabytes 20 --repeats 1
 
-DIR holds imdb-train.svm.gz, delicious-train.xmc.gz, covtype.csv.gz. Other readers read the first
-part of a file only, as they take long, and the XMC text without its header.
+DIR holds imdb-train.svm.gz, delicious-train.xmc.gz, covtype.csv.gz. scikit-learn and NumPy read
+only the first part of a file, because they are slow, and XMC text without its header.
+
+Prints a table of MB/s: megabytes of text, but for the cache megabytes of arrays, which are in the
+page cache, as after the first run.
 """
 
 import argparse
@@ -22,32 +25,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import about
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
+from benchmarks.common import arguments, report
 from hogbatch.data.cache import DataCache
 from hogbatch.data.raw import RawSet
 from hogbatch.data.readers import read
 
 
 class Sample(NamedTuple):
-    """A set, and a reader to hold against."""
+    """A data set, and the reader of another package to compare with."""
 
     name: str
-    header: int  # lines
+    header: int  # number of header lines
     peer: str
     read: Callable[[Path], tuple[list[Any], Any]]  # arrays of the inputs; labels
 
 
 def libsvm(path: Path) -> tuple[list[Any], Any]:
-    """What scikit-learn reads."""
+    """A svmlight file as read by scikit-learn."""
     inputs, labels = load_svmlight_file(str(path), dtype=np.float32)
     return [inputs.indptr, inputs.indices, inputs.data], labels
 
 
 def xmc(path: Path) -> tuple[list[Any], Any]:
-    """What scikit-learn reads; it has no XMC, but lists of labels."""
+    """An XMC file without its header as read by scikit-learn, as svmlight with lists of labels."""
     inputs, lists = load_svmlight_file(
         str(path), dtype=np.float32, multilabel=True, zero_based=True
     )
@@ -55,7 +58,7 @@ def xmc(path: Path) -> tuple[list[Any], Any]:
 
 
 def csv(path: Path) -> tuple[list[Any], Any]:
-    """What NumPy reads; the label is the last column."""
+    """A CSV file as read by NumPy; the label is the last column."""
     numbers = np.loadtxt(path, delimiter=",", ndmin=2)
     return [numbers[:, :-1].astype(np.float32)], numbers[:, -1]
 
@@ -68,7 +71,7 @@ SETS = {
 
 
 def write(sample: Sample, folder: Path, data: Path, megabytes: float) -> tuple[Path, Path]:
-    """Write the set for hogbatch, repeated to so much, and a part without a header for its peer."""
+    """Write the repeated set for hogbatch, and its first part without a header for the peer."""
     lines = gzip.decompress((data / f"{sample.name}.gz").read_bytes()).splitlines(keepends=True)
     header, rows = lines[: sample.header], lines[sample.header :]
     times = max(1, round(megabytes * 1e6 / sum(map(len, rows))))
@@ -87,22 +90,22 @@ def write(sample: Sample, folder: Path, data: Path, megabytes: float) -> tuple[P
 
 
 def array_bytes(raw: RawSet) -> int:
-    """The size of all that was read."""
+    """The size of all arrays of a set."""
     arrays = [*raw.inputs, *(raw.label_lists or ()), raw.labels, raw.lines]
     return sum(array.nbytes for array in arrays if array is not None)
 
 
 def keep(path: Path, cache: DataCache) -> int:
-    """Put a file into the cache; returns how many bytes of arrays it has there."""
-    os.utime(path, (0, 0))  # what has just been written is not kept
+    """Put a file into the cache; returns the bytes of its arrays."""
+    os.utime(path, (0, 0))  # files that were just written are not cached
     read(path, cache=cache)
     if not list(cache.directory.glob("*")):
-        raise SystemExit(f"{path} was not kept: is the disk nearly full?")
+        raise SystemExit(f"reading: {path} was not cached: is the disk nearly full?")
     return array_bytes(read(path, cache=cache))
 
 
 def seconds(task: Callable[[], Any]) -> float:
-    """How long it takes; what it returns is freed outside the time."""
+    """Seconds of a call; its result is freed after the measurement."""
     gc.collect()
     start = time.perf_counter()
     result = task()
@@ -112,30 +115,33 @@ def seconds(task: Callable[[], Any]) -> float:
 
 
 def same(sample: Sample, ours: RawSet, theirs: tuple[list[Any], Any]) -> bool:
-    """Whether the first rows of ours are the rows of theirs, to the bit."""
+    """Whether the first rows of `ours` are bit-identical to `theirs`."""
     inputs, labels = theirs
     rows = len(inputs[0]) - (len(inputs) == 3)
     if sample.read is csv:
         assert ours.labels is not None
-        pairs = [(ours.inputs.dense[:rows], inputs[0]), (ours.labels[:rows], labels)]
+        pairs: list[tuple[Any, Any]] = [
+            (ours.inputs.dense[:rows], inputs[0]),
+            (ours.labels[:rows], labels),
+        ]
     else:
         values = int(ours.inputs.indptr[rows])
-        mine = ours.labels[:rows] if ours.labels is not None else np.empty(0)
+        first: Any = ours.labels[:rows] if ours.labels is not None else np.empty(0)
         if ours.label_lists is not None:
-            mine = ours.label_lists.indices[: int(ours.label_lists.indptr[rows])]
+            first = ours.label_lists.indices[: int(ours.label_lists.indptr[rows])]
         pairs = [
             (ours.inputs.indptr[: rows + 1], inputs[0]),
             (ours.inputs.indices[:values], inputs[1]),
             (ours.inputs.values[:values].view(np.uint32), inputs[2].view(np.uint32)),
-            (mine, labels),
+            (first, labels),
         ]
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def measure(sample: Sample, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Megabytes a second of every reader, the median of some repetitions in turn."""
-    with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
-        ours, theirs = write(sample, Path(folder), arguments.data, arguments.megabytes)
+def measure(sample: Sample, given: argparse.Namespace) -> dict[str, Any]:
+    """MB/s of every reader: medians over repetitions in turn."""
+    with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
+        ours, theirs = write(sample, Path(folder), given.data, given.megabytes)
         identical = same(sample, read(ours), sample.read(theirs))
         cache = DataCache(Path(folder) / "cache", slow_s=0.0)
         stored, (text, part) = keep(ours, cache), (each.stat().st_size for each in (ours, theirs))
@@ -146,7 +152,7 @@ def measure(sample: Sample, arguments: argparse.Namespace) -> dict[str, Any]:
             sample.peer: (part, lambda: sample.read(theirs)),
         }
         speeds: dict[str, list[float]] = {name: [] for name in readers}
-        for _ in range(arguments.repeats):
+        for _ in range(given.repeats):
             for name, (size, task) in readers.items():
                 speeds[name].append(size / seconds(task) / 1e6)
     one, two = speeds["1 thread"], speeds["2 threads"]
@@ -162,36 +168,36 @@ def measure(sample: Sample, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """MB/s by set and reader."""
-    columns = ("text", "1 thread", "2 threads", "2 over 1", "cache", "the other", "identical")
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    """MB/s by data set and reader."""
+    head = ("text", "1 thread", "2 threads", "2 over 1", "cache", "other reader", "identical")
+    rows = []
     for result in results:
         *ours, (peer, other) = result["megabytes_per_second"].items()
-        one, two, cached = (speed for _, speed in ours)
-        cells = f"{one:.0f} | {two:.0f} | {result['two_over_one']:.2f} | {cached:.0f}"
-        lines.append(
-            f"| {result['set']} | {cells} | {other:.0f} ({peer}) | {result['identical']} |"
-        )
-    return "\n".join(lines)
+        one, two, cached = (f"{speed:.0f}" for _, speed in ours)
+        cells = [one, two, f"{result['two_over_one']:.2f}", cached, f"{other:.0f} ({peer})"]
+        rows.append([result["set"], *cells, str(result["identical"])])
+    return report.markdown(head, rows)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated (default: all)")
-    parser.add_argument("--megabytes", type=float, default=300.0, help="of text, about")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where the text is written")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
-    arguments = parser.parse_args()
+    parser = arguments.parser("reading", __doc__)
+    add, sets = parser.add_argument, list(SETS)
+    add("--data", type=Path, required=True, metavar="DIR", help="directory of the data sets")
+    add("--sets", type=arguments.names(sets), default=sets, help=", ".join(sets))
+    add(
+        "--megabytes", type=float, default=300.0, help="approximate size of the text (default: 300)"
+    )
+    add("--repeats", type=int, default=5, help="repetitions of each reader (default: 5)")
+    add("--scratch", type=Path, metavar="DIR", help="directory for the text (default: temporary)")
+    arguments.add_json(parser)
+    given = parser.parse_args()
     results = []
-    for name in arguments.sets.split(","):
-        results.append(measure(SETS[name], arguments))
+    for name in given.sets:
+        results.append(measure(SETS[name], given))
         print(results[-1], flush=True)
     print(table(results))
-    settings = {name: getattr(arguments, name) for name in ("megabytes", "repeats")}
-    about.write(arguments.json, results, **settings)
+    report.write(given.json, results, megabytes=given.megabytes, repeats=given.repeats)
 
 
 if __name__ == "__main__":

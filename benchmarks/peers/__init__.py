@@ -1,26 +1,43 @@
-"""What hogbatch is compared with: one module a peer, all with the interface of `contract.Peer`."""
+"""The frameworks hogbatch is compared with: one module per peer, each a `contract.Peer`.
 
+A peer's module imports its framework only when it trains, and of this project only hogbatch's data
+types and the contract, so that it runs in the framework's own environment.
+"""
+
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
-from peers.contract import Peer
+from benchmarks.peers.contract import Peer, available
 
-MODULES: Final = {
-    "pytorch": "peers.pytorch",
-    "pytorch-hogwild": "peers.pytorch_hogwild",
-    "tensorflow": "peers.tensorflow_keras",
-    "sklearn-mlp": "peers.sklearn_mlp",
-    "sklearn-sgd": "peers.sklearn_linear",
-    "vowpal-wabbit": "peers.vowpal_wabbit",
+ON_CPU: Final = {  # in time_to_loss
+    "pytorch": "pytorch",
+    "pytorch-hogwild": "pytorch_hogwild",
+    "tensorflow": "tensorflow_keras",
+    "sklearn-mlp": "sklearn_mlp",
+    "sklearn-sgd": "sklearn_linear",
+    "vowpal-wabbit": "vowpal_wabbit",
 }
-ON_GPU: Final = {"pytorch-gpu": "peers.pytorch_gpu"}  # of heterogeneous.py
-WIDE: Final = {  # of slide.py
-    "pytorch-full": "peers.pytorch_wide",
-    "pytorch-sampled": "peers.pytorch_sampled",
-}
+ON_GPU: Final = {"pytorch-gpu": "pytorch_gpu"}  # in heterogeneous
+WIDE: Final = {"pytorch-full": "pytorch_full", "pytorch-sampled": "pytorch_sampled"}  # in slide
+TUNED: Final = Path(__file__).parent / "tuned.json"  # settings of ON_CPU and ON_GPU
+TUNED_WIDE: Final = Path(__file__).parent / "tuned_slide.json"
 
 
 def peer(name: str) -> Peer:
     """The peer called `name`; its framework is imported only when it trains."""
-    made: Peer = import_module((MODULES | ON_GPU | WIDE)[name]).PEER
-    return made
+    module = (ON_CPU | ON_GPU | WIDE)[name]
+    found: Peer = import_module(f"benchmarks.peers.{module}").PEER
+    return found
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those of the peers that are installed; prints which are not."""
+    found = []
+    for name in names:
+        if available(peer(name)):
+            found.append(name)
+        else:
+            print(f"skipping {name}: {peer(name).package} is not installed", flush=True)
+    return found

@@ -1,7 +1,7 @@
-"""What a peer is given, what it answers, and the clock that is the same for all of them.
+"""The interface of peers: their input, their answer, and the stopwatch that is the same for all.
 
 Covers: rows as NumPy and SciPy arrays, the test loss, training seconds without evaluation.
-Does not cover: processes (see process.py), the search for settings (see search.py).
+Does not cover: processes (see common/peer_process.py), the search (see common/search.py).
 """
 
 import math
@@ -23,10 +23,10 @@ Setting = dict[str, Any]  # e.g. {"batch": 64, "lr": 0.1, "threads": 2}
 Curve = list[tuple[float, float]]  # training seconds, test loss
 Matrix = Any  # float32: NDArray or csr_array
 
-EVALUATION_FRACTION = 0.05  # of the training seconds so far, between two evaluations at least
-CHEAP_S = 0.1  # an evaluation that takes no longer is made without regard to its cost
+EVALUATION_FRACTION = 0.05  # minimum time between evaluations, of the training seconds so far
+CHEAP_S = 0.1  # the cost of an evaluation up to this long is ignored
 BLOCK_ROWS = 4096  # of an evaluation
-MANY_FEATURES = 4096  # from here on a gradient touches a small part of the first layer
+MANY_FEATURES = 4096  # above this a gradient changes a small fraction of the first layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Rows:
 
     @classmethod
     def of(cls, examples: Examples, outputs: int) -> "Rows":
-        """The same rows; nothing is copied but the pointers."""
+        """The same rows; only the row pointers are copied."""
         inputs, labels = examples.inputs, examples.labels
         x, y = inputs.dense, labels.values
         if examples.sparse:
@@ -58,18 +58,18 @@ class Rows:
 
     @property
     def features(self) -> int:
-        """F."""
+        """The number of features F."""
         return int(self.x.shape[1])
 
     def blocks(self) -> Iterator[slice]:
-        """Slices that together name all rows."""
+        """Slices that together cover all rows."""
         for start in range(0, len(self), BLOCK_ROWS):
             yield slice(start, start + BLOCK_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A set and the network to train on it: ReLU between `hidden` layers, none is linear."""
+    """A data set and the network to train on it, with ReLU; linear without `hidden` layers."""
 
     loss: str  # "softmax", "logistic" or "multilabel"
     hidden: tuple[int, ...]
@@ -84,20 +84,20 @@ class Problem:
 
 
 def dense(matrix: Matrix) -> NDArray[np.float32]:
-    """`matrix` written out, float32 and C-contiguous."""
+    """`matrix` as a dense array, float32 and C-contiguous."""
     full = matrix.toarray() if isinstance(matrix, csr_array) else matrix
     return np.ascontiguousarray(full, np.float32)
 
 
 def forms(rows: Rows) -> tuple[str, ...]:
-    """How the first layer may take rows: written out only where that fits."""
+    """The forms in which the first layer can take rows; dense only if that fits in memory."""
     if not isinstance(rows.x, csr_array):
         return ("dense",)
     return ("bag",) if rows.features > MANY_FEATURES else ("dense", "bag")
 
 
 def mean_loss(loss: str, scores: NDArray[np.float32], y: Matrix) -> float:
-    """Mean loss a row of scores[N, C], as hogbatch counts it.
+    """Mean loss per row of scores[N, C], defined as in hogbatch.
 
     softmax: log(sum(exp(s))) - s[y]; the others: log(1 + exp(s)) - s y, summed over C.
     """
@@ -111,7 +111,7 @@ def mean_loss(loss: str, scores: NDArray[np.float32], y: Matrix) -> float:
 
 
 def loss_of(problem: Problem, scores: Callable[[slice], NDArray[np.float32]]) -> float:
-    """Mean test loss, where `scores` gives those of some test rows, [rows, C]."""
+    """Mean test loss; `scores` returns the scores [rows, C] of some test rows."""
     total = 0.0
     for rows in problem.test.blocks():
         found = scores(rows)
@@ -120,10 +120,10 @@ def loss_of(problem: Problem, scores: Callable[[slice], NDArray[np.float32]]) ->
 
 
 @dataclass(slots=True)
-class Watch:
-    """Training seconds of one run, evaluations left out, and the test losses seen.
+class Stopwatch:
+    """Training seconds of one run, evaluations excluded, and its test losses.
 
-    `rival` is the curve of the best setting so far; a run far behind it is given up.
+    `rival` is the curve of the best setting so far; a run far behind it is stopped.
     """
 
     target: float
@@ -131,32 +131,32 @@ class Watch:
     rival: Sequence[Sequence[float]] = ()
     clock: Callable[[], float] = time.perf_counter
     curve: Curve = field(default_factory=list)
-    rows: int = 0  # trained on; the peer counts them
-    metrics: list[dict[str, float]] = field(default_factory=list)  # of evaluations, where counted
+    rows: int = 0  # trained on, counted by the peer
+    metrics: list[dict[str, float]] = field(default_factory=list)  # of evaluations, if any
     _before: float = 0.0
     _since: float = 0.0
-    _took: float = 0.0  # the last evaluation
+    _took: float = 0.0  # duration of the last evaluation
 
     def start(self, measure: Callable[[], float]) -> None:
-        """Note the loss before training, then let the clock run."""
+        """Record the loss before training, then start the clock."""
         self.curve.append((0.0, measure()))
         self._since = self.clock()
 
     @property
     def seconds(self) -> float:
-        """Training seconds by now."""
+        """Training seconds so far."""
         return self._before + self.clock() - self._since
 
     @property
     def due(self) -> bool:
-        """Whether to evaluate: seldom enough that most of the time goes into training."""
+        """Whether to evaluate now: rarely enough that training takes most of the time."""
         seconds = self.seconds
         cost_s = self._took if self._took > CHEAP_S else 0.0
         pause = max(cost_s, EVALUATION_FRACTION * seconds)
         return seconds >= min(self.limit_s, self.curve[-1][0] + pause)
 
     def over(self, measure: Callable[[], float]) -> bool:
-        """Evaluate with the clock stopped; whether the run is to end."""
+        """Evaluate with the clock stopped; whether the run should end."""
         self._before = self.seconds
         began = self.clock()
         loss = measure()
@@ -170,14 +170,14 @@ class Watch:
 
 
 def reached(curve: Sequence[Sequence[float]], target: float) -> float | None:
-    """Seconds at which `target` was first seen; None if never."""
+    """Seconds of the first evaluation at or below `target`; None if there is none."""
     return next((seconds for seconds, loss in curve if loss <= target), None)
 
 
 def hopeless(curve: Sequence[Sequence[float]], rival: Sequence[Sequence[float]]) -> bool:
-    """Whether 0.4 of the rival's time has gone by at less than 0.4 of its speed.
+    """Whether more than 0.4 of the rival's time has passed at less than 0.4 of its speed.
 
-    Lowest losses count, not last ones: a high rate may swing up before it arrives early.
+    Lowest losses are compared, not the last ones: with a high rate the loss may rise first.
     """
     if not rival:
         return False
@@ -187,7 +187,7 @@ def hopeless(curve: Sequence[Sequence[float]], rival: Sequence[Sequence[float]])
     return seconds > whole or (seconds > 0.4 * whole and lowest > then)
 
 
-RATES = {  # of plain SGD, by loss: a sum over labels has larger gradients
+RATES = {  # for plain SGD, by loss; a sum over labels has larger gradients
     "softmax": (0.1, 0.2, 0.5, 1.0, 2.0),
     "logistic": (0.1, 0.2, 0.5, 1.0, 2.0),
     "multilabel": (0.01, 0.02, 0.05, 0.1),
@@ -208,26 +208,26 @@ def adam_rates(problem: Problem) -> tuple[float, ...]:
 
 
 class Peer(Protocol):
-    """One framework, made to train a network as fast as it can."""
+    """One framework that trains a network as fast as it can."""
 
     name: str
-    package: str  # as pip knows it
-    pace: tuple[str, ...]  # keys of a setting that alter speed alone, not what a step does
+    package: str  # its name for pip
+    pace: tuple[str, ...]  # keys of a setting that change only the speed, not the steps
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """The settings to search for `problem`; empty where it is no task for this peer."""
+        """The settings to search for `problem`; empty if the peer cannot train it."""
         ...
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Train until `watch` says that it is over.
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Train until `watch.over` returns True.
 
-        Preparing arrays, compiling and warming up come before `watch.start`.
+        Array preparation, compilation and warm-up come before `watch.start`.
         """
         ...
 
 
 def available(peer: Peer) -> str | None:
-    """The version of the peer's package that is installed, None if none is."""
+    """The installed version of the peer's package; None if it is not installed."""
     try:
         return version(peer.package)
     except PackageNotFoundError:
@@ -240,14 +240,14 @@ def combine(**axes: Sequence[Any]) -> list[Setting]:
 
 
 def _narrow(indptr: NDArray[np.int64]) -> NDArray[np.int32]:
-    """scikit-learn takes no sparse rows with wider pointers."""
+    """Row pointers as int32, the only type that scikit-learn accepts."""
     if indptr[-1] > np.iinfo(np.int32).max:
         raise ValueError(f"expected fewer than 2^31 stored values; got {indptr[-1]}")
     return indptr.astype(np.int32)
 
 
 def write_problem(problem: Problem, directory: Path) -> None:
-    """Lay `problem` down for other processes."""
+    """Write `problem` into `directory` for other processes."""
     about = np.array([problem.loss, str(problem.outputs), *map(str, problem.hidden)])
     np.save(directory / "about.npy", about)
     for part, rows in (("train", problem.train), ("test", problem.test)):
@@ -256,7 +256,7 @@ def write_problem(problem: Problem, directory: Path) -> None:
 
 
 def read_problem(directory: Path) -> Problem:
-    """What `write_problem` has laid down."""
+    """Read the problem written by `write_problem`."""
     loss, outputs, *hidden = np.load(directory / "about.npy").tolist()
     train, test = (
         Rows(*(_read(directory / f"{part}-{name}") for name in ("x", "y")))

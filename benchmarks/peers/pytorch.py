@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from peers.contract import Problem, Setting, Watch, adam_rates, combine, dense, forms, sgd_rates
+from benchmarks.peers.contract import (
+    Problem,
+    Setting,
+    Stopwatch,
+    adam_rates,
+    combine,
+    dense,
+    forms,
+    sgd_rates,
+)
 
 
 class PyTorch:
@@ -21,11 +30,11 @@ class PyTorch:
             *combine(optimizer=("adam",), batch=(32, 64, 256), lr=adam, **common),
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Minibatches of a fresh permutation each epoch."""
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Train on batches of a new permutation each epoch."""
         import torch
 
-        from peers import torch_network as net
+        from benchmarks.peers import torch_network as net
 
         torch.set_num_threads(setting["threads"])
         torch.set_flush_denormal(True)

@@ -1,8 +1,8 @@
-"""PyTorch on one GPU: all rows lie on the device, and a step is one launch of a CUDA graph.
+"""PyTorch on one GPU: all rows are in device memory, and a step is one launch of a CUDA graph.
 
-Rows are written out densely (imdb, the widest set, takes 9 GB so): a graph needs fixed shapes, and
-without one the launches of a step take longer than its kernels. On a CPU steps are not captured;
-that is for tests.
+Rows are dense (imdb, the widest set, needs 9 GB), because a graph needs fixed shapes, and without a
+graph the launches of a step take longer than its kernels. On a CPU, for tests, steps are not
+captured.
 """
 
 import subprocess
@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from peers.contract import (
+from benchmarks.peers.contract import (
     BLOCK_ROWS,
     Matrix,
     Problem,
     Setting,
-    Watch,
+    Stopwatch,
     adam_rates,
     available,
     combine,
@@ -26,27 +26,25 @@ from peers.contract import (
 
 BATCHES = (64, 256, 1024, 4096)
 WARM_STEPS = 3
-AHEAD = 16  # steps that Python may be ahead of the device, or evaluations would come late
+AHEAD = 16  # steps that Python may be ahead of the device, so that evaluations are on time
 PRECISIONS = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
-SIGMOID_GAIN, OUTPUT_GAIN = (
-    10.0,
-    0.1,
-)  # as hogbatch.model.network starts: PyTorch's own start stands still
+# Initialisation as in hogbatch.model.network: with PyTorch's own the loss does not fall.
+SIGMOID_GAIN, OUTPUT_GAIN = 10.0, 0.1
 
 
 class PyTorchGpu:
     """One process, one device.
 
-    Besides the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix products
-    (as hogbatch calls them) and "activation" ("relu" or "sigmoid").
+    In addition to the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix
+    products (hogbatch's names) and "activation" ("relu" or "sigmoid").
     """
 
     name = "pytorch-gpu"
     package = "torch"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """SGD and Adam, batches of 64 to 4,096; large ones bear higher rates than on a CPU."""
+        """SGD and Adam, batches of 64 to 4,096, with higher rates than on a CPU."""
         sizes = [size for size in BATCHES if size <= len(problem.train)]
         rates = {"sgd": sgd_rates(problem), "adam": adam_rates(problem)}
         return [
@@ -57,9 +55,9 @@ class PyTorchGpu:
             )
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Copying the rows, warming up and capturing are outside the clock."""
-        step = Step(problem, setting, seed)
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Copying the rows, warm-up and capture are not timed."""
+        step = GpuStep(problem, setting, seed)
         x = on_device(problem.test.x, step.device)
         step.capture()
 
@@ -77,7 +75,7 @@ class PyTorchGpu:
                 return
 
 
-class Step:
+class GpuStep:
     """The network and its optimizer; a call trains on rows[batch] of the training set."""
 
     def __init__(self, problem: Problem, setting: Setting, seed: int) -> None:
@@ -104,7 +102,7 @@ class Step:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Training rows, and those of a batch."""
+        """(number of training rows, batch size)."""
         return len(self._y), len(self._rows)
 
     def __call__(self, rows: Any) -> None:
@@ -126,26 +124,26 @@ class Step:
         self._optimizer.step()
 
     def scores(self, x: Any) -> Any:
-        """[rows, C] in NumPy of x[rows, F] on the device."""
+        """Scores [rows, C] as a NumPy array of x[rows, F] on the device."""
         import torch
 
         with torch.no_grad():
             return self._network(x).cpu().numpy()
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was told."""
+        """Wait for the device."""
         import torch
 
         if self._on_gpu:
             torch.cuda.synchronize(self.device)
 
     def capture(self) -> None:
-        """Make a graph of the step; what was learnt in warming up is forgotten."""
+        """Capture the step as a graph; the parameters are restored after the warm-up."""
         import torch
 
         before = [parameter.detach().clone() for parameter in self._network.parameters()]
         if self._on_gpu:
-            side = torch.cuda.Stream()  # as PyTorch's notes on CUDA graphs want it
+            side = torch.cuda.Stream()  # as required by PyTorch's notes on CUDA graphs
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARM_STEPS):
@@ -170,7 +168,7 @@ def build(problem: Problem, setting: Setting, seed: int) -> Any:
     """The network of the other PyTorch peers, or with sigmoid between its layers."""
     from torch import nn
 
-    from peers import torch_network
+    from benchmarks.peers import torch_network
 
     network: Any = torch_network.build(problem, "dense", seed)
     if setting.get("activation") == "sigmoid":
@@ -183,8 +181,8 @@ def build(problem: Problem, setting: Setting, seed: int) -> Any:
     return network
 
 
-def batches(step: Step, seed: int) -> Iterator[Any]:
-    """Row numbers [batch] on the device for ever, each epoch in a new order; no smaller rest."""
+def batches(step: GpuStep, seed: int) -> Iterator[Any]:
+    """Endless row numbers [batch] on the device; full batches, each epoch in a new order."""
     import torch
 
     rows, size = step.shape
@@ -196,7 +194,7 @@ def batches(step: Step, seed: int) -> Iterator[Any]:
 
 
 def on_device(matrix: Matrix, device: Any) -> Any:
-    """`matrix` written out, float32, copied in blocks: whole it may be too large for the host."""
+    """`matrix` as a dense float32 tensor, copied in blocks because it may not fit on the host."""
     import torch
 
     full = torch.empty(matrix.shape, dtype=torch.float32, device=device)
@@ -207,7 +205,7 @@ def on_device(matrix: Matrix, device: Any) -> Any:
 
 
 def objection(ordinal: str) -> str | None:
-    """Why PyTorch cannot train on GPU `ordinal`; None if it can. Asked in a throw-away process."""
+    """Why PyTorch cannot train on GPU `ordinal`, tested in a temporary process; None if it can."""
     if available(PEER) is None:
         return "torch is not installed"
     question = "import torch; print(torch.__version__, torch.cuda.device_count())"
@@ -218,7 +216,7 @@ def objection(ordinal: str) -> str | None:
     return (
         None
         if int(ordinal) < int(count)
-        else f"torch {version} cannot use GPU {ordinal}, for it sees {count}"
+        else f"torch {version} cannot use GPU {ordinal}: it finds {count} GPUs"
     )
 
 

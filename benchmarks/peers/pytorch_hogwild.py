@@ -1,4 +1,4 @@
-"""PyTorch Hogwild: processes of one thread each train one model in shared memory, without locks."""
+"""PyTorch Hogwild: processes of one thread train one model in shared memory without locks."""
 
 import os
 import time
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from peers.contract import (
+from benchmarks.peers.contract import (
     Problem,
     Setting,
-    Watch,
+    Stopwatch,
     combine,
     dense,
     forms,
@@ -21,7 +21,7 @@ from peers.contract import (
 )
 
 PROCESSES = 2
-LOOK_EVERY_S = 0.005  # of the waiting process
+POLL_S = 0.005  # of the waiting process
 ORPHAN_CHECK_S = 1.0
 
 
@@ -39,14 +39,16 @@ class PyTorchHogwild:
         rates = sgd_rates(problem)
         return combine(batch=(8, 16, 32, 64), lr=rates, form=forms(problem.train))
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Starting the processes and their first steps are outside the clock."""
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """The start of the processes and their first steps are not timed."""
         import torch
         import torch.multiprocessing as mp
 
-        from peers import torch_network as net
+        from benchmarks.peers import torch_network as net
 
-        torch.set_num_threads(PROCESSES)  # of the evaluation: the others stand still then
+        torch.set_num_threads(
+            PROCESSES
+        )  # for the evaluation, during which the other processes wait
         network = net.build(problem, setting["form"], seed)
         network.share_memory()
         measure = net.evaluation(problem, network, setting["form"])
@@ -56,21 +58,21 @@ class PyTorchHogwild:
         with TemporaryDirectory() as directory:
             write_problem(problem, Path(directory))
             arguments = (directory, setting, seed, network, flags, gates)
-            crew = [
+            processes = [
                 context.Process(target=_work, args=(number, *arguments), daemon=True)
                 for number in range(PROCESSES)
             ]
-            for process in crew:
+            for process in processes:
                 process.start()
-            _wait_until_paused(flags, crew)
-        _conduct(watch, measure, flags, gates, crew)
+            _wait_until_paused(flags, processes)
+        _train(watch, measure, flags, gates, processes)
 
 
 RUN, PAUSED, ROWS = range(3)  # columns of the shared flags[PROCESSES, 3]
 
 
-def _conduct(watch: Watch, measure: Any, flags: Any, gates: Any, crew: Any) -> None:
-    """Let the crew train, stop it for each evaluation, and end it."""
+def _train(watch: Stopwatch, measure: Any, flags: Any, gates: Any, processes: Any) -> None:
+    """Let the processes train, pause them for each evaluation, and stop them at the end."""
     watch.start(measure)
     while True:
         flags[:, PAUSED] = 0
@@ -78,31 +80,31 @@ def _conduct(watch: Watch, measure: Any, flags: Any, gates: Any, crew: Any) -> N
         for gate in gates:
             gate.set()
         while not watch.due:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         flags[:, RUN] = 0
-        _wait_until_paused(flags, crew)
+        _wait_until_paused(flags, processes)
         watch.rows = int(flags[:, ROWS].sum())
         if watch.over(measure):
             break
-    for process in crew:
+    for process in processes:
         process.terminate()
         process.join()
 
 
-def _wait_until_paused(flags: Any, crew: Any) -> None:
+def _wait_until_paused(flags: Any, processes: Any) -> None:
     while not bool(flags[:, PAUSED].all()):
-        if not all(process.is_alive() for process in crew):
-            raise RuntimeError("a process of PyTorch Hogwild has ended")
-        time.sleep(LOOK_EVERY_S / 10)
+        if not all(process.is_alive() for process in processes):
+            raise RuntimeError("a process of PyTorch Hogwild has exited")
+        time.sleep(POLL_S / 10)
 
 
 def _work(
     number: int, directory: str, setting: Setting, seed: int, network: Any, flags: Any, gates: Any
 ) -> None:
-    """One process of the crew: its own rows each epoch, its own random order."""
+    """One of the processes: its own rows, in a random order of its own each epoch."""
     import torch
 
-    from peers import torch_network as net
+    from benchmarks.peers import torch_network as net
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -120,7 +122,7 @@ def _work(
                 run[PAUSED] = 1
                 while not gates[number].wait(ORPHAN_CHECK_S) and os.getppid() == parent:
                     pass
-            if os.getppid() != parent:  # it was killed, and nobody else would stop this
+            if os.getppid() != parent:  # the parent was killed and cannot stop this process
                 return
             step(inputs, targets)
             run[ROWS] += len(targets)

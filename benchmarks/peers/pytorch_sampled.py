@@ -1,7 +1,7 @@
-"""PyTorch over a sample of very many labels: a batch's own ones and random others.
+"""PyTorch over a sample of very many labels: the labels of the batch and random others.
 
-Jean, Cho, Memisevic, Bengio 2015 (arXiv 1412.2007), section 3; laws of sampling and the correction
-by log Q as in TensorFlow's sampled_softmax_loss. The clock's "loss" is 1 - P@1.
+Jean, Cho, Memisevic, Bengio 2015 (arXiv 1412.2007), section 3; sampling distributions and the
+correction by log Q as in TensorFlow's sampled_softmax_loss. The "loss" of the stopwatch is 1 - P@1.
 """
 
 import math
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peers.contract import Problem, Rows, Setting, Watch, combine
+from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch, combine
 
 if TYPE_CHECKING:
-    from peers.torch_wide import Batch, Network, Step
+    from benchmarks.peers.torch_wide import Batch, Step, WideNetwork
 
-KINDS = (  # law of the sample, and where log Q is subtracted; uniformly it is the same for all
+KINDS = (  # distribution, and the scores from which log Q is subtracted (uniform: a constant)
     {"law": "log-uniform", "correction": "negatives"},
     {"law": "log-uniform", "correction": "all"},
     {"law": "uniform", "correction": "none"},
@@ -23,18 +23,18 @@ KINDS = (  # law of the sample, and where log Q is subtracted; uniformly it is t
 SAMPLES = (200, 500, 1000, 2000)
 BATCHES = (64, 128, 256)
 RATES = (0.001, 0.002, 0.005, 0.01)
-STARTS = (0.01, 0.1)  # as in pytorch_wide.py
+STARTS = (0.01, 0.1)  # as in pytorch_full.py
 
 
 class PyTorchSampled:
-    """One process, one or two threads; only touched rows of both layers are changed."""
+    """One process, one or two threads; a step changes only the used rows of both layers."""
 
     name = "pytorch-sampled"
     package = "torch"
     pace = ("threads",)
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """Adam, samples of 200 to 2,000 labels beside the batch's own."""
+        """Adam, samples of 200 to 2,000 labels in addition to those of the batch."""
         sizes = [size for size in BATCHES if size <= len(problem.train)]
         common = {"start": STARTS, "threads": (1, 2), "optimizer": ("adam",)}
         return [
@@ -43,23 +43,25 @@ class PyTorchSampled:
             for setting in combine(sample=SAMPLES, batch=sizes, lr=RATES, **common)
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Minibatches of a fresh permutation each epoch."""
-        from peers import torch_wide
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Train on batches of a new permutation each epoch."""
+        from benchmarks.peers import torch_wide
 
         torch_wide.course(problem, setting, seed, watch, stepper)
 
 
-def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple[Network, Step]":
-    """A network and the function that makes one step of it."""
+def stepper(
+    rows: Rows, problem: Problem, setting: Setting, seed: int
+) -> "tuple[WideNetwork, Step]":
+    """A network and the function that trains it on one batch."""
     import torch
 
-    from peers import torch_wide as wide
+    from benchmarks.peers import torch_wide as wide
 
-    network = wide.Network(problem, setting, seed)
+    network = wide.WideNetwork(problem, setting, seed)
     weight, bias = wide.ByRow(network.weight, setting), wide.ByRow(network.bias, setting)
     sampler = Sampler(rows, problem.outputs, setting, seed)
-    log_chance = torch.from_numpy(np.log(sampler.chance))
+    log_probability = torch.from_numpy(np.log(sampler.probability))
 
     def step(batch: "Batch") -> None:
         hidden, touched = network.hidden(batch)
@@ -67,7 +69,7 @@ def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple
         with torch.no_grad():
             part = network.weight.index_select(0, found)
             scores = torch.addmm(network.bias.index_select(0, found), hidden, part.t())
-            correct(scores, log_chance[found], (batch.rows, where), setting["correction"])
+            correct(scores, log_probability[found], (batch.rows, where), setting["correction"])
             target = (batch.rows, where, batch.fractions)
             gradients = wide.differentiate(hidden, scores, part, target)
         hidden.backward(gradients.hidden)
@@ -78,22 +80,22 @@ def stepper(rows: Rows, problem: Problem, setting: Setting, seed: int) -> "tuple
     return network, step
 
 
-def correct(scores: Any, log_chance: Any, true: tuple[Any, Any], which: str) -> None:
-    """Make up, in scores[B, n], for labels active by chance alone; `true` is (row, column).
+def correct(scores: Any, log_probability: Any, true: tuple[Any, Any], which: str) -> None:
+    """Correct scores[B, n] for the probability of labels to be active; `true` is (row, column).
 
-    With "negatives" the sum of exp(score) is that over all labels, on average over samples: a row's
-    own labels are active for certain. "all" takes log Q from these too.
+    With "negatives" the expected sum of exp(score) over samples is the sum over all labels, because
+    a row's own labels are always active. "all" subtracts log Q from these too.
     """
     if which != "none":
-        scores -= log_chance
+        scores -= log_probability
     if which == "negatives":
-        scores.index_put_(true, log_chance[true[1]], accumulate=True)
+        scores.index_put_(true, log_probability[true[1]], accumulate=True)
 
 
 class Sampler:
-    """Draws labels with replacement, each as likely as any or, log-uniformly, by its rank.
+    """Draws labels with replacement, uniformly or, log-uniformly, by their rank.
 
-    `chance` float32[C] is that of a label to be active in a batch, drawn or a true one of a row.
+    `probability` float32[C] is that of a label to be active in a batch: drawn, or a label of a row.
     """
 
     def __init__(self, rows: Rows, outputs: int, setting: Setting, seed: int) -> None:
@@ -101,7 +103,7 @@ class Sampler:
         self._random = np.random.default_rng((seed, 1))
         self._place = np.zeros(outputs, np.int64)
         counts = np.bincount(rows.y.indices, minlength=outputs)
-        self._by_rank = None
+        self._by_rank: NDArray[np.int64] | None = None
         drawn = np.full(outputs, 1 / outputs)
         if setting["law"] == "log-uniform":
             self._by_rank = np.argsort(-counts, kind="stable")
@@ -111,18 +113,19 @@ class Sampler:
         absent = self._sample * np.log1p(-drawn) + setting["batch"] * np.log1p(
             -np.minimum(true, 0.999)
         )
-        self.chance = (-np.expm1(absent)).astype(np.float32)
+        self.probability = (-np.expm1(absent)).astype(np.float32)
 
     def draw(self) -> NDArray[np.int64]:
-        """int64[sample] labels, not distinct."""
+        """int64[sample] labels, possibly repeated."""
         if self._by_rank is None:
-            return self._random.integers(self._outputs, size=self._sample)
+            return self._random.integers(self._outputs, size=(self._sample,))
         exponent = self._random.random(self._sample) * math.log(self._outputs + 1)
         ranks = np.minimum(np.exp(exponent).astype(np.int64), self._outputs) - 1
-        return self._by_rank[ranks]
+        ranked: NDArray[np.int64] = self._by_rank[ranks]
+        return ranked
 
     def active(self, true: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The batch's distinct labels, and the place of each of `true` among them."""
+        """The distinct active labels, and the index of each of `true` among them."""
         found = np.unique(np.concatenate((true, self.draw())))
         self._place[found] = np.arange(len(found))
         return found, self._place[true]

@@ -4,20 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from peers.contract import Problem, Setting, Watch, combine, loss_of
+from benchmarks.peers.contract import Problem, Setting, Stopwatch, combine, loss_of
 
 CHUNKS = 4  # of an epoch
 
 
 class SklearnLinear:
-    """One thread: SGDClassifier knows no more for one output."""
+    """One thread: SGDClassifier has no more for one output."""
 
     name = "sklearn-sgd"
     package = "scikit-learn"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """Constant and falling rates, with the penalties that text asks for and without."""
+        """Constant and decreasing rates, with and without the penalties usual for text."""
         if not problem.linear:
             return []
         rates = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -27,8 +27,8 @@ class SklearnLinear:
             *combine(schedule=("optimal",), lr=(1.0,), alpha=(1e-7, 1e-6, 1e-5, 1e-4)),
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Chunks are cut outside the clock; scikit-learn shuffles within a chunk."""
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Chunks are cut before the clock starts; scikit-learn shuffles within a chunk."""
         order = np.random.default_rng(seed).permutation(len(problem.train))
         chunks = [
             (problem.train.x[rows], problem.train.y[rows]) for rows in np.array_split(order, CHUNKS)

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from peers.contract import (
+from benchmarks.peers.contract import (
     MANY_FEATURES,
     Problem,
     Setting,
-    Watch,
+    Stopwatch,
     adam_rates,
     combine,
     dense,
@@ -16,11 +16,11 @@ from peers.contract import (
     sgd_rates,
 )
 
-CHUNK_ROWS = 1024  # of one partial_fit, about: its checks cost little then
+CHUNK_ROWS = 1024  # approximate rows of one partial_fit, so that its checks cost little
 
 
 class SklearnMLP:
-    """Its threads are those of BLAS."""
+    """One process; its threads are those of BLAS."""
 
     name = "sklearn-mlp"
     package = "scikit-learn"
@@ -40,14 +40,14 @@ class SklearnMLP:
             *combine(solver=("adam",), batch=(64, 256), lr=adam, **common),
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
         """Chunks of rows, in a new order each epoch; scikit-learn shuffles within a chunk."""
         form = dense if setting["form"] == "dense" else (lambda x: x)
         x, y = form(problem.train.x), labels(problem.train.y)
         chunk = max(1, CHUNK_ROWS // setting["batch"]) * setting["batch"]
         fit(network(setting, seed), x[:chunk], y[:chunk], problem)  # warm-up
         random, model = np.random.default_rng(seed), network(setting, seed)
-        fit(model, x[:1], y[:1], problem)  # makes the weights; its one step is in its favour
+        fit(model, x[:1], y[:1], problem)  # creates the weights; the one step is to its advantage
         test = form(problem.test.x)
         measure = lambda: loss_of(problem, lambda rows: scores(model, test[rows]))  # noqa: E731
         watch.start(measure)

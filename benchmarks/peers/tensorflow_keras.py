@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from peers.contract import (
+from benchmarks.peers.contract import (
     MANY_FEATURES,
     Problem,
     Setting,
-    Watch,
+    Stopwatch,
     adam_rates,
     combine,
     dense,
@@ -20,7 +20,7 @@ from peers.contract import (
     sgd_rates,
 )
 
-CHUNK_ROWS = 2048  # trained on in one call, about: Python is out of the way
+CHUNK_ROWS = 2048  # approximate rows of one call, so that Python costs little
 
 
 class TensorFlow:
@@ -35,7 +35,7 @@ class TensorFlow:
         if problem.linear:
             return []
         kinds = [{"form": form, "xla": xla} for form in forms(problem.train) for xla in (0, 1)]
-        kinds = [kind for kind in kinds if kind != {"form": "bag", "xla": 1}]  # its sizes vary
+        kinds = [kind for kind in kinds if kind != {"form": "bag", "xla": 1}]  # its shapes vary
         sgd, adam = sgd_rates(problem), adam_rates(problem)
         settings = [
             *combine(optimizer=("sgd",), batch=(16, 32, 64, 256, 1024), lr=sgd, threads=(1, 2)),
@@ -43,14 +43,14 @@ class TensorFlow:
         ]
         return [setting | kind for setting in settings for kind in kinds]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Tracing, compiling and the first steps are outside the clock."""
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Tracing, compilation and the first steps are not timed."""
         import tensorflow as tf
 
         if not tf.config.experimental.list_logical_devices():
-            raise RuntimeError("TensorFlow finds no device")
+            raise RuntimeError("TensorFlow found no device")
         size, random = setting["batch"], np.random.default_rng(seed)
-        model = Model(problem, setting, seed)
+        model = KerasModel(problem, setting, seed)
         epochs = Epochs(problem, setting["form"], random)
         steps = max(1, min(CHUNK_ROWS, len(problem.train)) // size)
         model.warm_up(epochs.next(), steps)
@@ -66,7 +66,7 @@ class TensorFlow:
 
 
 class Epochs:
-    """The training rows as tensors, each time in a new order."""
+    """The training rows as tensors, in a new order each time."""
 
     def __init__(self, problem: Problem, form: str, random: np.random.Generator) -> None:
         self.x = dense(problem.train.x) if form == "dense" else problem.train.x
@@ -91,7 +91,7 @@ def as_tensors(x: Any) -> Any:
     return tf.constant(x.indices), tf.constant(x.data), tf.constant(x.indptr.astype(np.int64))
 
 
-class Model:
+class KerasModel:
     """Variables, optimizer and compiled functions of one setting."""
 
     def __init__(self, problem: Problem, setting: Setting, seed: int) -> None:
@@ -134,13 +134,13 @@ class Model:
         self.optimizer.apply(tape.gradient(loss, values), self.variables)
 
     def _compiled(self) -> Callable[..., None]:
-        """`train(x, y, first, steps)`: steps in a row from row `first` on."""
+        """`train(x, y, first, steps)`: consecutive steps from row `first` on."""
         import tensorflow as tf
 
         size = self.setting["batch"]
         step = tf.function(self._step, jit_compile=bool(self.setting["xla"]))
 
-        @tf.function(reduce_retracing=True)
+        @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def train(x: Any, y: Any, first: Any, steps: Any) -> None:
             for number in tf.range(steps):
                 start = first + number * size
@@ -151,7 +151,7 @@ class Model:
         return lambda x, y, first, steps: train(x, y, tf.constant(first), tf.constant(steps))
 
     def warm_up(self, rows: tuple[Any, Any], steps: int) -> None:
-        """Trace and compile by training, then forget what was learnt."""
+        """Trace and compile by training, then restore the variables."""
         every = [*self.variables, *self.optimizer.variables]
         before = [variable.numpy() for variable in every]
         self.train(*rows, 0, steps)
@@ -160,7 +160,7 @@ class Model:
             variable.assign(value)
 
     def evaluation(self, problem: Problem) -> Callable[[], float]:
-        """A function that gives the test loss."""
+        """A function that computes the test loss."""
         import tensorflow as tf
 
         x = dense(problem.test.x) if self.setting["form"] == "dense" else problem.test.x
@@ -190,7 +190,7 @@ def _batch(x: Any, start: Any, size: Any) -> Any:
 
 
 def _sum_rows(weight: Any, indices: Any, values: Any, row: Any, size: Any) -> Any:
-    """Sum of value times weight row, by row: the gradient touches only rows that were used."""
+    """Sum of value times weight row, by row; the gradient covers only the used rows."""
     import tensorflow as tf
 
     if weight.shape[0] > MANY_FEATURES:

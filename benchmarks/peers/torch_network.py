@@ -1,4 +1,4 @@
-"""The network of both PyTorch peers, its step and its batches; importing this imports torch."""
+"""Network, step and batches of the PyTorch peers; importing this module imports torch."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
@@ -10,13 +10,13 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from peers.contract import MANY_FEATURES, Matrix, Problem, Setting, dense, loss_of
+from benchmarks.peers.contract import MANY_FEATURES, Matrix, Problem, Setting, dense, loss_of
 
 WARM_STEPS = 3
 
 
 def build(problem: Problem, form: str, seed: int) -> nn.Module:
-    """With form "bag" it takes (indices, offsets, values)."""
+    """The network; with form "bag" its input is (indices, offsets, values)."""
     torch.manual_seed(seed)
     widths = (problem.train.features, *problem.hidden, problem.outputs)
     layers: list[Any] = [nn.Linear(fan_in, width) for fan_in, width in pairwise(widths)]
@@ -47,7 +47,7 @@ class Bag(nn.Module):
 
 
 def stepper(problem: Problem, network: Any, setting: Setting) -> Callable[[Any, Any], None]:
-    """A function that makes one step; the loss is a mean over rows, a sum over labels."""
+    """A function that makes one step; the loss is the mean over rows of the sum over labels."""
     adam = setting.get("optimizer") == "adam"
     bags = [p for m in network.modules() if getattr(m, "sparse", False) for p in m.parameters()]
     rest = [p for p in network.parameters() if not any(p is bag for bag in bags)]
@@ -74,7 +74,7 @@ def stepper(problem: Problem, network: Any, setting: Setting) -> Callable[[Any, 
 
 
 def warm_up(problem: Problem, setting: Setting, x: Matrix, y: Any) -> None:
-    """Some steps on a network that is thrown away."""
+    """Make some steps on a network that is discarded."""
     step = stepper(problem, build(problem, setting["form"], 0), setting)
     random = np.random.default_rng(0)
     for inputs, targets in islice(batches(x, y, setting["batch"], random), WARM_STEPS):
@@ -82,7 +82,7 @@ def warm_up(problem: Problem, setting: Setting, x: Matrix, y: Any) -> None:
 
 
 def batches(x: Any, y: Any, size: int, random: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    """One epoch, in a new order; the last rows that fill no batch are left out."""
+    """One epoch, in a new order; an incomplete last batch is left out."""
     order = random.permutation(len(y))
     x, targets = x[order], torch.from_numpy(y[order])
     targets = targets.long() if _classes(y) else targets.reshape(len(y), -1)
@@ -110,11 +110,12 @@ def tensors(x: Any, rows: slice) -> Any:
 
 
 def in_form(x: Any, form: str) -> Any:
+    """`x` dense or as it is."""
     return dense(x) if form == "dense" else x
 
 
 def evaluation(problem: Problem, network: Any, form: str) -> Callable[[], float]:
-    """A function that gives the test loss."""
+    """A function that computes the test loss."""
     x = in_form(problem.test.x, form)
 
     def scores(rows: slice) -> Any:

@@ -1,7 +1,7 @@
-"""The network of both PyTorch peers for very many labels; importing this imports torch.
+"""The network of the PyTorch peers for very many labels; importing this module imports torch.
 
 Covers: batches, the first layer with its lazy optimizer, the output layer's gradient, exact P@k.
-Does not cover: which columns of the output layer a step computes (see the two peers).
+Does not cover: which labels of the output layer a step computes (see the two peers).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,18 +15,18 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from peers.contract import Problem, Rows, Setting, Watch
+from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
 
 TOP = (1, 3, 5)  # k of P@k
-SCORES = 1 << 25  # float32 numbers of a block of an evaluation: 128 MiB
+SCORES = 1 << 25  # float32 scores per block of an evaluation: 128 MiB
 WARM_STEPS = 3
 Step = Callable[["Batch"], None]
 
 
 class Batch(NamedTuple):
-    """B rows: the inputs are `values` of `features[places]`, a row's from its offset on.
+    """B rows: the inputs are `values` of `features[places]`, those of a row from its offset on.
 
-    `labels[n]` is a label of row `rows[n]` and `shares[n]` its target, 1/#labels of that row.
+    `labels[n]` is a label of row `rows[n]`, and `fractions[n]` its target, 1/#labels of that row.
     """
 
     features: Tensor  # int64, distinct
@@ -42,13 +42,13 @@ class Batch(NamedTuple):
 
 
 def labelled(rows: Rows) -> Rows:
-    """Those with a label: the others have neither loss nor gradient."""
+    """The rows with labels; the others have neither loss nor gradient."""
     some = np.flatnonzero(np.diff(rows.y.indptr))
     return rows if len(some) == len(rows) else Rows(rows.x[some], rows.y[some])
 
 
 def batches(rows: Rows, size: int, random: np.random.Generator) -> Iterator[Batch]:
-    """One epoch, in a new order; the last rows that fill no batch are left out."""
+    """One epoch, in a new order; an incomplete last batch is left out."""
     order = random.permutation(len(rows))
     x, y = rows.x[order], rows.y[order]
     for start in range(0, len(rows) - size + 1, size):
@@ -74,9 +74,9 @@ def batch(x: csr_array, y: csr_array, start: int, stop: int) -> Batch:
 
 
 class ByRow:
-    """Adam or Adagrad on those rows of `weight` alone that a batch touches.
+    """Adam or Adagrad on only those rows of `weight` that a batch uses.
 
-    What SparseAdam and sparse Adagrad do, in two thirds of their time: the rows are distinct.
+    The same as SparseAdam and sparse Adagrad in two thirds of their time, as the rows are distinct.
     """
 
     def __init__(self, weight: Tensor, setting: Setting) -> None:
@@ -87,7 +87,7 @@ class ByRow:
         self._steps = 0
 
     def step(self, rows: Tensor, gradient: Tensor) -> None:
-        """Change `weight[rows]`."""
+        """Update `weight[rows]`."""
         self._steps += 1
         square = self._square.index_select(0, rows)
         if self._mean is None:
@@ -111,11 +111,11 @@ def plain(parameters: list[Tensor], setting: Setting) -> Any:
     return kind(parameters, lr=setting["lr"], fused=True)
 
 
-class Network:
+class WideNetwork:
     """Weights float32 [F, H] and [C, H], ReLU between them."""
 
     def __init__(self, problem: Problem, setting: Setting, seed: int) -> None:
-        """The first layer starts from N(0, setting["start"]), the output as nn.Linear does."""
+        """Initialise the first layer from N(0, setting["start"]), the output layer as nn.Linear."""
         torch.manual_seed(seed)
         widths = (problem.train.features, *problem.hidden, problem.outputs)
         (features, width), (_, outputs) = pairwise(widths)
@@ -127,7 +127,7 @@ class Network:
         self._whole = plain([self.first_bias], setting)
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The hidden layer [B, H], and the batch's rows of `first`, to differentiate by."""
+        """The hidden layer [B, H], and the batch's rows of `first`, which receive gradients."""
         rows = self.first.index_select(0, batch.features).requires_grad_()
         summed = F.embedding_bag(
             batch.places, rows, batch.offsets, mode="sum", per_sample_weights=batch.values
@@ -135,14 +135,14 @@ class Network:
         return F.relu(summed + self.first_bias), rows
 
     def learn(self, batch: Batch, rows: Tensor) -> None:
-        """Change the first layer, once the gradients are there."""
+        """Update the first layer from its gradients."""
         self._whole.step()
         self.first_bias.grad = None
         assert rows.grad is not None
         self._rows.step(batch.features, rows.grad)
 
     def scores(self, x: csr_array) -> Tensor:
-        """Of every label, exactly: float32[N, C]."""
+        """Exact scores of every label: float32[N, C]."""
         with torch.no_grad():
             arrays = (x.indices.astype(np.int64), x.indptr[:-1].astype(np.int64), x.data)
             indices, offsets, values = map(torch.from_numpy, arrays)
@@ -153,7 +153,7 @@ class Network:
 
 
 class Gradients(NamedTuple):
-    """Of a batch's mean loss by [B, H], [n, H] and [n]."""
+    """Gradients of a batch's mean loss: [B, H], [n, H] and [n]."""
 
     hidden: Tensor
     weight: Tensor
@@ -163,10 +163,10 @@ class Gradients(NamedTuple):
 def differentiate(
     hidden: Tensor, scores: Tensor, weight: Tensor, target: tuple[Any, ...]
 ) -> Gradients:
-    """Of softmax over `scores`[B, n], which are written over; `target`: rows, columns, shares.
+    """Gradients of softmax over `scores`[B, n]; `target`: (rows, columns, fractions).
 
-    `weight`[n, H] is that of the layer; its gradient goes into `weight.grad` where there is one.
-    Written out because autograd passes over the scores several times more.
+    `scores` are overwritten. The gradient of `weight`[n, H] is written to `weight.grad` if that
+    exists. Explicit because autograd would pass over the scores several more times.
     """
     rows, columns, fractions = target
     torch.softmax(scores, 1, out=scores)
@@ -177,8 +177,8 @@ def differentiate(
     return Gradients(torch.mm(scores, weight).mul_(fraction), changed, bias)
 
 
-def precisions(problem: Problem, network: Network) -> dict[str, float]:
-    """P@1, P@3 and P@5 over all test rows; `network` gives a block's scores."""
+def precisions(problem: Problem, network: WideNetwork) -> dict[str, float]:
+    """P@1, P@3 and P@5 over all test rows."""
     x, y, outputs = problem.test.x, problem.test.y, problem.outputs
     correct = np.zeros(max(TOP))
     block = max(1, SCORES // outputs)
@@ -191,7 +191,7 @@ def precisions(problem: Problem, network: Network) -> dict[str, float]:
 
 
 def among(labels: NDArray[np.int64], y: csr_array) -> NDArray[np.bool_]:
-    """Whether labels[N, k] are among those of their row of y[N, C]."""
+    """Whether each of labels[N, k] is a label of its row of y[N, C]."""
     rows = np.repeat(np.arange(y.shape[0]), np.diff(y.indptr))
     true = rows * y.shape[1] + y.indices
     return np.isin(np.arange(len(labels))[:, None] * y.shape[1] + labels, true)
@@ -201,10 +201,10 @@ def course(
     problem: Problem,
     setting: Setting,
     seed: int,
-    watch: Watch,
-    make: Callable[..., tuple[Network, Step]],
+    watch: Stopwatch,
+    make: Callable[..., tuple[WideNetwork, Step]],
 ) -> None:
-    """Train what `make(rows, problem, setting, seed)` gives; some steps on another warm up."""
+    """Train the network of `make(rows, problem, setting, seed)`, after warm-up on another one."""
     torch.set_num_threads(setting["threads"])
     torch.set_flush_denormal(True)
     rows = labelled(problem.train)

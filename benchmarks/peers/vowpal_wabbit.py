@@ -1,16 +1,16 @@
 """Vowpal Wabbit through its Python binding, on examples parsed before the clock starts.
 
-A pass over parsed examples takes no longer than one of `vw --cache_file` (0.046 s and 0.05 to
-0.07 s for imdb on one core), and the model can be looked at without starting a process again.
+A pass over parsed examples is as fast as a pass of `vw --cache_file` (0.046 s and 0.05 to 0.07 s
+for imdb on one core), and the model can be evaluated without a new process.
 """
 
 from typing import Any
 
 import numpy as np
 
-from peers.contract import Problem, Rows, Setting, Watch, combine, loss_of
+from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch, combine, loss_of
 
-CHUNKS = 4  # of a pass
+CHUNKS = 4  # per pass
 BITS = 18  # Vowpal Wabbit's own default
 
 
@@ -19,10 +19,10 @@ class VowpalWabbit:
 
     name = "vowpal-wabbit"
     package = "vowpalwabbit"
-    pace = ()
+    pace: tuple[str, ...] = ()
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """Its default (adaptive, normalised, invariant updates), its parts, and plain SGD."""
+        """The default (adaptive, normalised, invariant updates), parts of it, and plain SGD."""
         if not problem.linear or problem.loss != "logistic":
             return []
         rates = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -31,8 +31,8 @@ class VowpalWabbit:
             *combine(update=("--sgd", "--normalized", "--invariant"), lr=rates, power=(0.0, 0.5)),
         ]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Watch) -> None:
-        """Passes over the rows in one order, as Vowpal Wabbit's own passes are."""
+    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+        """Make passes over the rows in one order, like Vowpal Wabbit's own passes."""
         from vowpalwabbit import Workspace
 
         order = np.random.default_rng(seed).permutation(len(problem.train))
@@ -60,7 +60,7 @@ class VowpalWabbit:
 
 
 def bits(problem: Problem) -> int:
-    """Of a table in which each feature has a place of its own."""
+    """Bits of a table with a place of its own for each feature."""
     return problem.train.features.bit_length()
 
 

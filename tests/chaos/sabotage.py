@@ -19,10 +19,10 @@ import numpy as np
 import zmq
 from safetensors.numpy import load_file
 
+from benchmarks.common.event_log import EventLog
+from benchmarks.common.run_history import Event, Life, audit, check_summary
 from hogbatch.store.handover import receive
 from hogbatch.wire.codec import PREFIX
-from tests.chaos.events import EventLog
-from tests.chaos.history import Event, Life, audit, check_summary
 from tests.chaos.plan import Act
 from tests.saboteur import Job, wait_for
 

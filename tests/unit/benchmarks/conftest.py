@@ -1,22 +1,15 @@
-"""Benchmarks import each other as scripts do: from their own folder."""
-
-import sys
-from pathlib import Path
+"""A small problem for the tests of peers."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-if str(BENCHMARKS) not in sys.path:
-    sys.path.insert(0, str(BENCHMARKS))
+from benchmarks.peers.contract import Problem, Rows
 
 
 @pytest.fixture
 def signs():
     """A linear problem that any linear peer learns: the label is the sign of one feature."""
-    from peers.contract import Problem, Rows
-
     random = np.random.default_rng(0)
     x = random.standard_normal((600, 5)).astype(np.float32)
     rows = Rows(csr_array(x), (x[:, 2] > 0).astype(np.float32))

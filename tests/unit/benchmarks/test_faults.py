@@ -3,12 +3,15 @@ import os
 import random
 import threading
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
-import faults
 import numpy as np
 import pytest
-from endurance import coordinators, soak, target, workers
-from endurance.figures import slope, spread
+
+import benchmarks.faults.__main__ as faults
+from benchmarks.faults import coordinators, soak, target, workers
+from benchmarks.faults.figures import slope, spread
 
 
 def test_median_and_maximum():
@@ -40,13 +43,13 @@ def test_too_few_points_have_no_slope():
 
 
 def test_the_figures_of_this_process():
-    before = soak.look(os.getpid())
+    before = soak.sample(os.getpid())
     hold = np.ones(50 << 17)  # 50 MiB, touched
     with open(os.devnull):
         stop = threading.Event()
         thread = threading.Thread(target=stop.wait)
         thread.start()
-        after = soak.look(os.getpid())
+        after = soak.sample(os.getpid())
     stop.set()
     thread.join()
     assert 50e6 < after["resident"] - before["resident"] < 60e6 and hold[0]
@@ -135,5 +138,62 @@ def test_one_killed_worker_is_measured():
     began = time.monotonic()
     found = workers.measure(times=1, seed=0)
     assert found["faults"] == [] and found["model_finite"] and found["exit_code"] == 130
-    assert 0 < found["seconds"]["detected"]["max"] <= found["seconds"]["done again"]["max"]
+    [kill] = [kill for kill in found["all"] if kill["reissued"]]
+    assert 0 < kill["detected"] <= kill["first again"] <= kill["done again"]
     assert found["seconds"]["training again"]["max"] < time.monotonic() - began
+
+
+class IdleRun:
+    """A run without processes."""
+
+    def __init__(self):
+        self.job = SimpleNamespace(summary=lambda: {"rows": 0})
+
+    def start(self, *flags):
+        pass
+
+    def wait_for(self, condition, what):
+        pass
+
+    def next_life(self):
+        return []
+
+    def leftovers(self):
+        return []
+
+    def interrupt(self):
+        return 130
+
+    def model_is_finite(self):
+        return True
+
+
+@pytest.fixture
+def kills(monkeypatch):
+    """No processes: the kills of a run are those of this list."""
+    kills = []
+    delays = dict.fromkeys(("detected", "given back", "training again"), 0.1)
+
+    def kill(run, random):
+        reissued = kills.pop(0)
+        again = 0.2 if reissued else None
+        return {"reissued": reissued, "first again": again, "done again": again, **delays}
+
+    monkeypatch.setattr(workers, "watched", lambda: nullcontext(IdleRun()))
+    monkeypatch.setattr(workers, "shared_parameters", lambda run: np.zeros(1))
+    monkeypatch.setattr(workers, "kill", kill)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    return kills
+
+
+def test_kills_of_workers_without_a_lease_are_recorded_but_not_counted(kills):
+    kills += [[], [[0, 64]], [], [[64, 128]]]
+    found = workers.measure(times=2, seed=0)
+    assert (found["kills"], found["without_lease"]) == (4, 2)
+    assert found["seconds"]["done again"]["count"] == 2
+
+
+def test_workers_that_never_hold_a_lease_are_an_error(kills, monkeypatch):
+    monkeypatch.setattr(workers, "LEASE_WITHIN_S", -1.0)
+    with pytest.raises(RuntimeError, match="no killed worker held a lease"):
+        workers.measure(times=1, seed=0)

@@ -1,5 +1,6 @@
-import garbage
 import pytest
+
+from benchmarks import garbage
 
 EDGES = [10.0, 12.0, 14.0, 16.0, 18.0, 20.0]  # quiet, flooded, quiet, flooded, quiet
 

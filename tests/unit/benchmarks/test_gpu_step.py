@@ -4,14 +4,14 @@ import json
 import math
 from contextlib import contextmanager
 
-import gpu_step
 import numpy as np
 import pytest
-from steps import ours
-from steps.course import CHECKED_BATCHES, CHECKED_STEPS, Course, check, losses_of
-from steps.problem import Problem, Shape
-from steps.table import head, line, summed_up
 
+import benchmarks.gpu_step.__main__ as gpu_step
+from benchmarks.gpu_step import hogbatch_steps
+from benchmarks.gpu_step.course import CHECKED_BATCHES, CHECKED_STEPS, Course, check, losses_of
+from benchmarks.gpu_step.problem import Shape, SyntheticProblem
+from benchmarks.gpu_step.table import head, line, summarised
 from hogbatch.errors import DeviceError, UsageError
 from hogbatch.kernels.gpu.graph import Steps
 
@@ -73,13 +73,13 @@ def test_ours_and_every_form_of_pytorch_do_the_same(optimizer, small, torch, tmp
 
 def test_a_captured_step_is_one_step(torch, monkeypatch):
     """With a graph that forgets what it did while it was captured, and does it when replayed."""
-    from steps import pytorch
+    from benchmarks.gpu_step import pytorch_steps
 
-    problem = Problem.build(SMALL["6-16-3"], "relu", 64)
-    resident = pytorch.Resident(problem, pytorch.prepare("host", "float32"))
-    settings = resident, problem, 16, "float32", "sgd", pytorch.FORMS["graph"]
-    eager, captured = pytorch.TorchSteps(*settings), pytorch.TorchSteps(*settings)
-    captured._left = pytorch.WARM_STEPS
+    problem = SyntheticProblem.build(SMALL["6-16-3"], "relu", 64)
+    resident = pytorch_steps.Resident(problem, pytorch_steps.prepare("host", "float32"))
+    settings = resident, problem, 16, "float32", "sgd", pytorch_steps.FORMS["graph"]
+    eager, captured = pytorch_steps.TorchSteps(*settings), pytorch_steps.TorchSteps(*settings)
+    captured._left = pytorch_steps.WARM_STEPS
     replayed = []
 
     class Graph:
@@ -96,7 +96,7 @@ def test_a_captured_step_is_one_step(torch, monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", capture)
     assert losses_of(captured, 16) == losses_of(eager, 16)
-    assert len(replayed) == CHECKED_STEPS + 1 - pytorch.WARM_STEPS
+    assert len(replayed) == CHECKED_STEPS + 1 - pytorch_steps.WARM_STEPS
     assert len(set(replayed)) == 1
 
 
@@ -108,7 +108,7 @@ def test_without_pytorch_ours_is_measured_alone(small, monkeypatch, capsys):
     monkeypatch.setattr(gpu_step, "find_spec", lambda name: None)
     assert run("--precision", "tf32", peers="eager", networks=["6-16-3"]) == 0
     told = capsys.readouterr().out
-    assert "PyTorch left out: torch is not installed" in told
+    assert "skipping PyTorch: torch is not installed" in told
     assert "eager" not in told
 
 
@@ -117,7 +117,7 @@ def test_steps_that_do_other_work_are_not_timed(small, monkeypatch, capsys):
     monkeypatch.setattr(Steps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
     assert run("--precision", "float32", networks=["6-16-3"]) == 2
     told = capsys.readouterr()
-    assert "6-16-3, float32, sgd, batches of 8: 20 steps from the same start" in told.err
+    assert "6-16-3, float32, sgd, batches of 8: expected the same losses after 20 steps" in told.err
     assert "| 6-16-3 |" not in told.out
 
 
@@ -131,7 +131,9 @@ def test_how_far_losses_lie_apart_counts_in_what_training_moved_them_by():
     assert check(losses(), "float32") == 0
     assert check(losses(graph=0.604), "float32") == pytest.approx(0.01)
     assert check(losses(graph=0.62), "bfloat16") == pytest.approx(0.05)
-    with pytest.raises(UsageError, match=r"within 0.02 of the 0.4 .* got 0.02 .*graph 0.62\)"):
+    with pytest.raises(
+        UsageError, match=r"within 0.02 of their change of 0.4; .* by 0.02 .*graph 0.62\)"
+    ):
         check(losses(graph=0.62), "float32")
 
 
@@ -148,7 +150,7 @@ def test_losses_that_say_nothing_are_refused(wrong):
 def test_different_batches_alone_move_no_loss():
     """Each loss is compared with that of the same rows, not with the batch before."""
     found = [float(n % CHECKED_BATCHES) for n in range(CHECKED_STEPS + 1)]
-    with pytest.raises(UsageError, match="the 0 that they moved"):
+    with pytest.raises(UsageError, match="their change of 0;"):
         check({"a": found}, "float32")
 
 
@@ -161,13 +163,13 @@ def test_a_peer_that_fails_is_left_out_from_there_on(small, monkeypatch, tmp_pat
 
     monkeypatch.setattr(Course, "_peer", fails)
     monkeypatch.setattr(gpu_step, "settle", lambda arguments: None)
-    monkeypatch.setattr(gpu_step, "circumstances", lambda arguments: {})
+    monkeypatch.setattr(gpu_step, "description", lambda arguments: {})
     monkeypatch.setattr(gpu_step, "square_speeds", lambda arguments, precision: {"hogbatch": 1.0})
     path = tmp_path / "out.json"
     flags = ("--precision", "float32", "--json", str(path))
     assert run(*flags, peers="graph", networks=["6-16-3"]) == 0
     assert asked == [("graph", 8)]
-    assert capsys.readouterr().out.count("graph left out: operation not permitted\n") == 1
+    assert capsys.readouterr().out.count("skipping graph: operation not permitted\n") == 1
     results = json.loads(path.read_text())["results"]
     assert [each["left_out"] for each in results] == [{"graph": "operation not permitted"}] * 2
     assert "graph" not in results[1]["step_seconds"]
@@ -176,7 +178,7 @@ def test_a_peer_that_fails_is_left_out_from_there_on(small, monkeypatch, tmp_pat
 def test_nothing_is_begun_after_the_limit(small, capsys):
     assert run("--limit", "1e-9", "--precision", "tf32") == 0
     told = capsys.readouterr().out
-    assert "left out from 6-16-3, tf32, sgd, batches of 8 on: --limit 1e-09" in told
+    assert "stopped before 6-16-3, tf32, sgd, batches of 8: --limit 1e-09 reached" in told
     assert "| 6-16-3 |" not in told
 
 
@@ -192,11 +194,13 @@ def test_the_products_are_those_of_a_step(stored):
 
     def multiply(a, b, out, transpose_a=False, transpose_b=False):
         counted.append(2 * a.size * out.shape[1] if not transpose_a else 2 * a.size * b.shape[1])
-        ours._multiply_on_host(a, b, out, transpose_a, transpose_b)
+        hogbatch_steps._multiply_on_host(a, b, out, transpose_a, transpose_b)
 
     shape = Shape(32, (64, 16), 16, (0, 0), stored)
-    device = ours.device_of("host", "float32")
-    products = ours.Products(device, Problem.build(shape, "relu", 8), 8, multiply)
+    device = hogbatch_steps.device_of("host", "float32")
+    products = hogbatch_steps.Products(
+        device, SyntheticProblem.build(shape, "relu", 8), 8, multiply
+    )
     counted.clear()  # recording has done it once
     products.step(0)
     first = 2 * 2 * (stored or 32) * 64
@@ -204,11 +208,13 @@ def test_the_products_are_those_of_a_step(stored):
 
 
 def test_rows_that_hogbatch_skips_make_its_loss_no_number():
-    problem = Problem.build(SMALL["6-16-3"], "relu", 32)
+    problem = SyntheticProblem.build(SMALL["6-16-3"], "relu", 32)
     problem.examples.inputs.dense[problem.order[3]] = np.nan
-    device = ours.device_of("host", "float32")
-    rows = ours.resident(device, problem, 8)
-    steps = ours.OurSteps(device, rows, problem, 8, "sgd", ours.VARIANTS["hogbatch"])
+    device = hogbatch_steps.device_of("host", "float32")
+    rows = hogbatch_steps.resident(device, problem, 8)
+    steps = hogbatch_steps.HogbatchSteps(
+        device, rows, problem, 8, "sgd", hogbatch_steps.VARIANTS["hogbatch"]
+    )
     steps.step(0)
     assert math.isnan(steps.loss())
     steps.step(8)
@@ -216,7 +222,7 @@ def test_rows_that_hogbatch_skips_make_its_loss_no_number():
 
 
 def test_sparse_rows_have_as_many_features_and_share_some():
-    problem = Problem.build(SMALL["40:4-16-2"], "relu", 500)
+    problem = SyntheticProblem.build(SMALL["40:4-16-2"], "relu", 500)
     inputs = problem.examples.inputs
     assert np.diff(inputs.indptr).tolist() == [4] * 500
     picked = inputs.indices.reshape(500, 4)
@@ -247,7 +253,7 @@ def test_all_are_timed_in_turn_each_step_on_other_rows():
     works = {name: Noted(name, log) for name in "abc"}
     times = gpu_step.timed(works, range(0, 64, 16), 1e-9, repetitions=3)
     assert {name: len(each) for name, each in times.items()} == dict.fromkeys("abc", 3)
-    turns = log[:: gpu_step.LEAST_STEPS][3:]
+    turns = log[:: gpu_step.MIN_STEPS][3:]
     for n in range(3):
         assert set(turns[3 * n : 3 * n + 3]) == set("abc")
     for work in works.values():
@@ -261,7 +267,7 @@ def test_what_compiles_is_measured_at_three_sizes():
 
 def result(**step_seconds):
     named = {"network": "6-16-3", "precision": "tf32", "optimizer": "sgd", "batch": 100}
-    return summed_up(
+    return summarised(
         named | {"flops_per_row": 10**9, "step_seconds": step_seconds}, {"a": 2.0, "b": 4.0}
     )
 
@@ -287,13 +293,13 @@ def test_steps_that_are_not_recorded_are_no_worker_s():
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--networks", "1-2"], "expected names out of 300-512x8-2, "),
-        (["--peers", "graph,jax"], "autotuned, none; got 'jax'"),
+        (["--networks", "1-2"], "expected names from 300-512x8-2, "),
+        (["--peers", "graph,jax"], "autotuned, none; got jax"),
         (["--batches", "64,0"], "expected a whole number above 0; got '0'"),
         (["--repetitions", "x"], "expected a whole number above 0; got 'x'"),
         (["--seconds", "nan"], "expected a number above 0; got 'nan'"),
         (["--device", "cpu"], "expected the number of a GPU, or host; got 'cpu'"),
-        (["--precision", "none"], "expected names out of float32, tf32, bfloat16; got 'none'"),
+        (["--precision", "none"], "expected names from float32, tf32, bfloat16; got none"),
     ],
 )
 def test_wrong_flags_are_refused(flags, told, capsys):
@@ -307,21 +313,21 @@ def test_without_a_gpu_one_sentence_says_what_to_do(monkeypatch, capsys):
     def refuses(name, precision):
         raise DeviceError(f"gpu:{name} needs CuPy")
 
-    monkeypatch.setattr(ours, "device_of", refuses)
+    monkeypatch.setattr(hogbatch_steps, "device_of", refuses)
     assert gpu_step.main(["--device", "3"]) == 2
     told = capsys.readouterr().err
-    assert told == "gpu_step: gpu:3 needs CuPy; --device host rehearses without a GPU\n"
+    assert told == "gpu_step: gpu:3 needs CuPy; --device host runs without a GPU\n"
 
 
 def test_results_that_could_not_be_written_are_not_made(small, tmp_path, capsys):
     path = tmp_path / "no" / "out.json"
     assert run("--json", str(path)) == 2
-    assert f"there is no folder {path.parent}" in capsys.readouterr().err
+    assert f"the directory {path.parent} does not exist" in capsys.readouterr().err
 
 
 def test_pytorch_without_the_gpu_is_left_out(torch):
-    from steps import pytorch
+    from benchmarks.gpu_step import pytorch_steps
 
-    assert pytorch.objection("host") is None
-    assert "sees" in pytorch.objection(str(torch.cuda.device_count()))
-    assert {*gpu_step.PEERS} == {*pytorch.FORMS}
+    assert pytorch_steps.objection("host") is None
+    assert "sees" in pytorch_steps.objection(str(torch.cuda.device_count()))
+    assert {*gpu_step.PEERS} == {*pytorch_steps.FORMS}

@@ -3,12 +3,29 @@ import json
 import math
 from pathlib import Path
 
-import heterogeneous
 import pytest
-from heterogeneous import CASES, as_flag, extra_flags, fault, finished, main, paced, worker_flags
-from heterogeneous_curves import best_loss, draw, normalised
-from heterogeneous_table import better_alone, both_since, part, ratio, shown, table
 
+import benchmarks.heterogeneous.__main__ as heterogeneous
+from benchmarks.common.hogbatch_run import Outcome
+from benchmarks.heterogeneous.__main__ import (
+    CASES,
+    as_flag,
+    evaluated,
+    extra_flags,
+    lost_workers,
+    main,
+    with_epochs,
+    worker_flags,
+)
+from benchmarks.heterogeneous.curves import best_loss, draw, normalised
+from benchmarks.heterogeneous.table import (
+    better_alone,
+    both_since,
+    device_totals,
+    median_cell,
+    ratio,
+    table,
+)
 from hogbatch.data import samples
 from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 
@@ -27,7 +44,7 @@ def worker(device, updates=10, **other):
 def run(name, seconds, seed=0, workers=()):
     history = [point(1.0, 0.6, 0.5), point(2.0, 0.06, 1.0)]
     made = {"set": "w8a", "name": name, "seed": seed, "error": None, "history": history}
-    devices = {device: part(workers, device) for device in ("cpu", "gpu")}
+    devices = {device: device_totals(workers, device) for device in ("cpu", "gpu")}
     return made | {"seconds": seconds, "epochs": seconds and 2.0, "devices": devices}
 
 
@@ -69,7 +86,7 @@ def test_without_a_device_alone_there_is_no_ratio():
 
 def test_a_part_is_that_of_all_workers_of_the_device():
     workers = [worker("gpu", 10, busy=0.5, staleness=2.0), worker("gpu", 20, busy=1.0, staleness=4)]
-    assert part([*workers, worker("cpu", 70)], "gpu") == {
+    assert device_totals([*workers, worker("cpu", 70)], "gpu") == {
         "updates": 30,
         "share": 1.0,
         "busy": 0.75,
@@ -79,23 +96,26 @@ def test_a_part_is_that_of_all_workers_of_the_device():
 
 
 def test_a_summary_without_staleness_and_a_device_without_workers_are_gaps():
-    found = part([worker("cpu")], "cpu")
+    found = device_totals([worker("cpu")], "cpu")
     assert found and found["staleness"] is None
-    assert part([worker("cpu")], "gpu") is None
+    assert device_totals([worker("cpu")], "gpu") is None
 
 
 def test_both_train_since_the_later_one_was_ready():
-    cpu, gpu = part([worker("cpu")], "cpu"), part([worker("gpu", batch_trace=[[3.5, 64]])], "gpu")
+    cpu, gpu = (
+        device_totals([worker("cpu")], "cpu"),
+        device_totals([worker("gpu", batch_trace=[[3.5, 64]])], "gpu"),
+    )
     assert both_since({"cpu": cpu, "gpu": gpu}) == 3.5
     assert both_since({"cpu": cpu, "gpu": None}) is None
-    late = part([worker("gpu", batch_trace=[])], "gpu")
-    assert shown([both_since({"cpu": cpu, "gpu": late})]) == "never"
+    late = device_totals([worker("gpu", batch_trace=[])], "gpu")
+    assert median_cell([both_since({"cpu": cpu, "gpu": late})]) == "never"
 
 
 def test_figures_are_medians_of_the_seeds_that_have_them():
-    assert shown([1.0, None, 3.0, 2.0]) == "2"
-    assert shown([None]) == "-"
-    assert [shown([each]) for each in (1234.4, 0.98765)] == ["1,234", "0.988"]
+    assert median_cell([1.0, None, 3.0, 2.0]) == "2"
+    assert median_cell([None]) == "-"
+    assert [median_cell([each]) for each in (1234.4, 0.98765)] == ["1,234", "0.988"]
 
 
 def test_the_table_has_seconds_ratios_updates_shares_and_use():
@@ -130,13 +150,13 @@ def test_a_ratio_from_before_both_trained_is_marked(trace, cells):
 
 def test_seconds_and_epochs_are_those_of_the_first_evaluation_at_the_target():
     history = [point(1.0, None, 0.1), point(2.0, 0.05, 0.2), point(3.0, 0.04, 0.3)]
-    done = finished({"history": history, "workers": [worker("cpu")]}, 0.05)
+    done = evaluated({"history": history, "workers": [worker("cpu")]}, 0.05)
     assert (done["seconds"], done["epochs"]) == (2.0, 0.2)
     assert done["devices"]["cpu"]["updates"] == 10
 
 
 def test_a_run_that_never_reaches_the_target_has_neither():
-    done = finished(
+    done = evaluated(
         {"history": [point(1.0, 0.06, 0.1), point(2.0, None, 0.2)], "workers": []}, 0.05
     )
     assert (done["seconds"], done["epochs"]) == (None, None)
@@ -144,15 +164,14 @@ def test_a_run_that_never_reaches_the_target_has_neither():
 
 def test_a_run_that_failed_or_lost_a_worker_says_so():
     whole = {"faults": {"workers_lost": 0}}
-    assert fault(0, "", whole) is None
-    assert fault(0, "", {"faults": {"workers_lost": 1}}) == "1 of the workers lost"
-    assert fault(2, "hogbatch: training has diverged\n", whole) == (
-        "exit code 2: hogbatch: training has diverged"
-    )
+    assert lost_workers(whole) is None
+    assert lost_workers({"faults": {"workers_lost": 1}}) == "1 of the workers lost"
+    failed = Outcome(2, "hogbatch: training has diverged\n", 1.0, whole)
+    assert failed.error == "exit code 2: hogbatch: training has diverged"
 
 
 def test_the_epochs_of_a_peer_are_in_proportion_to_its_seconds():
-    assert paced([[0.0, 0.7], [1.0, 0.5], [4.0, 0.1]], epochs=8.0) == [
+    assert with_epochs([[0.0, 0.7], [1.0, 0.5], [4.0, 0.1]], epochs=8.0) == [
         point(0.0, 0.7, 0.0),
         point(1.0, 0.5, 2.0),
         point(4.0, 0.1, 8.0),
@@ -195,7 +214,7 @@ def test_extra_flags_are_read_as_hogbatch_reads_them():
         ("merge_evry=4", "unknown key 'merge_evry'; the nearest is 'merge-every'"),
         ("pin=4", "pin: expected true or false; got '4'"),
         ("merge_every", "expected FLAG=VALUE, as in merge_every=4; got 'merge_every'"),
-        ("policy=fixed", "policy is set by the benchmark itself; leave it out"),
+        ("policy=fixed", "policy is set by the benchmark itself; remove it"),
     ],
 )
 def test_a_wrong_extra_flag_is_one_sentence_and_exit_code_2(text, sentence, capsys):
@@ -209,8 +228,8 @@ def test_a_wrong_extra_flag_is_one_sentence_and_exit_code_2(text, sentence, caps
     ("given", "sentence"),
     [
         (["--gpu", "first"], "--gpu: expected the number of a GPU, or host; got 'first'"),
-        (["--seeds", "0"], "--seeds: expected a number above 0; got 0"),
-        (["--max-seconds", "inf"], "--max-seconds: expected a number above 0; got inf"),
+        (["--seeds", "0"], "--seeds: expected a whole number above 0; got '0'"),
+        (["--max-seconds", "inf"], "--max-seconds: expected a number above 0; got 'inf'"),
         (["--only", "mnist"], "got mnist"),
     ],
 )
@@ -229,7 +248,7 @@ def refused(given, capsys):
 
 def test_data_that_are_not_there_are_named(tmp_path, capsys):
     said = refused([str(tmp_path), "--only", "w8a", "--gpu", "host"], capsys)
-    assert said.startswith(f"{tmp_path / 'w8a.svm.gz'} is not there;")
+    assert said.startswith(f"{tmp_path / 'w8a.svm.gz'} does not exist;")
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_runs(monkeypatch, capsys):
@@ -237,15 +256,14 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_runs(monkeypatch, capsy
         heterogeneous, "find_gpus", lambda: ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 1)))
     )
     assert refused([SAMPLES, "--only", "a9a", "--gpu", "1"], capsys) == (
-        "no GPU 1 for --gpu (0, 2); --gpu host rehearses without one"
+        "--gpu 1: no such GPU (usable: 0, 2); --gpu host runs without one"
     )
 
 
 def test_a_gpu_is_described_by_name_memory_and_driver(monkeypatch):
-    monkeypatch.setattr(
-        heterogeneous, "find_gpus", lambda: ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
-    )
-    found = heterogeneous.described(2)
+    found = ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
+    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: found)
+    found = heterogeneous.gpu_description(2)
     assert (found["name"], found["memory"]) == ("B", 7)
     assert found["driver"] is None or found["driver"][0].isdigit()
 
@@ -258,7 +276,7 @@ def test_with_nothing_left_to_measure_there_is_no_empty_table(capsys):
 def test_results_that_could_not_be_written_are_refused_at_the_start(tmp_path, capsys):
     target = tmp_path / "none" / "out.json"
     given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--json", str(target)]
-    assert refused(given, capsys).endswith(f"there is no folder {tmp_path / 'none'}")
+    assert refused(given, capsys).endswith(f"the directory {tmp_path / 'none'} does not exist")
 
 
 def test_a_run_that_failed_is_kept_and_makes_the_exit_code_1(monkeypatch, tmp_path):
@@ -277,7 +295,7 @@ def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
     given += ["--kinds", "cpu,adaptive,pytorch", "--seeds", "1", "--extra", "gpu_batch=128:512"]
     assert main([*given, "--json", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "pytorch left out: --gpu host is no GPU" in said
+    assert "skipping pytorch: --gpu host is not a GPU" in said
     content = json.loads(path.read_text())
     cpu, both = content["results"]
     assert (content["about"]["gpu"], content["about"]["targets"]) == (None, {"a9a": 0.325})

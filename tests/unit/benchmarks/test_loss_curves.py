@@ -1,7 +1,9 @@
 import json
 
 import pytest
-from loss_curves import by_name, draw, median_run
+
+from benchmarks.common.figures import draw_loss_curves
+from benchmarks.common.report import median_run, median_runs
 
 
 def run(name, seconds, seed=0, which="imdb"):
@@ -17,7 +19,7 @@ def test_the_median_run_is_in_the_middle_with_late_ones_last():
 
 def test_runs_of_other_sets_and_names_are_apart():
     runs = [run("pytorch", 1.0), run("hogbatch", 2.0), run("pytorch", 9.0, which="w8a")]
-    found = by_name(runs, "imdb")
+    found = median_runs(runs, "imdb")
     assert {name: chosen["seconds"] for name, chosen in found.items()} == {
         "pytorch": 1.0,
         "hogbatch": 2.0,
@@ -31,6 +33,6 @@ def test_results_read_back_from_json_become_a_small_file(sets, tmp_path):
     for which in sets:
         results["runs"] += [run("hogbatch", 1.0, which=which), run("pytorch", None, which=which)]
     path = tmp_path / "curves.svg"
-    draw(json.loads(json.dumps(results)), path)
+    draw_loss_curves(json.loads(json.dumps(results)), path)
     assert path.read_text().startswith("<?xml")
     assert path.stat().st_size < 200_000

@@ -4,11 +4,20 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 import numpy as np
-import planes
 import pytest
-from transports import PLANES
-from transports.contract import FLOATS_PER_MB, NotMoved, change, move_timed, move_whole, places
-from transports.pair import pair
+
+import benchmarks.planes.__main__ as planes
+from benchmarks.common import arguments
+from benchmarks.planes.candidates import PLANES
+from benchmarks.planes.contract import (
+    FLOATS_PER_MB,
+    NotMoved,
+    change,
+    move_timed,
+    move_whole,
+    places,
+)
+from benchmarks.planes.pair import pair
 
 MOVES = {
     "shared": {"worker": "in place"},
@@ -36,7 +45,7 @@ def test_a_plane_moves_every_parameter_there_and_back(case):
 def test_a_worker_that_fails_is_an_error_at_once():
     with (
         pair("shared", 1000, {"worker": "no such"}) as move,
-        pytest.raises(RuntimeError, match="expected an answer of plane shared"),
+        pytest.raises(RuntimeError, match="expected an answer from plane shared"),
     ):
         move(1)
 
@@ -197,23 +206,22 @@ def test_a_plane_whose_package_is_missing_is_left_out(monkeypatch, capsys):
     monkeypatch.setitem(PLANES, "grpc", PLANES["grpc"]._replace(package="no-such-package"))
     assert list(planes.present(["shared", "grpc"])) == ["shared"]
     assert capsys.readouterr().out == (
-        "grpc left out: no-such-package is not installed; pip install no-such-package\n"
+        "skipping grpc: no-such-package is not installed; pip install no-such-package\n"
     )
 
 
 def test_wrong_flags_are_refused():
     with pytest.raises(argparse.ArgumentTypeError, match=r"shared, .*; got rpc"):
-        planes.names("shared,rpc")
-    for wrong in ("0", "8,", "1.5", "-1"):
-        with pytest.raises(argparse.ArgumentTypeError, match=f"got {wrong}"):
-            planes.sizes(wrong)
+        arguments.names(list(PLANES))("shared,rpc")
+    for text, wrong in (("0", "0"), ("8,", ""), ("1.5", "1.5"), ("-1", "-1")):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"got '{wrong}'"):
+            arguments.positive_list(text)
 
 
-def test_a_run_prints_and_writes_its_results(tmp_path, monkeypatch, capfd):
+def test_a_run_prints_and_writes_its_results(tmp_path, capfd):
     path = tmp_path / "planes.json"
     flags = "--megabytes 1 --planes shared,replica --rounds 3 --json"
-    monkeypatch.setattr("sys.argv", ["planes.py", *flags.split(), str(path)])
-    planes.main()
+    planes.main([*flags.split(), str(path)])
     written = json.loads(path.read_text())
     assert [result["plane"] for result in written["results"]] == ["shared", "replica"]
     assert [len(result["all_ms"]) for result in written["results"]] == [3, 3]

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import slide
-from peers import WIDE, peer
-from peers.contract import Problem, Rows, Watch
-from peers.search import Best
 from scipy.sparse import csr_array
-from slide_table import arrival, summed_up, table
+
+import benchmarks.slide.__main__ as slide
+from benchmarks.common.search import Best, TunedSettings
+from benchmarks.peers import WIDE, peer
+from benchmarks.peers.contract import Problem, Rows, Stopwatch
+from benchmarks.slide.table import arrival, summarised, table
 
 SMALL = (
     "features=300,labels=40,rows=1200,test_rows=200,labels_per_row=2,features_per_row=12,noise=0.1"
@@ -54,7 +55,7 @@ def tuned(monkeypatch, tmp_path):
     path = tmp_path / "tuned.json"
     entries = {name: {"setting": setting} for name, setting in SETTINGS.items()}
     path.write_text(json.dumps({"synthetic": entries}))
-    monkeypatch.setattr(slide, "TUNED", path)
+    monkeypatch.setattr(slide, "SETTINGS", TunedSettings(path))
     return path
 
 
@@ -70,7 +71,7 @@ def planted():
 
 def error_after(problem, name, **changed):
     """1 - P@1 at the start and at the end of a short run."""
-    watch = Watch(0.3, limit_s=10.0)
+    watch = Stopwatch(0.3, limit_s=10.0)
     peer(name).train(problem, SETTINGS[name] | changed, 0, watch)
     assert len(watch.metrics) == len(watch.curve)
     assert watch.rows % 32 == 0 < watch.rows
@@ -94,7 +95,7 @@ def test_over_a_sample_it_learns(law, correction, planted, torch):
 
 def steps_of(name, problem, count, **changed):
     """The network after `count` steps, on the first rows."""
-    from peers import pytorch_sampled, pytorch_wide, torch_wide
+    from benchmarks.peers import pytorch_sampled, pytorch_wide, torch_wide
 
     make = {"pytorch-full": pytorch_wide, "pytorch-sampled": pytorch_sampled}[name].stepper
     rows = torch_wide.labelled(problem.train)
@@ -130,7 +131,7 @@ def test_a_sample_of_all_labels_is_all_labels(planted, torch):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
 def test_a_step_by_row_is_that_of_pytorch(optimizer, torch):
-    from peers.torch_wide import ByRow
+    from benchmarks.peers.torch_wide import ByRow
 
     setting = {"optimizer": optimizer, "lr": 0.1}
     kinds = {"adam": torch.optim.SparseAdam, "adagrad": torch.optim.Adagrad}
@@ -148,8 +149,8 @@ def test_a_step_by_row_is_that_of_pytorch(optimizer, torch):
 
 
 def test_the_loss_is_cross_entropy_with_equal_shares(torch):
-    from peers.pytorch_wide import loss_of
-    from peers.torch_wide import batch
+    from benchmarks.peers.pytorch_full import loss_of
+    from benchmarks.peers.torch_wide import batch
 
     y = np.array([[1, 0, 1, 0], [0, 1, 0, 0]], np.float32)
     found = batch(csr_array(np.eye(2, dtype=np.float32)), csr_array(y), 0, 2)
@@ -161,7 +162,7 @@ def test_the_loss_is_cross_entropy_with_equal_shares(torch):
 
 @pytest.mark.parametrize("law", ["uniform", "log-uniform"])
 def test_chances_are_how_often_labels_are_active(law):
-    from peers.pytorch_sampled import Sampler
+    from benchmarks.peers.pytorch_sampled import Sampler
 
     random = np.random.default_rng(0)
     y = csr_array((random.random((4000, 12)) < np.linspace(0.2, 0.01, 12)).astype(np.float32))
@@ -174,12 +175,12 @@ def test_chances_are_how_often_labels_are_active(law):
         active, places = sampler.active(true)
         assert np.array_equal(active[places], true)
         times[active] += 1
-    error = np.sqrt(sampler.chance * (1 - sampler.chance) / draws)
-    assert np.all(np.abs(times / draws - sampler.chance) < 4 * error)
+    error = np.sqrt(sampler.probability * (1 - sampler.probability) / draws)
+    assert np.all(np.abs(times / draws - sampler.probability) < 4 * error)
 
 
 def test_corrected_scores_sum_to_those_of_all_labels_on_average(torch):
-    from peers.pytorch_sampled import correct
+    from benchmarks.peers.pytorch_sampled import correct
 
     random, sums = np.random.default_rng(0), []
     chance = torch.tensor([0.9, 0.5, 0.2, 0.1])
@@ -197,7 +198,7 @@ def test_corrected_scores_sum_to_those_of_all_labels_on_average(torch):
 
 @pytest.mark.parametrize(("which", "shift"), [("none", 0.0), ("all", math.log(4))])
 def test_a_correction_of_all_shifts_true_labels_too(which, shift, torch):
-    from peers.pytorch_sampled import correct
+    from benchmarks.peers.pytorch_sampled import correct
 
     scores, chance = torch.zeros(1, 2), torch.tensor([1.0, 0.25])
     correct(scores, chance.log(), (torch.tensor([0]), torch.tensor([1])), which)
@@ -205,9 +206,9 @@ def test_a_correction_of_all_shifts_true_labels_too(which, shift, torch):
 
 
 def test_precisions_are_exact_in_every_block(planted, torch, monkeypatch):
-    from peers import torch_wide
+    from benchmarks.peers import torch_wide
 
-    network = torch_wide.Network(planted, SETTINGS["pytorch-full"], 0)
+    network = torch_wide.WideNetwork(planted, SETTINGS["pytorch-full"], 0)
     scores, y = network.scores(planted.test.x).numpy(), planted.test.y.toarray()
     order = np.argsort(-scores, axis=1)
     metric_sums = np.take_along_axis(y, order, axis=1)
@@ -217,7 +218,7 @@ def test_precisions_are_exact_in_every_block(planted, torch, monkeypatch):
 
 
 def test_rows_without_labels_are_left_out(torch):
-    from peers.torch_wide import labelled
+    from benchmarks.peers.torch_wide import labelled
 
     y = csr_array(np.array([[0, 1], [0, 0], [1, 1]], np.float32))
     rows = labelled(Rows(csr_array(np.eye(3, dtype=np.float32)), y))
@@ -262,7 +263,7 @@ def test_ours_are_told_data_network_and_output_layer(monkeypatch, tmp_path):
         return SimpleNamespace(returncode=0, stderr="")
 
     monkeypatch.setattr(subprocess, "run", run)
-    task = slide.Task("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
+    task = slide.XmcFiles("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
     arguments = SimpleNamespace(flags=["--lr", "0.1"], seconds=9.0)
     done = slide.train_ours(task, 1000, "lsh", 3, arguments)
     given = " ".join(commands[0])
@@ -276,26 +277,26 @@ def test_ours_are_told_data_network_and_output_layer(monkeypatch, tmp_path):
 def test_a_run_of_ours_that_fails_says_why(monkeypatch, tmp_path):
     done = SimpleNamespace(returncode=2, stderr="hogbatch: no such file\n")
     monkeypatch.setattr(subprocess, "run", lambda *command, **given: done)
-    task = slide.Task("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
+    task = slide.XmcFiles("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
     run = slide.train_ours(task, 9, "dense", 0, SimpleNamespace(flags=[], seconds=1.0))
     assert run == {"error": "exit code 2: hogbatch: no such file", "rows": 0, "curve": []}
-    assert slide.told(summed_up(run, [0.5])) == "exit code 2: hogbatch: no such file"
+    assert slide.line(summarised(run, [0.5])) == "exit code 2: hogbatch: no such file"
 
 
 def test_a_peer_without_a_setting_is_not_trained(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(slide, "TUNED", tmp_path / "none.json")
+    monkeypatch.setattr(slide, "SETTINGS", TunedSettings(tmp_path / "none.json"))
     flags = ["--synthetic", SMALL, "--ours", "", "--seeds", "1", "--seconds", "1"]
-    monkeypatch.setattr(slide, "present", list)
+    monkeypatch.setattr(slide, "installed", list)
     monkeypatch.setattr(slide, "version", lambda package: "0")
     assert slide.main(flags) == 0
     assert "| pytorch-full | failed |" in capsys.readouterr().out
 
 
 def run(name, *curve, rows=1000):
-    return {"name": name, **summed_up({"rows": rows, "curve": list(curve)}, [0.5, 0.55])}
+    return {"name": name, **summarised({"rows": rows, "curve": list(curve)}, [0.5, 0.55])}
 
 
-def test_a_run_is_summed_up_by_its_best():
+def test_a_run_is_summarised_by_its_best():
     found = run("lsh", [0, 0, 0, 0], [2.0, 0.51, 0.4, 0.3], [4.0, 0.49, 0.5, 0.3])
     assert found["seconds"] == {"0.5": 2.0, "0.55": None}
     assert found["best"] == {"P@1": 0.51, "P@3": 0.4, "P@5": 0.3}
@@ -326,13 +327,15 @@ def test_a_median_takes_a_run_that_did_not_arrive_as_endless():
     assert "| not met |" not in table([arrived, arrived, not_arrived], [0.5])
 
 
-def test_a_setting_found_is_kept_beside_others(monkeypatch, tmp_path):
-    monkeypatch.setattr(slide, "TUNED", tmp_path / "tuned.json")
-    slide.keep("a", "pytorch-full", Best(0.45, {"lr": 1.0}, [(0, 1.0), (7.0, 0.44)]), 9)
-    slide.keep("b", "pytorch-full", Best(0.45, {"lr": 2.0}, [(0, 1.0), (7.0, 0.5)]), 9)
+def test_a_setting_found_is_kept_beside_others(tmp_path):
+    reached = Best(0.45, {"lr": 1.0}, [(0, 1.0), (7.0, 0.44)])
+    missed = Best(0.45, {"lr": 2.0}, [(0, 1.0), (7.0, 0.5)])
+    settings = TunedSettings(tmp_path / "tuned.json")
+    settings.keep("a", "pytorch-full", slide.tuned_entry(reached, 9))
+    settings.keep("b", "pytorch-full", slide.tuned_entry(missed, 9))
     expected = {"target": 0.55, "best": 0.56, "seconds": 7.0, "grid_size": 9}
-    assert slide.read_tuned()["a"]["pytorch-full"] == {"setting": {"lr": 1.0}, **expected}
-    assert slide.read_tuned()["b"]["pytorch-full"]["seconds"] is None
+    assert settings.read()["a"]["pytorch-full"] == {"setting": {"lr": 1.0}, **expected}
+    assert settings.read()["b"]["pytorch-full"]["seconds"] is None
 
 
 def test_a_batch_that_the_rows_cannot_fill_is_refused(planted, torch):
@@ -341,7 +344,7 @@ def test_a_batch_that_the_rows_cannot_fill_is_refused(planted, torch):
 
 
 def test_settings_kept_in_the_project_come_out_of_the_grids(planted):
-    tuned = slide.read_tuned()
+    tuned = slide.SETTINGS.read()
     assert set(tuned["citeulike"]) == set(WIDE)
     for which, found in tuned.items():
         for name, entry in found.items():
@@ -358,7 +361,7 @@ def test_names_of_peers_match_their_modules_and_grids_have_nothing_twice(planted
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--data", "a.xmc"], "--data and --test go together"),
+        (["--data", "a.xmc"], "--data needs --test"),
         ([], "one of the arguments --data --synthetic is required"),
         (["--synthetic", "label=3"], "got label=3"),
         (["--synthetic", "labels=0"], "labels: expected"),
@@ -376,7 +379,7 @@ def test_flags_that_cannot_be_are_refused(flags, said, capsys):
 def test_other_labels_than_lists_are_refused(tmp_path, capsys, monkeypatch):
     path = tmp_path / "rows.svm"
     path.write_text("1 1:0.5\n-1 2:0.5\n")
-    monkeypatch.setattr(slide, "present", list)
+    monkeypatch.setattr(slide, "installed", list)
     assert slide.main(["--data", str(path), "--test", str(path)]) == 2
     assert "expected lists of labels" in capsys.readouterr().err
 
@@ -384,6 +387,6 @@ def test_other_labels_than_lists_are_refused(tmp_path, capsys, monkeypatch):
 def test_paths_stay_out_of_the_command(monkeypatch):
     monkeypatch.setattr("sys.argv", ["slide.py", "--data=/a/b/c.xmc", "--test", "../d/e.xmc"])
     arguments = slide.parse(["--synthetic", "labels=7", "--peers", ""])
-    told = slide.circumstances(arguments, slide.Task("synthetic", slide.Path(), slide.Path()))
+    told = slide.description(arguments, slide.XmcFiles("synthetic", slide.Path(), slide.Path()))
     assert told["command"] == "slide.py --data=DIR/c.xmc --test DIR/e.xmc"
     assert told["set"]["labels"] == 7 and not math.isnan(told["seconds"])

@@ -4,9 +4,8 @@ import time
 
 import numpy as np
 import pytest
-import slide_clocks
-import slide_split
 
+from benchmarks.slide import clocks as slide_clocks, split as slide_split
 from hogbatch.data.synthetic import Settings, generate
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.lsh import network as loop
@@ -27,7 +26,7 @@ def rows():
 
 def training(rows, lsh="auto", **changed):
     given = {"lsh": lsh, "optimizer": "adagrad", "lr": 0.05, "batch": 32, "seed": 0}
-    return slide_split.Training(rows, 60, argparse.Namespace(**given | changed))
+    return slide_split.HashedTraining(rows, 60, argparse.Namespace(**given | changed))
 
 
 @kernel
@@ -88,7 +87,7 @@ def test_tables_are_built_when_it_is_time(rows):
         found.train(loop.train, np.arange(32))
         built.append(found.builds)
         if count == 4:  # the second: by the same functions, and only what has changed
-            assert found.finder.functions is before and not found.seat.changed.any()
+            assert found.finder.functions is before and not found.thread.changed.any()
     # due at 4, and after twice as many
     assert built == [*[1] * 3, *[2] * 8, 3]
     assert found.finder.functions is not before
@@ -143,7 +142,7 @@ def test_it_is_told_where_the_time_went(tmp_path, capsys, monkeypatch):
     apart = sum(spent.values()) - spent["rebuild"]
     assert apart == pytest.approx(1e6 / found["rows_per_s_clocked"], rel=0.01)
     assert 0 < found["active"] < 1 and found["lsh"]["family"] == "dwta"
-    assert list(found["recall"]) == ["at the end", "built anew"]
+    assert list(found["recall"]) == ["at the end", "rebuilt"]
     assert written["about"]["command"] == "slide_split.py --json DIR/out.json"
     assert "| select |" in capsys.readouterr().out
 

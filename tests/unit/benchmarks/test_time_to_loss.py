@@ -3,21 +3,18 @@ import math
 
 import numpy as np
 import pytest
-import time_to_loss
-from peers import MODULES, peer
-from peers.contract import Problem, Rows
-from peers.search import Best
 from scipy.sparse import csr_array
-from time_to_loss import (
+
+from benchmarks import peers, time_to_loss
+from benchmarks.common.hogbatch_run import loss_curve
+from benchmarks.common.report import medians, seconds_cell
+from benchmarks.common.search import Best, TunedSettings
+from benchmarks.peers import ON_CPU, peer
+from benchmarks.peers.contract import Problem, Rows
+from benchmarks.time_to_loss import (
     TASKS,
-    cell,
-    curve_of,
-    finished,
-    keep,
-    medians,
-    present,
+    labelled,
     ratio,
-    read_tuned,
     table,
 )
 
@@ -45,7 +42,7 @@ def problem_like(which):
 
 def grids():
     for which in TASKS:
-        for name in MODULES:
+        for name in ON_CPU:
             if grid := peer(name).grid(problem_like(which)):
                 yield which, name, grid
 
@@ -72,7 +69,11 @@ def test_without_a_peer_or_without_arrival_there_is_no_ratio():
 
 
 def test_cells_tell_late_from_not_tried():
-    assert [cell(each, 60.0) for each in (1.23456, math.inf, None)] == ["1.23 s", "> 60 s", "-"]
+    assert [seconds_cell(each, 60.0) for each in (1.23456, math.inf, None)] == [
+        "1.23 s",
+        "> 60 s",
+        "-",
+    ]
 
 
 def test_the_table_has_a_row_a_set_and_a_column_a_peer():
@@ -87,22 +88,22 @@ def test_the_table_has_a_row_a_set_and_a_column_a_peer():
 
 
 def test_the_time_of_a_run_is_that_of_the_first_evaluation_at_the_target(capsys):
-    done = finished({"curve": [[0.5, 0.06], [1.0, 0.05], [2.0, 0.04]]}, "w8a", "pytorch", 3)
+    done = labelled({"curve": [[0.5, 0.06], [1.0, 0.05], [2.0, 0.04]]}, "w8a", "pytorch", 3)
     assert done["seconds"] == 1.0
     assert "w8a pytorch seed 3: 1.0 s" in capsys.readouterr().out
 
 
 def test_a_history_without_a_finite_loss_has_a_gap():
     history = [{"seconds": 1.0, "test_loss": None}, {"seconds": 2.0, "test_loss": 0.3}]
-    assert curve_of(history) == [(2.0, 0.3)]
+    assert loss_curve(history) == [(2.0, 0.3)]
 
 
 def test_a_peer_that_is_not_installed_is_left_out_and_named(monkeypatch, capsys):
     monkeypatch.setattr(
-        time_to_loss, "available", lambda peer: None if peer.name == "tensorflow" else "1.0"
+        peers, "available", lambda peer: None if peer.name == "tensorflow" else "1.0"
     )
-    assert present(["pytorch", "tensorflow"]) == ["pytorch"]
-    assert capsys.readouterr().out == ("tensorflow left out: tensorflow-cpu is not installed\n")
+    assert peers.installed(["pytorch", "tensorflow"]) == ["pytorch"]
+    assert capsys.readouterr().out == ("skipping tensorflow: tensorflow-cpu is not installed\n")
 
 
 def test_hogbatch_gets_data_and_network_and_nothing_else(tmp_path):
@@ -114,7 +115,7 @@ def test_hogbatch_gets_data_and_network_and_nothing_else(tmp_path):
 
 
 def test_names_of_peers_match_their_modules():
-    assert [peer(name).name for name in MODULES] == list(MODULES)
+    assert [peer(name).name for name in ON_CPU] == list(ON_CPU)
 
 
 def test_each_grid_is_at_least_as_large_as_ours_and_has_nothing_twice():
@@ -128,23 +129,23 @@ def test_each_set_has_peers():
 
 
 def test_tuned_settings_come_out_of_the_grids():
-    tuned = read_tuned()
+    tuned = time_to_loss.SETTINGS.read()
     for which, name, grid in grids():
         assert tuned[which][name]["setting"] in grid, (which, name)
 
 
-def test_unknown_names_are_refused_with_the_known_ones(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["time_to_loss", "--data", ".", "--sets", "mnist"])
+def test_unknown_names_are_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit):
-        time_to_loss.parse()
+        time_to_loss.parse(["--data", ".", "--sets", "mnist"])
     assert "got mnist" in capsys.readouterr().err
 
 
-def test_a_setting_found_replaces_the_one_before_and_no_other(monkeypatch, tmp_path):
-    monkeypatch.setattr(time_to_loss, "TUNED", tmp_path / "tuned.json")
+def test_a_setting_found_replaces_the_one_before_and_no_other(tmp_path):
+    settings = TunedSettings(tmp_path / "tuned.json")
     for name, rate in (("pytorch", 1.0), ("tensorflow", 2.0), ("pytorch", 3.0)):
-        keep("w8a", name, Best(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)]), grid_size=9)
-    found = read_tuned()["w8a"]
+        best = Best(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)])
+        settings.keep("w8a", name, best.entry(grid_size=9))
+    found = settings.read()["w8a"]
     assert {name: entry["setting"]["lr"] for name, entry in found.items()} == {
         "pytorch": 3.0,
         "tensorflow": 2.0,

@@ -5,11 +5,11 @@ import time
 import pytest
 import zmq
 
+from benchmarks.common.garbage_messages import MESSAGES, OVERSIZED
 from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from hogbatch.wire.throttle import STRIKES
-from tests.garbage import MESSAGES, OVERSIZED
 
 WITHIN_S = 20.0
 HONEST = encode(Heartbeat())

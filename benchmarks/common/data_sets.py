@@ -1,0 +1,77 @@
+"""The data sets of the benchmarks, with the network to train on each and its target test loss."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers.contract import Problem, Rows, write_problem
+from hogbatch.data.load import load
+from hogbatch.model.losses import choose_loss
+
+FILES: Final = "w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz"
+DIRECTORY_HELP: Final = f"directory of the data sets: {FILES.replace('%', '%%')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A data set, the network for it and the test loss to reach."""
+
+    data: str  # file names
+    hidden: tuple[int, ...]
+    target: float
+    test: str | None = None
+
+    def files(self, directory: Path) -> list[Path]:
+        """The files that must exist."""
+        return [directory / name for name in (self.data, self.test) if name]
+
+    def flags(self, directory: Path) -> list[str]:
+        """Flags of `hogbatch train` for the data and the network."""
+        flags = [str(directory / self.data), "--hidden", ",".join(map(str, self.hidden))]
+        return flags + (["--test", str(directory / self.test)] if self.test else [])
+
+    def problem(self, directory: Path, seed: int = 0) -> Problem:
+        """The rows as hogbatch reads, splits and scales them in a run with this seed."""
+        test = directory / self.test if self.test else None
+        loaded = load(directory / self.data, test=test, seed=seed)
+        assert loaded.test
+        encoding = loaded.encoding
+        rows = [Rows.of(examples, encoding.outputs) for examples in (loaded.train, loaded.test)]
+        loss = choose_loss("auto", encoding.kind).name
+        return Problem(loss, self.hidden, encoding.outputs, *rows)
+
+
+IMDB = ("imdb-train.svm.gz", "imdb-test.svm.gz")
+TASKS: Final = {
+    "covtype": Task("covtype.csv.gz", (512, 512, 512), 0.45),
+    "w8a": Task("w8a.svm.gz", (512, 512, 512), 0.05),
+    "delicious": Task("delicious-train.xmc.gz", (512, 512), 61.5, "delicious-test.xmc.gz"),
+    "imdb": Task(IMDB[0], (128,), 0.28, IMDB[1]),
+    "imdb-linear": Task(IMDB[0], (), 0.30, IMDB[1]),
+}
+
+
+@contextmanager
+def problem_directory(problem: Problem) -> Iterator[Path]:
+    """A temporary directory from which peers' processes read `problem`."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_problem(problem, Path(directory))
+        yield Path(directory)
+
+
+@contextmanager
+def task_directory(
+    task: Task, data: Path, seed: int = 0, test_rows: int | None = None
+) -> Iterator[tuple[Problem, Path]]:
+    """The problem of `task` for runs with `seed`, and the directory from which peers read it.
+
+    `test_rows` limits the test rows.
+    """
+    problem = task.problem(data, seed)
+    part = slice(test_rows)
+    problem = replace(problem, test=Rows(problem.test.x[part], problem.test.y[part]))
+    with problem_directory(problem) as directory:
+        yield problem, directory

@@ -1,0 +1,51 @@
+"""Our own runs: `hogbatch train` in a process of its own, with a temporary run directory."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run of `hogbatch train` left."""
+
+    exit_code: int
+    stderr: str
+    wall_s: float  # of the whole process
+    summary: dict[str, Any]  # summary.json; empty if the run wrote none
+
+    @property
+    def error(self) -> str | None:
+        """One sentence if the process failed."""
+        return f"exit code {self.exit_code}: {self.stderr.strip()}" if self.exit_code else None
+
+    @property
+    def workers(self) -> dict[str, list[int]]:
+        """[threads, batch size] by worker."""
+        return {w["name"]: [w["threads"], w["batch_size"]] for w in self.summary["workers"]}
+
+
+def train(flags: Sequence[str]) -> Outcome:
+    """Run `hogbatch train` with `flags`, quietly, in a run directory that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        run_dir = Path(directory) / "run"
+        command = [sys.executable, "-m", "hogbatch.cli", "train", *flags]
+        command += ["--run-dir", str(run_dir), "--quiet"]
+        began = time.perf_counter()
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        wall_s = round(time.perf_counter() - began, 3)
+        path = run_dir / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else {}
+    return Outcome(done.returncode, done.stderr, wall_s, summary)
+
+
+def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
+    """[(training seconds, test loss), ...] of the evaluations with a finite loss."""
+    found = [(point["seconds"], point["test_loss"]) for point in history]
+    return [(seconds, loss) for seconds, loss in found if loss is not None]

@@ -1,0 +1,191 @@
+"""One run in a folder of its own: starts its processes, reads its files, finds what it left behind.
+
+For benchmarks and tests that break processes while the run is in progress.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Process = subprocess.Popen[bytes]
+
+WITHIN_S = 60  # far longer than any step takes, so that a slow machine fails no test
+
+BELONG = (  # files of a run directory that are meant for its users
+    *("model.safetensors", "summary.json", "events.jsonl", "config.toml", "worker-*.log"),
+    *("run.json", "coordinator.json", "bad-leases.jsonl"),
+    *("checkpoints", "checkpoints/[0-9][0-9][0-9][0-9][0-9][0-9]"),
+    *(
+        "[0-9][0-9][0-9][0-9][0-9][0-9]/tensors.safetensors",
+        "[0-9][0-9][0-9][0-9][0-9][0-9]/manifest.json",
+    ),
+)
+
+
+def wait_for(condition: Callable[[], T], what: str) -> T:
+    """The first true value of `condition()`; AssertionError if there is none within WITHIN_S."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"timed out after {WITHIN_S} s waiting until {what}")
+
+
+class Job:
+    """One run in `folder`: its coordinator, the workers attached by hand, and their output."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.run_dir = self.folder / "run"
+        self.started: list[Process] = []
+        self.coordinator: Process | None = None
+        self.inodes = set[int]()  # of the run's shared memory, once `note_memory` was called
+
+    def train(self, *arguments: object, **env: str) -> Process:
+        """Start `hogbatch train` with a small network; it starts its workers itself."""
+        return self._begin("train", *arguments, **env)
+
+    def coordinate(self, *arguments: object, **env: str) -> Process:
+        """Start `hogbatch coordinator`, and wait until workers can attach."""
+        coordinator = self._begin("coordinator", *arguments, **env)
+        wait_for(self.address, "the coordinator publishes its address")
+        return coordinator
+
+    def attach(self, kind: str = "cpu", *arguments: object) -> Process:
+        """Start a worker by hand."""
+        arguments = arguments or ("--threads", 1)
+        return self._start(f"workers.{kind}", self.run_dir, *arguments)
+
+    def _begin(self, command: str, *arguments: object, **env: str) -> Process:
+        arguments = ("--hidden", 32, *arguments, "--run-dir", self.run_dir)
+        self.coordinator = self._start("hogbatch.cli", command, *arguments, **env)
+        return self.coordinator
+
+    def _start(self, module: str, *arguments: object, **env: str) -> Process:
+        number = len(self.started)
+        with (
+            (self.folder / f"{number}.out").open("wb") as out,
+            (self.folder / f"{number}.err").open("wb") as err,
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                cwd=self.folder,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # as a shell gives each command a process group
+            )
+        self.started.append(process)
+        return process
+
+    def said(self, process: Process) -> str:
+        """The stderr of `process` so far."""
+        return (self.folder / f"{self.started.index(process)}.err").read_text()
+
+    def printed(self, process: Process) -> str:
+        """The stdout of `process` so far."""
+        return (self.folder / f"{self.started.index(process)}.out").read_text()
+
+    def address(self) -> Any:
+        """The content of coordinator.json; None while no coordinator is running."""
+        try:
+            return json.loads((self.run_dir / "coordinator.json").read_text() or "null")
+        except (OSError, ValueError):
+            return None
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The events so far, all or those called `name`."""
+        try:
+            lines = (self.run_dir / "events.jsonl").read_text().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+        events = [json.loads(line) for line in lines]
+        return [event for event in events if name in (None, event["event"])]
+
+    def wait_for_event(self, name: str, count: int = 1, **fields: object) -> dict[str, Any]:
+        """Wait for the `count`-th event of that name with these fields."""
+
+        def found() -> dict[str, Any] | None:
+            events = [e for e in self.events(name) if fields.items() <= e.items()]
+            return events[count - 1] if len(events) >= count else None
+
+        event = wait_for(found, f"{count} events {name} {fields}")
+        assert event
+        return event
+
+    def finish(self) -> int:
+        """Wait until the coordinator and all workers have exited; return its exit code."""
+        assert self.coordinator
+        code = self.coordinator.wait(WITHIN_S)
+        for process in self.started:
+            process.wait(WITHIN_S)
+        return code
+
+    def summary(self) -> Any:
+        """The content of summary.json."""
+        return json.loads((self.run_dir / "summary.json").read_text())
+
+    def note_memory(self) -> None:
+        """Remember which shared memory segments the coordinator maps."""
+        assert self.coordinator
+        self.inodes = {inode for inode, name in mapped(self.coordinator.pid) if "hogbatch" in name}
+        assert len(self.inodes) == 2, "the data and the shared segment"
+
+    def processes(self) -> list[int]:
+        """Living processes whose command line contains the run directory."""
+        return [pid for pid in pids() if os.fsencode(self.run_dir) in command_line(pid)]
+
+    def leftovers(self) -> list[str]:
+        """PeerProcesses, sockets and shared memory of the run that still exist, one line each."""
+        left = [f"process {pid}" for pid in self.processes()]
+        left += [f"socket {path}" for path in self.run_dir.iterdir() if path.is_socket()]
+        left += [f"shared memory {path}" for path in Path("/dev/shm").glob("*hogbatch*")]
+        for pid in pids():
+            if any(inode in self.inodes for inode, _ in mapped(pid)):
+                left.append(f"a mapping in process {pid}")
+        return left
+
+    def strangers(self) -> list[str]:
+        """Temporary files left behind in the run directory."""
+        paths = (path.relative_to(self.run_dir) for path in self.run_dir.rglob("*"))
+        return sorted(str(path) for path in paths if not any(map(path.match, BELONG)))
+
+    def close(self) -> None:
+        """Kill all processes of this run."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def pids() -> list[int]:
+    """All process ids of the machine."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process; empty if it has exited, also before it was waited for."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def mapped(pid: int) -> list[tuple[int, str]]:
+    """(inode, name) of every memfd that a process maps."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return []
+    fields = [line.split(maxsplit=5) for line in lines if "memfd:" in line]
+    return [(int(each[4]), each[5]) for each in fields]

@@ -1,0 +1,71 @@
+"""Description of the machine, the software versions and the command, for the JSON of a result."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel reports it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def describe() -> dict[str, Any]:
+    """Date, hardware, versions and command."""
+    return {
+        "date": date.today().isoformat(),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "versions": versions("hogbatch", "numpy", "numba", "llvmlite"),
+        "command": command(),
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of those packages that are installed; a checkout may run without installation."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def command() -> str:
+    """The command line that started this process, as `scripts/bench NAME flags` if it can be."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = (spec.name if spec else "").removesuffix(".__main__")
+    first = Path(sys.argv[0]).name
+    if name.startswith("benchmarks."):
+        first = f"scripts/bench {name.removeprefix('benchmarks.')}"
+    return " ".join([first, *sys.argv[1:]])
+
+
+def without_directories(command: str) -> str:
+    """`command` with the directories of all paths replaced by DIR, for results that are published.
+
+    The name of the benchmark stays.
+    """
+    first, _, rest = command.partition(" ")
+    name, _, flags = rest.partition(" ") if first == "scripts/bench" else ("", "", rest)
+    shown = re.sub(r"[^\s=,]*/", "DIR/", flags)
+    return " ".join(filter(None, [first, name, shown]))
+
+
+def nvidia_driver() -> str | None:
+    """Version of the NVIDIA driver; None if nvidia-smi is missing or fails."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None

@@ -1,1 +1,0 @@
-"""The measurements of benchmarks/faults.py, one a module."""

@@ -1,0 +1,76 @@
+"""What do faults cost: killed workers, killed coordinators, and long runs?
+
+Each question is a command. All train the bundled sample with two workers of one thread each.
+
+    scripts/bench faults workers --times 200       time until the rows of a killed worker are done
+    scripts/bench faults coordinators --times 50   result of runs that are killed and resumed
+    scripts/bench faults target --seeds 5          time to a test loss, one worker killed every 2 s
+    scripts/bench faults soak --seconds 600        memory and descriptors over many epochs
+
+All print their progress and a JSON summary, accept --json FILE, and can be shortened with fewer
+--times, --seeds or --seconds.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from benchmarks.common import arguments, report
+from benchmarks.faults import coordinators, soak, target, workers
+
+QUESTIONS = {
+    "workers": lambda given: workers.measure(given.times, given.seed),
+    "coordinators": lambda given: coordinators.measure(given.times, given.seed, given.epochs),
+    "target": lambda given: target.measure(given.seeds, given.seconds, given.every),
+    "soak": lambda given: soak.measure(given.seconds, given.warm_up, tuple(given.flags.split())),
+}
+LONG = ("all", "runs", "pairs", "samples")  # items that are written, but not printed
+
+
+def parse(flags: Sequence[str] | None) -> argparse.Namespace:
+    """The flags."""
+    parser = arguments.parser("faults", __doc__)
+    questions = parser.add_subparsers(required=True, metavar="|".join(QUESTIONS), dest="question")
+    parsers = {name: questions.add_parser(name) for name in QUESTIONS}
+    for each in parsers.values():
+        arguments.add_json(each)
+    for name, times in (("workers", 200), ("coordinators", 50)):
+        add = parsers[name].add_argument
+        add("--times", type=int, default=times, help=f"number of kills (default: {times})")
+        add("--seed", type=int, default=0, help="random seed of the moments (default: 0)")
+    parsers["coordinators"].add_argument(
+        "--epochs", type=int, default=60, help="epochs of each run (default: 60)"
+    )
+    add = parsers["target"].add_argument
+    add("--seeds", type=int, default=5, help="number of seeds (default: 5)")
+    add("--seconds", type=float, default=60.0, help="maximum duration of the kills (default: 60)")
+    add(
+        "--every",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="interval between kills (default: 2)",
+    )
+    add = parsers["soak"].add_argument
+    add("--seconds", type=float, default=600.0, help="duration (default: 600)")
+    add(
+        "--warm-up",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="time excluded from the slopes (default: 60)",
+    )
+    add("--flags", default="", help="additional flags of `hogbatch train`, separated by spaces")
+    return parser.parse_args(flags)
+
+
+def main(flags: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    given = parse(flags)
+    result = QUESTIONS[given.question](given)
+    print(json.dumps({k: v for k, v in result.items() if k not in LONG}, indent=2))
+    report.write(given.json, [result])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Is every row done once if workers are killed, and how long does it take to redo their rows?"""
+
+import os
+import signal
+import time
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common.run_history import Life, audit
+from benchmarks.faults.figures import spread
+from benchmarks.faults.runs import ENDLESS, ROWS, Event, WatchedRun, watched
+from hogbatch.store.handover import receive
+
+FLAGS = ("a9a", "--hidden", "256,256", *ENDLESS, "--lease-ms", 20, "--eval-seconds", 1e6)
+WORKERS = ("--workers", "cpu:1,cpu:1")
+LEASE_WITHIN_S = 60.0
+
+
+def measure(times: int, seed: int) -> dict[str, Any]:
+    """Kill one of two workers until `times` killed workers held a lease; seconds since the kill.
+
+    Kills of workers without a lease, as between two epochs, are recorded but not counted: they
+    leave no rows to redo. `first again` is when the first of the lost rows were acknowledged by
+    another worker, which is later than when they were handed out; `done again` is when the last
+    were, because they are handed out batch by batch. Evaluations are excluded: their leases are in
+    no ledger of rows. RuntimeError if no killed worker holds a lease within LEASE_WITHIN_S.
+    """
+    random, kills, counted = Random(seed), list[dict[str, Any]](), 0
+    with watched() as run:
+        run.start(*FLAGS, *WORKERS)
+        params = shared_parameters(run)
+        deadline = time.monotonic() + LEASE_WITHIN_S
+        while counted < times:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no killed worker held a lease within {LEASE_WITHIN_S:g} s")
+            run.wait_for(lambda: len(run.at_work(leases=3)) == 2, "both workers train")
+            time.sleep(random.uniform(0.0, 0.5))
+            kills.append(kill(run, random))
+            kills[-1]["finite"] = bool(np.isfinite(params).all())
+            if kills[-1]["reissued"]:
+                counted += 1
+                deadline = time.monotonic() + LEASE_WITHIN_S
+            print(f"worker kill {counted} of {times}: {kills[-1]}", flush=True)
+        del params
+        code = run.interrupt()
+        faults = audit([Life(run.next_life())], ROWS) + run.leftovers()
+        rows = run.job.summary()["rows"]
+        finite = run.model_is_finite() and all(kill["finite"] for kill in kills)
+    delays = ("detected", "given back", "first again", "done again", "training again")
+    return {
+        "question": "worker kills",
+        "kills": len(kills),
+        "without_lease": len(kills) - counted,
+        "rows": rows,
+        "exit_code": code,
+        "model_finite": finite,
+        "faults": faults,
+        "seconds": {d: spread([k[d] for k in kills if k[d] is not None]) for d in delays},
+        "all": kills,
+    }
+
+
+def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
+    """The shared parameters, as the workers write them."""
+    segment = receive(run.job.address()["store"], timeout_s=5.0).segments["shared"]
+    params: NDArray[np.float32] = segment.array("model/params")
+    return params
+
+
+def kill(run: WatchedRun, random: Random) -> dict[str, Any]:
+    """Kill one worker; when that was detected, its rows were done, and it was replaced."""
+    workers, mark = run.at_work(), run.mark()
+    name = random.choice(sorted(workers))
+    killed = time.time()
+    os.kill(workers[name], signal.SIGKILL)
+    left = run.wait_for(lambda: event_of(run, mark, "worker_left", name), f"{name} has left")
+    lost = event_of(run, mark, "worker_lost", name)
+    assert left
+    wanted = sum(stop - start for start, stop in left["reissued"])
+
+    def done_again() -> list[Event]:
+        """The event of the loss and later leases of the lost rows, once these cover all of them."""
+        since = [lease for lease in run.since(mark, "lease") if lease["at"] >= left["at"]]
+        again = [lease for lease in since if any(within(lease, rows) for rows in left["reissued"])]
+        rows = sum(lease["rows"][1] - lease["rows"][0] for lease in again)
+        return [left, *again] if rows >= wanted else []
+
+    def replaced() -> list[Event]:
+        return [lease for lease in run.since(mark, "lease") if lease["worker"] not in workers]
+
+    again = run.wait_for(done_again, f"the rows of {name} are done")
+    back = run.wait_for(replaced, "another worker replaces it")[0]
+    return {
+        "worker": name,
+        "reissued": left["reissued"],
+        "detected": round(lost["at"] - killed, 4) if lost else None,
+        "given back": round(left["at"] - killed, 4),
+        "first again": round(again[1]["at"] - killed, 4) if wanted else None,
+        "done again": round(again[-1]["at"] - killed, 4) if wanted else None,
+        "training again": round(back["at"] - killed, 4),
+    }
+
+
+def event_of(run: WatchedRun, mark: int, event: str, worker: str) -> Event | None:
+    """The first event called `event` of `worker` since `mark`."""
+    return next((found for found in run.since(mark, event) if found["worker"] == worker), None)
+
+
+def within(lease: Event, rows: list[int]) -> bool:
+    """Whether the rows of `lease` lie within `rows`, [start, stop)."""
+    start, stop = lease["rows"]
+    return bool(rows[0] <= start and stop <= rows[1])

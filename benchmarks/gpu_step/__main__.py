@@ -1,0 +1,279 @@
+"""Does a GPU worker's training step reach the limit of the device?
+
+A step takes row numbers of a data set in device memory, gathers the rows, and does forward, loss,
+backward and update, on rows of random numbers. First all variants take 20 steps from the same start
+and must reach the same losses; then they are timed in turn:
+
+hogbatch        the worker's step: recorded once, repeated as a CUDA graph
+not recorded    the same, launched by Python each time
+written out     recorded, sparse rows converted to dense ones, if that may pay
+products        the step's matrix products by cuBLAS, as a graph (a sparse first layer has none)
+eager           PyTorch with a fused optimizer (foreach if the device has no fused one)
+eager-csr       the same with CSR products for sparse rows; the other variants use EmbeddingBag
+graph           the eager step of PyTorch, optimizer included, as one CUDA graph
+graph-csr       the same for eager-csr
+compiled        torch.compile, mode reduce-overhead
+autotuned       torch.compile, mode max-autotune-no-cudagraphs, all captured as one CUDA graph
+
+    scripts/bench gpu_step --json out.json                       about 4 minutes
+    scripts/bench gpu_step --optimizer adagrad --json out.json
+    scripts/bench gpu_step --networks 300-512x8-2 --peers graph,autotuned --batches 256,4096
+    scripts/bench gpu_step --networks 300:12-512x8-2 --peers graph,graph-csr
+    scripts/bench gpu_step --device host --batches 64,256 --peers eager    on the CPU, for a trial
+
+A network is called features-hidden-outputs, with features:stored for sparse rows; the first two are
+those of Ma & Rusu for w8a and covtype. Compiled variants compile for each batch size, so they run
+only at the smallest, a middle and the largest. In bfloat16 PyTorch runs under autocast; hogbatch's
+arrays stay float32, and the products round. PyTorch on converted sparse rows is the dense network.
+
+Prints a table. Only the operations of the products count. "TFLOP/s", "of products" (their time over
+that of the step), "of square" (one large square product by the faster of hogbatch's and PyTorch's
+calls) and "over best peer" are those of the faster recorded step of hogbatch.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import cycle, islice, product
+from math import ceil
+
+import numpy as np
+
+from benchmarks.common import arguments, machine, report
+from benchmarks.gpu_step import hogbatch_steps
+from benchmarks.gpu_step.course import TOLERANCES, Course, check
+from benchmarks.gpu_step.problem import NETWORKS, OPTIMIZERS, SyntheticProblem, TimedWork
+from benchmarks.gpu_step.table import Result, head, line, summarised
+from hogbatch.errors import HogbatchError, UsageError
+
+PEERS = ("eager", "eager-csr", "graph", "graph-csr", "compiled", "autotuned")
+DEFAULT_PEERS = ["eager", "eager-csr", "graph", "compiled"]
+COMPILED = ("compiled", "autotuned")
+BATCHES = [1 << n for n in range(6, 16)]
+SET_BATCHES = 4  # minimum number of batches of the largest size in a data set
+ROWS = 1 << 17  # minimum of a data set on a GPU, so that its caches do not hold them
+SIDE, HOST_SIDE = 8192, 512  # of the square product
+MIN_STEPS = 4  # of a measurement
+
+
+def per_step(work: TimedWork, starts: Iterator[int], count: int) -> float:
+    """Mean seconds per step over `count` steps."""
+    work.synchronize()
+    began = time.perf_counter()
+    for start in islice(starts, count):
+        work.step(start)
+    work.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def timed(
+    works: Mapping[str, TimedWork], starts: Sequence[int], seconds: float, repetitions: int
+) -> dict[str, list[float]]:
+    """Seconds per step, each measured for about `seconds`; in turn, in a random order each time."""
+    rows = {name: cycle(starts) for name in works}
+    counts = {
+        name: max(MIN_STEPS, ceil(seconds / per_step(work, rows[name], MIN_STEPS)))
+        for name, work in works.items()
+    }
+    order, times = random.Random(0), {name: list[float]() for name in works}
+    for _ in range(repetitions):
+        for name in order.sample(list(works), len(works)):
+            times[name].append(per_step(works[name], rows[name], counts[name]))
+    return times
+
+
+def square_speeds(given: argparse.Namespace, precision: str) -> dict[str, float]:
+    """TFLOP/s of a large square product, through hogbatch's and through PyTorch's calls."""
+    side = HOST_SIDE if given.device == "host" else SIDE
+    device = hogbatch_steps.device_of(given.device, precision)
+    works: dict[str, TimedWork] = {
+        "hogbatch": hogbatch_steps.SquareProduct(
+            device, side, hogbatch_steps.multiplier(device, precision)
+        )
+    }
+    if given.peers:
+        from benchmarks.gpu_step import pytorch_steps
+
+        place = pytorch_steps.prepare(given.device, precision)
+        works["torch"] = pytorch_steps.TorchSquareProduct(place, side, precision)
+    times = timed(works, [0], given.seconds, given.repetitions)
+    return {name: 2 * side**3 / statistics.median(each) / 1e12 for name, each in times.items()}
+
+
+def measure(
+    course: Course, batch: int, peers: Collection[str], seconds: float, repetitions: int
+) -> Result:
+    """Time one batch size, once all variants are known to do the same work; else UsageError."""
+    steps, losses = course.trained(batch, peers)
+    differ = check(losses, course.precision)
+    works: dict[str, TimedWork] = {**steps, "products": course.products(batch)}
+    starts = range(0, course.problem.examples.rows - batch + 1, batch)
+    times = timed(works, starts, seconds, repetitions)
+    for name, each in steps.items():
+        if not np.isfinite(loss := each.loss()):
+            raise UsageError(f"expected finite losses; {name} got {loss}: lower the rates")
+    return {
+        "precision": course.precision,
+        "optimizer": course.optimizer,
+        "batch": batch,
+        "flops_per_row": course.problem.shape.flops,
+        "losses_differ": differ,
+        "left_out": dict(course.left_out),
+        "step_seconds": times,
+    }
+
+
+def results(given: argparse.Namespace, squares: dict[str, dict[str, float]]) -> Iterator[Result]:
+    """The result of every batch size of every course, until the time limit."""
+    end = time.perf_counter() + given.limit
+    largest, compiled = max(given.batches), compiled_at(given.batches)
+    rows = max(SET_BATCHES * largest, 0 if given.device == "host" else ROWS)
+    for network in given.networks:
+        problem = SyntheticProblem.build(NETWORKS[network], given.activation, rows)
+        for precision, optimizer in product(given.precision, given.optimizer):
+            course = Course(given.device, problem, precision, optimizer, largest)
+            for batch in given.batches:
+                where = f"{network}, {precision}, {optimizer}, batches of {batch}"
+                if time.perf_counter() > end:
+                    print(f"stopped before {where}: --limit {given.limit:g} reached", flush=True)
+                    return
+                peers = [x for x in given.peers if x not in COMPILED or batch in compiled]
+                try:
+                    found = measure(course, batch, peers, given.seconds, given.repetitions)
+                except UsageError as error:
+                    raise UsageError(f"{where}: {error}") from None
+                course.free()
+                named = {"network": network, "activation": given.activation}
+                yield summarised(named | found, squares[precision])
+
+
+def compiled_at(batches: Sequence[int]) -> set[int]:
+    """Batch sizes for the compiled variants; compilation takes longer than everything else."""
+    ordered = sorted(batches)
+    return {ordered[0], ordered[len(ordered) // 2], ordered[-1]}
+
+
+def gpu_description(device: str) -> Result | None:
+    """Name, driver (None without nvidia-smi) and CUDA version of a GPU; None for the host."""
+    if device == "host":
+        return None
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(int(device))["name"].decode()
+    return {
+        "name": name,
+        "driver": machine.nvidia_driver(),
+        "cuda": runtime.runtimeGetVersion(),
+    }
+
+
+def description(given: argparse.Namespace) -> Result:
+    """GPU, versions and PyTorch's optimizers, in addition to the machine's description."""
+    versions: dict[str, str] = machine.describe()["versions"]
+    forms: dict[str, str] = {}
+    if given.device != "host":
+        import cupy
+
+        versions |= {"cupy": cupy.__version__}
+    if given.peers:
+        from benchmarks.gpu_step import pytorch_steps
+
+        versions |= pytorch_steps.versions()
+        place = pytorch_steps.prepare(given.device, "float32")
+        forms = {name: pytorch_steps.optimizer_form(name, place) for name in given.optimizer}
+    return {"gpu": gpu_description(given.device), "versions": versions, "torch_optimizers": forms}
+
+
+def objection(device: str) -> str | None:
+    """Why PyTorch cannot take part, or None."""
+    if not find_spec("torch"):
+        return "torch is not installed"
+    from benchmarks.gpu_step import pytorch_steps
+
+    return pytorch_steps.objection(device)
+
+
+def settle(given: argparse.Namespace) -> None:
+    """Remove PyTorch from the peers if it cannot run; UsageError for what would fail later."""
+    if given.json and not given.json.parent.is_dir():
+        raise UsageError(f"--json {given.json}: the directory {given.json.parent} does not exist")
+    try:
+        hogbatch_steps.device_of(given.device, given.precision[0])
+    except HogbatchError as missing:
+        raise UsageError(f"{missing}; --device host runs without a GPU") from missing
+    if given.peers and (reason := objection(given.device)):
+        print(f"skipping PyTorch: {reason}", flush=True)
+        given.peers = []
+
+
+def parse(flags: Sequence[str] | None) -> argparse.Namespace:
+    """The flags; exit code 2 with one sentence for invalid values."""
+    parser = arguments.parser("gpu_step", __doc__)
+    number, whole = arguments.positive(float), arguments.positive(int)
+    add = parser.add_argument
+    for flag, known, default in (
+        ("--networks", NETWORKS, list(NETWORKS)),
+        ("--precision", TOLERANCES, list(TOLERANCES)),
+        ("--optimizer", OPTIMIZERS, ["sgd"]),
+        ("--peers", PEERS, DEFAULT_PEERS),
+    ):
+        none = "none" if flag == "--peers" else None
+        choice = f"{', '.join(known)}{', or none' if none else ''}"
+        kind = arguments.names(known, none)
+        add(flag, type=kind, default=default, metavar="NAMES", help=choice)
+    add(
+        "--device",
+        type=arguments.gpu_or_host,
+        default="0",
+        metavar="N|host",
+        help="number of the GPU; host: NumPy on the CPU (default: 0)",
+    )
+    add("--activation", default="relu", choices=("relu", "sigmoid"), help="hidden layers")
+    add(
+        "--batches",
+        type=arguments.positive_list,
+        default=BATCHES,
+        metavar="ROWS,...",
+        help="batch sizes (default: powers of two from 64 to 32768)",
+    )
+    add("--repetitions", type=whole, default=5, help="measurements per variant (default: 5)")
+    add("--seconds", type=number, default=0.02, help="duration of a measurement (default: 0.02)")
+    add(
+        "--limit",
+        type=number,
+        default=225.0,
+        help="seconds after which no further batch size is started (default: 225)",
+    )
+    arguments.add_json(parser)
+    return parser.parse_args(flags)
+
+
+def main(flags: Sequence[str] | None = None) -> int:
+    """Measure, print and write; exit code 2 if something cannot be measured."""
+    given, found = parse(flags), list[Result]()
+    try:
+        settle(given)
+        settings = description(given)
+        squares = {each: square_speeds(given, each) for each in given.precision}
+        for precision, speeds in squares.items():
+            shown = ", ".join(f"{speed:.3g} by {name}" for name, speed in speeds.items())
+            print(f"square product, {precision}: TFLOP/s {shown}", flush=True)
+        settings |= {"square_tflops": squares}
+        print(head(given.peers), flush=True)
+        for result in results(given, squares):
+            print(line(result, given.peers), flush=True)
+            found.append(result)  # written after each, in case the GPU is lent for a limited time
+            report.write(given.json, found, **settings)
+    except UsageError as error:
+        print(f"gpu_step: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""hogbatch's training step as a GPU worker takes it, and its matrix products alone."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.gpu_step.problem import SyntheticProblem
+from hogbatch.kernels.contract import LOSS, SKIPPED, SOFTMAX, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.kernels.gpu.device import Device, HostDevice
+from hogbatch.kernels.gpu.graph import CapturedSteps
+from hogbatch.model.optimizers import OPTIMIZERS
+from workers.feed import CachedSet
+
+Multiply = Callable[..., None]  # as hogbatch.kernels.gpu.cublas.Cublas.multiply
+
+
+class Variant(NamedTuple):
+    """How a step runs."""
+
+    recorded: bool = True  # once, then repeated as a CUDA graph
+    densify: bool = (
+        False  # sparse rows are converted to dense; the worker measures whether that pays
+    )
+
+
+VARIANTS = {
+    "hogbatch": Variant(),
+    "not recorded": Variant(recorded=False),
+    "written out": Variant(densify=True),
+}
+SPARSEST_DENSE = 0.01  # fraction of stored cells; the worker does not densify sparser rows
+
+
+def device_of(name: str, precision: str) -> Device:
+    """The GPU with number `name`, or the host; DeviceError if it cannot be used."""
+    device: Device = HostDevice() if name == "host" else CudaDevice(int(name), precision)
+    device.enter()
+    return device
+
+
+def variants(problem: SyntheticProblem) -> dict[str, Variant]:
+    """The variants that make sense for the rows of `problem`."""
+    fraction = problem.shape.stored / problem.shape.features
+    return {name: v for name, v in VARIANTS.items() if not v.densify or fraction >= SPARSEST_DENSE}
+
+
+def resident(device: Device, problem: SyntheticProblem, largest: int) -> CachedSet:
+    """All rows on the device, with room for the row numbers of batches up to `largest`."""
+    rows = CachedSet(device, problem.examples)
+    rows.reserve(largest)
+    rows.set_order(0, problem.order)
+    return rows
+
+
+class HogbatchSteps:
+    """Training steps on batches of B rows, from the initial parameters on."""
+
+    def __init__(
+        self,
+        device: Device,
+        rows: CachedSet,
+        problem: SyntheticProblem,
+        batch: int,
+        optimizer: str,
+        variant: Variant,
+    ) -> None:
+        spec = OPTIMIZERS[optimizer]
+        params = device.to_device(problem.start)
+        first, second = (
+            device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)
+        )
+        plan = problem.network.layer_views()
+        network = Executor(device.kernels, device.xp, plan, params, first, second, variant.densify)
+        rate = device.to_device(np.array([problem.rate(optimizer)]))
+        hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
+        steps = CapturedSteps(device, network, SOFTMAX, spec.kind, hyper)
+        steps.set_rate(problem.rate(optimizer))
+        totals = device.zeros(TOTALS, np.float64)
+
+        def repeated(start: int) -> None:
+            steps.train(*rows.batch(start, start + batch), totals)
+
+        def plain(start: int) -> None:
+            _, inputs, labels, numbers, _ = rows.batch(start, start + batch)
+            kinds = SOFTMAX, spec.kind, hyper._replace(rate=rate)
+            network.train_batch(inputs, labels, numbers, *kinds, totals)
+
+        self.step = repeated if variant.recorded else plain
+        self.synchronize = device.synchronize
+        self._device, self._totals, self._batch = device, totals, batch
+
+    def loss(self) -> float:
+        found = np.empty(TOTALS)
+        self._device.to_host(self._totals, found)
+        self._totals.fill(0)
+        return float(found[LOSS]) / self._batch if found[SKIPPED] == 0 else math.nan
+
+
+class Products:
+    """Only the matrix products of one step on B rows, in the order of the step."""
+
+    def __init__(
+        self, device: Device, problem: SyntheticProblem, batch: int, multiply: Multiply
+    ) -> None:
+        """A sparse first layer has none."""
+        random, sparse = np.random.default_rng(0), problem.examples.sparse
+        plan = problem.network.layer_views()[1 if sparse else 0 :]
+        widths = [plan[0].fan_in, *(layer.fan_out for layer in plan)]
+
+        def made(rows: int, width: int, scale: float = 1.0) -> Any:
+            cells = random.standard_normal((rows, width), np.float32)
+            return device.to_device(cells * np.float32(scale))
+
+        x = [device.empty((batch, width), np.float32) for width in widths]
+        grads = [device.empty((batch, width), np.float32) for width in widths]
+        x[0], grads[-1] = made(batch, widths[0]), made(batch, widths[-1])
+        # scaled so that values do not grow from layer to layer
+        weights = [made(each.fan_in, each.fan_out, each.fan_in**-0.5) for each in plan]
+        gradients = [device.empty(each.shape, np.float32) for each in weights]
+
+        def multiply_all() -> None:
+            for n, each in enumerate(weights):
+                multiply(x[n], each, x[n + 1])
+            for n in reversed(range(len(weights))):
+                if n > 0 or sparse:
+                    multiply(grads[n + 1], weights[n], grads[n], transpose_b=True)
+                multiply(x[n], grads[n + 1], gradients[n], transpose_a=True)
+
+        self._repeat = device.capture(multiply_all)
+        self._kept = multiply_all  # because a recorded graph keeps no memory alive
+        self.synchronize = device.synchronize
+
+    def step(self, start: int) -> None:
+        self._repeat()
+
+
+class SquareProduct:
+    """One large square product of float32 arrays, in the precision of `multiply`."""
+
+    def __init__(self, device: Device, side: int, multiply: Multiply) -> None:
+        random = np.random.default_rng(0)
+        a, b = (device.to_device(random.standard_normal((side, side), np.float32)) for _ in "ab")
+        self._arrays = a, b, device.empty((side, side), np.float32)
+        self._multiply = multiply
+        self.synchronize = device.synchronize
+
+    def step(self, start: int) -> None:
+        self._multiply(*self._arrays)
+
+
+def multiplier(device: Device, precision: str) -> Multiply:
+    """The kernels' cuBLAS call; on the host NumPy."""
+    if isinstance(device, HostDevice):
+        return _multiply_on_host
+    from hogbatch.kernels.gpu.cublas import Cublas
+
+    multiply: Multiply = Cublas(precision).multiply
+    return multiply
+
+
+def _multiply_on_host(
+    a: Any, b: Any, out: Any, transpose_a: bool = False, transpose_b: bool = False
+) -> None:
+    np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out=out)

@@ -1,0 +1,343 @@
+"""Are CPU and GPU together faster than the better of the two alone?
+
+Trains each data set through the command line with CPU workers only, with the GPU only, with both
+under `--policy hogbatch` and under `--policy adaptive`, and with PyTorch on that GPU at the best
+setting of a search over its grid; in turn, once per seed.
+
+    scripts/bench heterogeneous DIR --seeds 3 --json out.json --figure figures
+    scripts/bench heterogeneous hogbatch/data/samples --only a9a --gpu host --max-seconds 3
+    scripts/bench heterogeneous.curves results/heterogeneous.json figures
+
+DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz.
+w8a-paper and covtype-paper use the networks of Ma & Rusu 2020 (covtype with all seven classes); a9a
+is the bundled sample, for a trial run.
+
+Prints when each run reached the test loss, how many updates each device made, how busy the devices
+were, and the ratio to the better device alone. Seconds count training only and start when both
+workers are ready. If a worker was late, the column "both since" gives the training second at which
+it joined; a ratio from before that second is marked, because it does not measure both together.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, hogbatch_run, machine, report
+from benchmarks.common.data_sets import FILES, TASKS, Task, task_directory
+from benchmarks.common.peer_process import PeerProcess
+from benchmarks.common.report import Run
+from benchmarks.common.search import PeerProcesses, TunedSettings, search
+from benchmarks.heterogeneous.curves import draw
+from benchmarks.heterogeneous.table import ALONE, device_totals, table
+from benchmarks.peers import TUNED
+from benchmarks.peers.contract import Problem, Setting, Stopwatch, reached
+from benchmarks.peers.pytorch_gpu import PEER, objection
+from hogbatch.config.sources import merge_sources
+from hogbatch.errors import UsageError
+from hogbatch.kernels.gpu.probe import find_gpus
+from hogbatch.machine.linux import read_topology
+
+TOGETHER = ("hogbatch", "adaptive")
+PYTORCH = "pytorch"
+KINDS = (*ALONE, *TOGETHER, PYTORCH)
+RESERVED = (  # flags of `hogbatch train` that this benchmark sets itself
+    *("data", "test", "hidden", "activation", "scale", "workers", "policy", "seed"),
+    *("max_seconds", "target_loss", "run_dir", "quiet"),
+)
+SWITCHES = {"true": True, "false": False}
+GPU_PACKAGES = ("torch", "cupy-cuda12x", "cupy-cuda13x")
+SETTINGS = TunedSettings(TUNED)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A task and the activation between the layers."""
+
+    task: Task
+    activation: str = "relu"
+
+    def flags(self, data: Path) -> list[str]:
+        """Flags of `hogbatch train`."""
+        return [*self.task.flags(data), "--activation", self.activation]
+
+
+CASES = {name: Case(TASKS[name]) for name in ("w8a", "covtype", "delicious", "imdb")} | {
+    "w8a-paper": Case(replace(TASKS["w8a"], hidden=(512,) * 8), "sigmoid"),
+    "covtype-paper": Case(replace(TASKS["covtype"], hidden=(512,) * 6), "sigmoid"),
+    "a9a": Case(Task("a9a.svm.gz", (64,), 0.325, "a9a.t.svm.gz")),
+}
+
+
+def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> Run:
+    """One run of `hogbatch train`."""
+    flags = worker_flags(given, kind)
+    limits = ["--max-seconds", f"{given.max_seconds:g}", "--seed", f"{seed}"]
+    if not given.past_target:
+        limits += ["--target-loss", f"{case.task.target:g}"]
+    outcome = hogbatch_run.train([*case.flags(given.data), *flags, *limits])
+    history = [
+        {name: short(value) for name, value in point.items() if name != "test_values"}
+        for point in outcome.summary.get("history", [])
+    ]
+    return {
+        "error": outcome.error or lost_workers(outcome.summary),
+        "wall_s": outcome.wall_s,
+        "flags": flags,
+        "history": history,
+        "workers": outcome.summary.get("workers", []),
+    }
+
+
+def worker_flags(given: argparse.Namespace, kind: str) -> list[str]:
+    """The flags in which `kind` differs from the others."""
+    cpu, gpu = f"cpu:{given.threads}", f"gpu:{given.gpu}"
+    workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"{cpu},{gpu}")
+    policy = ["--policy", kind, "--start-with", "2"] if kind in TOGETHER else []
+    extra = {} if kind == "cpu" else given.extra
+    return ["--workers", workers, *policy, *(as_flag(*pair) for pair in extra.items())]
+
+
+def lost_workers(summary: dict[str, Any]) -> str | None:
+    """The error of a run that lost workers; None if it lost none."""
+    lost = summary["faults"]["workers_lost"]
+    return f"{lost} of the workers lost" if lost else None
+
+
+def short(value: Any) -> Any:
+    """A float rounded to six digits: enough to plot, and files stay small."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
+    """A function of a seed that makes one run on `which`; searches the setting first if needed."""
+    case = CASES[which]
+    place = {"device": f"cuda:{given.gpu}", "activation": case.activation}
+    place["precision"] = given.extra.get("precision", "float32")
+    setting = SETTINGS.setting(which, PEER.name)
+    if given.tune or setting is None:
+        with task_directory(case.task, given.data) as (problem, directory):
+            tune(which, problem, directory, place, given.max_seconds)
+        setting = SETTINGS.setting(which, PEER.name)
+    target = -math.inf if given.past_target else case.task.target
+
+    def train(seed: int) -> Run:
+        if setting is None:
+            return {"error": "no setting of the grid ran", "history": [], "workers": []}
+        with (
+            task_directory(case.task, given.data, seed) as (problem, directory),
+            PeerProcess(PEER.name, directory, threads=1) as process,
+        ):
+            try:
+                watch = Stopwatch(target, given.max_seconds)
+                answer = process.train(setting | place, seed, watch)
+            except RuntimeError as error:
+                return {"error": str(error), "history": [], "workers": []}
+        history = with_epochs(answer["curve"], answer["rows"] / len(problem.train))
+        return {"error": None, "setting": setting | place, "history": history, "workers": []}
+
+    return train
+
+
+def tune(which: str, problem: Problem, directory: Path, place: Setting, limit_s: float) -> None:
+    """Search PyTorch's grid on the GPU, and store the setting found for later runs."""
+    grid, watch = PEER.grid(problem), Stopwatch(CASES[which].task.target, limit_s)
+    with closing(PeerProcesses(PEER.name, directory, print)) as processes:
+
+        def train(setting: Setting, watch: Stopwatch) -> dict[str, Any]:
+            return processes.train(setting | place, watch)
+
+        best = search(PEER, grid, SETTINGS.setting(which, PEER.name), train, watch)
+    if best.setting:
+        SETTINGS.keep(which, PEER.name, best.entry(len(grid)))
+
+
+def with_epochs(curve: Sequence[Sequence[float]], epochs: float) -> list[dict[str, float]]:
+    """A curve as a history; a peer counts its rows only at the end, but its speed is constant."""
+    whole = curve[-1][0] or 1.0
+    return [
+        {"seconds": seconds, "epochs": short(epochs * seconds / whole), "test_loss": loss}
+        for seconds, loss in curve
+    ]
+
+
+def measure(given: argparse.Namespace, which: str) -> list[Run]:
+    """Train every kind on `which`, once per seed.
+
+    They train in turn, so that changes in the machine's speed affect all of them.
+    """
+    case, runs = CASES[which], []
+    peer = pytorch(given, which) if PYTORCH in given.kinds else None
+    for seed in range(given.seeds):
+        for kind in given.kinds:
+            train = peer if peer and kind == PYTORCH else partial(train_ours, given, case, kind)
+            run = train(seed)
+            run = {"set": which, "name": kind, "seed": seed, **evaluated(run, case.task.target)}
+            error = f" ({run['error']})" if run["error"] else ""
+            print(f"{which} {kind} seed {seed}: {run['seconds']} s{error}", flush=True)
+            runs.append(run)
+    return runs
+
+
+def evaluated(run: Run, target: float) -> Run:
+    """`run` with seconds and epochs to the target (None: not reached) and totals per device."""
+    points = [point for point in run["history"] if point["test_loss"] is not None]
+    return run | {
+        "seconds": reached(hogbatch_run.loss_curve(points), target),
+        "epochs": next((p["epochs"] for p in points if p["test_loss"] <= target), None),
+        "devices": {device: device_totals(run["workers"], device) for device in ALONE},
+    }
+
+
+def extra_flags(text: str) -> dict[str, str]:
+    """An argparse type: "merge_every=4,pin=false" by name, checked as `hogbatch train` checks."""
+    found: dict[str, str] = {}
+    try:
+        for each in filter(None, text.split(",")):
+            name, equals, value = each.partition("=")
+            name = name.strip().replace("-", "_")
+            if not equals:
+                raise UsageError(f"expected FLAG=VALUE, as in merge_every=4; got {each!r}")
+            if name in RESERVED:
+                raise UsageError(f"{name} is set by the benchmark itself; remove it")
+            found[name] = value
+        merge_sources({"data": "-"} | {k: SWITCHES.get(v, v) for k, v in found.items()})
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return found
+
+
+def as_flag(name: str, value: str) -> str:
+    """The flag of the command line."""
+    dashed = name.replace("_", "-")
+    if value in SWITCHES:
+        return f"--{dashed}" if SWITCHES[value] else f"--no-{dashed}"
+    return f"--{dashed}={value}"
+
+
+def parse(flags: Sequence[str] | None) -> argparse.Namespace:
+    """The flags; exit code 2 with one sentence for invalid values."""
+    parser = arguments.parser("heterogeneous", __doc__)
+    whole, number = arguments.positive(int), arguments.positive(float)
+    sets, default = list(CASES), [name for name in CASES if name != "a9a"]
+    add = parser.add_argument
+    add("data", type=Path, metavar="DIR", help=f"directory of the data sets: {FILES}")
+    add(
+        "--only",
+        type=arguments.names(sets),
+        default=default,
+        metavar="SETS",
+        help=f"data sets out of {', '.join(sets)} (default: all but a9a)",
+    )
+    add("--kinds", type=arguments.names(KINDS), default=list(KINDS), help=", ".join(KINDS))
+    add(
+        "--gpu",
+        type=arguments.gpu_or_host,
+        default="0",
+        metavar="N|host",
+        help="number of the GPU; host: NumPy on a CPU core in place of a GPU (default: 0)",
+    )
+    add("--threads", type=whole, help="CPU threads (default: all cores; with host one less)")
+    add("--seeds", type=whole, default=3, help="number of seeds (default: 3)")
+    add("--max-seconds", type=number, default=60.0, help="maximum training seconds (default: 60)")
+    add("--past-target", action="store_true", help="training until --max-seconds, for full curves")
+    add(
+        "--extra",
+        type=extra_flags,
+        default={},
+        metavar="FLAG=VALUE,...",
+        help="additional flags of `hogbatch train` for runs with a GPU",
+    )
+    add("--tune", action="store_true", help="new search for PyTorch's setting, as for another GPU")
+    arguments.add_json(parser)
+    add("--figure", type=Path, metavar="DIR", help="output directory for figures, SET.svg each")
+    return parser.parse_args(flags)
+
+
+def settle(given: argparse.Namespace) -> dict[str, Any] | None:
+    """Determine the threads and whether PyTorch takes part; return the GPU's description.
+
+    UsageError if something is missing that the later runs need.
+    """
+    cores, host = read_topology().threads, given.gpu == "host"
+    given.threads = given.threads or max(1, cores - host)
+    note = "; gpu:host uses one core, which runs with CPU workers only leave idle" if host else ""
+    print(f"cpu:{given.threads} of {cores} cores{note}", flush=True)
+    gpu = None if host or given.kinds == ["cpu"] else gpu_description(int(given.gpu))
+    if PYTORCH in given.kinds:
+        reason = "--gpu host is not a GPU" if host else objection(given.gpu)
+        if reason:
+            print(f"skipping {PYTORCH}: {reason}", flush=True)
+            given.kinds.remove(PYTORCH)
+    if not (given.kinds and given.only):
+        raise UsageError("nothing is left to measure; add kinds with --kinds or sets with --only")
+    return gpu
+
+
+def check_places(given: argparse.Namespace) -> None:
+    """UsageError if data files are missing or results cannot be written."""
+    files = [path for which in given.only for path in CASES[which].task.files(given.data)]
+    if absent := [path for path in files if not path.exists()]:
+        raise UsageError(
+            f"{absent[0]} does not exist; give the directory of the data sets, or other sets "
+            "with --only"
+        )
+    if given.json and not given.json.parent.is_dir():
+        raise UsageError(f"--json {given.json}: the directory {given.json.parent} does not exist")
+    if given.figure and find_spec("matplotlib") is None:
+        raise UsageError("--figure needs matplotlib, which is not installed; omit it")
+
+
+def gpu_description(ordinal: int) -> dict[str, Any]:
+    """Name, memory in bytes and driver (None without nvidia-smi) of a GPU; UsageError if absent."""
+    probe = find_gpus()
+    gpu = next((gpu for gpu in probe.devices if gpu.ordinal == ordinal), None)
+    if gpu is None:
+        usable = ", ".join(f"{each.ordinal}" for each in probe.devices) or probe.reason
+        raise UsageError(
+            f"--gpu {ordinal}: no such GPU (usable: {usable}); --gpu host runs without one"
+        )
+    return {"name": gpu.name, "memory": gpu.memory, "driver": machine.nvidia_driver()}
+
+
+def description(given: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[str, Any]:
+    """The settings of the measurement, in addition to the machine's description."""
+    return {
+        "versions": machine.describe()["versions"] | machine.versions(*GPU_PACKAGES),
+        "gpu": gpu,
+        "threads": given.threads,
+        "limit_s": given.max_seconds,
+        "extra": given.extra,
+        "targets": {which: CASES[which].task.target for which in given.only},
+    }
+
+
+def main(flags: Sequence[str] | None = None) -> int:
+    """Measure, print, write and draw; exit code 1 if a run failed, 2 if nothing can be measured."""
+    given = parse(flags)
+    try:
+        check_places(given)
+        gpu = settle(given)
+    except UsageError as error:
+        print(f"heterogeneous: {error}", file=sys.stderr)
+        return error.exit_code
+    settings, runs = description(given, gpu), list[Run]()
+    for which in given.only:
+        found = measure(given, which)
+        print(table(found, settings["targets"], given.max_seconds), flush=True)
+        runs += found  # written after each set, in case the machine is lent for a limited time
+        report.write(given.json, runs, **settings)
+        if given.figure:
+            given.figure.mkdir(parents=True, exist_ok=True)
+            draw(found, which, settings["targets"][which], given.figure / f"{which}.svg")
+    return int(any(run["error"] for run in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

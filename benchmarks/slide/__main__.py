@@ -1,0 +1,259 @@
+"""How long does a network with very many labels train to a P@1, with and without hashing?
+
+Trains F-128-C with softmax, target 1/#labels, on one data set: hogbatch with a hashed and with a
+dense output layer, and PyTorch over all labels and over a sample of them, at the best settings of a
+search (benchmarks/peers/tuned_slide.json); in turn, once per seed. P@1, P@3 and P@5 are exact and
+over all test rows. Seconds count training only: reading, compilation, warm-up and evaluation are
+excluded for all.
+
+    scripts/bench slide --data DIR/citeulike-train.xmc.gz --test DIR/citeulike-test.xmc.gz
+    scripts/bench slide --synthetic features=135909,labels=100000,rows=100000 --targets 0.05
+    scripts/bench slide --data ... --test ... --peers pytorch-sampled --tune --seconds 30
+    scripts/bench slide.split --data DIR/citeulike-train.xmc.gz      where the time of a step goes
+
+Without PyTorch (`pip install '.[peers]'`) only hogbatch is measured. Prints one line per run and a
+table of speeds, seconds to each target P@1 and the best P@1. With --tune it searches the peers'
+grids instead and writes the settings found into tuned_slide.json.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, hogbatch_run, machine, report
+from benchmarks.common.data_sets import problem_directory
+from benchmarks.common.peer_process import PeerProcess
+from benchmarks.common.report import Run
+from benchmarks.common.search import Best, PeerProcesses, TunedSettings, search
+from benchmarks.peers import TUNED_WIDE, WIDE, installed, peer
+from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
+from benchmarks.slide import HIDDEN, synthetic
+from benchmarks.slide.table import LEADING, METRICS, summarised, table
+from hogbatch.data.load import load
+from hogbatch.data.synthetic import Settings, generate, write_xmc
+from hogbatch.errors import HogbatchError, UsageError
+
+OURS = {"lsh": ["--output", "lsh"], "dense": ["--output", "dense"]}
+NEVER = -1.0  # a target of 1 - P@1 that no run reaches, so that it lasts until its time limit
+SETTINGS = TunedSettings(TUNED_WIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class XmcFiles:
+    """A data set in two files of XMC text."""
+
+    name: str
+    train: Path
+    test: Path
+
+    def problem(self) -> Problem:
+        """The rows as hogbatch reads them."""
+        loaded = load(self.train, test=self.test)
+        if loaded.encoding.kind != "multilabel":
+            raise UsageError(
+                f"{self.train}: expected lists of labels, as in XMC text; "
+                f"got {loaded.encoding.kind} labels"
+            )
+        assert loaded.test
+        outputs = loaded.encoding.outputs
+        rows = [Rows.of(examples, outputs) for examples in (loaded.train, loaded.test)]
+        return Problem("multilabel-softmax", (HIDDEN,), outputs, *rows)
+
+
+@contextmanager
+def data_set(given: argparse.Namespace) -> Iterator[XmcFiles]:
+    """The data set of the flags; a synthetic one is generated, and removed afterwards."""
+    if given.data:
+        name = re.split(r"[-_.]", given.data.name)[0]
+        yield XmcFiles(name, given.data, given.test)
+        return
+    settings: Settings = given.synthetic
+    with tempfile.TemporaryDirectory() as directory:
+        train, test = (Path(directory) / f"{part}.xmc" for part in ("train", "test"))
+        for examples, path in zip(generate(settings), (train, test), strict=True):
+            write_xmc(examples, settings.labels, path)
+        yield XmcFiles("synthetic", train, test)
+
+
+def train_ours(
+    files: XmcFiles, labels: int, kind: str, seed: int, given: argparse.Namespace
+) -> Run:
+    """One run of `hogbatch train`.
+
+    With a hashed output layer, `active` is the fraction of the `labels` that an update computed.
+    """
+    flags = ["--test", str(files.test), "--hidden", str(HIDDEN), "--loss", "softmax", *OURS[kind]]
+    flags += [*given.flags, "--max-seconds", f"{given.seconds:g}", "--seed", str(seed)]
+    outcome = hogbatch_run.train([str(files.train), *flags])
+    if outcome.error:
+        return failed(outcome.error)
+    summary = outcome.summary
+    curve = [
+        [point["seconds"], *(point["test_values"][name] for name in METRICS)]
+        for point in summary["history"]
+        if point["test_values"]
+    ]
+    run = {"rows": summary["rows"], "curve": curve, "wall_s": outcome.wall_s}
+    run["workers"] = outcome.workers
+    hashing = [each for each in summary["workers"] if each["active"] is not None]
+    if updates := sum(each["updates"] for each in hashing):
+        computed = sum(each["active"] * each["updates"] for each in hashing)
+        run["active"] = round(computed / updates / labels, 5)
+    return run
+
+
+def train_peer(name: str, directory: Path, setting: Setting, seed: int, seconds: float) -> Run:
+    """One run of a peer in a process of its own."""
+    with PeerProcess(name, directory, setting["threads"]) as process:
+        try:
+            answer = process.train(setting, seed, Stopwatch(NEVER, seconds))
+        except RuntimeError as error:
+            return failed(str(error))
+    curve = [
+        [point[0], *(found[metric] for metric in METRICS)]
+        for point, found in zip(answer["curve"], answer["metrics"], strict=True)
+    ]
+    return {"rows": answer["rows"], "curve": curve, "setting": setting}
+
+
+def failed(error: str) -> Run:
+    """The record of a run that failed."""
+    return {"error": error, "rows": 0, "curve": []}
+
+
+def measure(given: argparse.Namespace, files: XmcFiles) -> list[Run]:
+    """Train hogbatch and the peers, once per seed.
+
+    They train in turn, so that changes in the machine's speed affect all of them.
+    """
+    runs = []
+    problem = files.problem()
+    with problem_directory(problem) as directory:
+        for seed in range(given.seeds):
+            for name in (*given.ours, *given.peers):
+                setting = SETTINGS.setting(given.settings or files.name, name)
+                if name in OURS:
+                    run = train_ours(files, problem.outputs, name, seed, given)
+                elif setting:
+                    run = train_peer(name, directory, setting, seed, given.seconds)
+                else:
+                    run = failed("no setting is known; search for one with --tune")
+                runs.append({"name": name, "seed": seed, **summarised(run, given.targets)})
+                print(f"{name} seed {seed}: {line(runs[-1])}", flush=True)
+    return runs
+
+
+def line(run: Run) -> str:
+    """One line of progress about `run`."""
+    if "error" in run:
+        error: str = run["error"]
+        return error
+    arrived = ", ".join(f"{LEADING} {target} in {at} s" for target, at in run["seconds"].items())
+    active = f", {run['active']:.2%} of the labels active" if "active" in run else ""
+    return f"{run['rows_per_s']} rows/s, {arrived}, best {run['best'][LEADING]}{active}"
+
+
+def tune(given: argparse.Namespace, files: XmcFiles) -> None:
+    """Search each peer's grid for the fastest to the last target; store each setting found."""
+    problem, watch = files.problem(), Stopwatch(1 - given.targets[-1], given.seconds)
+    with problem_directory(problem) as directory:
+        for name in given.peers:
+            grid = peer(name).grid(problem)
+            known = SETTINGS.setting(files.name, name)
+            with closing(PeerProcesses(name, directory, print)) as processes:
+                best = search(peer(name), grid, known, processes.train, watch)
+            if best.setting:
+                SETTINGS.keep(files.name, name, tuned_entry(best, len(grid)))
+
+
+def tuned_entry(best: Best, grid_size: int) -> dict[str, Any]:
+    """The entry of tuned_slide.json."""
+    return {
+        "setting": best.setting,
+        "target": round(1 - best.target, 6),
+        "seconds": best.seconds,
+        "best": round(1 - best.lowest, 5),
+        "grid_size": grid_size,
+    }
+
+
+def description(given: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
+    """Machine, versions and data set; directories are removed from paths."""
+    found = machine.describe()
+    packages = {peer(name).package for name in given.peers}
+    return found | {
+        "command": machine.without_directories(found["command"]),
+        "versions": found["versions"] | {package: version(package) for package in packages},
+        "set": asdict(given.synthetic) if given.synthetic else files.name,
+        "seconds": given.seconds,
+        "curve": ["seconds", *METRICS],
+    }
+
+
+def fractions(text: str) -> list[float]:
+    """An argparse type: numbers between 0 and 1, comma-separated, ascending."""
+    try:
+        found = [float(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or found != sorted(found) or not 0 < found[0] <= found[-1] < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected ascending numbers between 0 and 1, as in 0.5,0.55; got {text}"
+        )
+    return found
+
+
+def parse(flags: Sequence[str] | None) -> argparse.Namespace:
+    """The flags; exit code 2 with one sentence for invalid values."""
+    parser = arguments.parser("slide", __doc__)
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, metavar="FILE", help="training rows, XMC text")
+    source.add_argument(
+        "--synthetic", type=synthetic, metavar="NAME=NUMBER,...", help="generated data set"
+    )
+    add("--test", type=Path, metavar="FILE", help="test rows of --data")
+    add("--ours", type=arguments.names(OURS, none=""), default=list(OURS), help=", ".join(OURS))
+    add("--flags", type=shlex.split, default=[], metavar="'...'", help="flags of `hogbatch train`")
+    add("--peers", type=arguments.names(WIDE, none=""), default=list(WIDE), help=", ".join(WIDE))
+    add("--settings", metavar="SET", help="data set of the tuned settings (default: its own)")
+    add("--targets", type=fractions, default=[0.5, 0.55], metavar="X,X", help="targets for P@1")
+    add("--seconds", type=float, default=60.0, help="training seconds of a run (default: 60)")
+    add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    add("--tune", action="store_true", help="search of the peers' grids instead of a measurement")
+    arguments.add_json(parser)
+    given = parser.parse_args(flags)
+    if bool(given.data) != bool(given.test):
+        parser.error("--data needs --test, and --test needs --data")
+    return given
+
+
+def main(flags: Sequence[str] | None = None) -> int:
+    """Tune, or measure and print."""
+    given = parse(flags)
+    given.peers = installed(given.peers)
+    try:
+        with data_set(given) as files:
+            if given.tune:
+                tune(given, files)
+                return 0
+            runs = measure(given, files)
+            results = {"about": description(given, files), "runs": runs}
+    except HogbatchError as error:
+        print(f"slide: {error}", file=sys.stderr)
+        return 2
+    print(table(runs, given.targets))
+    report.write_runs(given.json, results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Whose training steps are compared on a device: hogbatch's and PyTorch's, on the same rows."""

@@ -1,0 +1,117 @@
+import math
+
+from benchmarks.common.search import Best, ahead, climb, search
+from benchmarks.peers.contract import Stopwatch, combine
+
+
+class Fake:
+    """A peer whose batch 64 needs the fewest seconds; its threads alter pace alone."""
+
+    name = "fake"
+    package = "fake"
+    pace = ("threads",)
+
+    def __init__(self):
+        self.seen = []
+
+    def train(self, setting, watch):
+        """Take 640 / batch seconds, or 10 if the rate is low; two threads are twice as fast."""
+        self.seen.append((setting, watch))
+        seconds = (640 / setting["batch"] if setting["lr"] > 0.1 else 30.0) / setting["threads"]
+        if watch.target == -math.inf:
+            return {"curve": [[0, 1.0], [1.0, 0.9]], "rows": 100 * setting["threads"]}
+        if setting["batch"] == 128:
+            return {"curve": [], "rows": 0}
+        met = seconds <= watch.limit_s
+        last = [seconds, 0.5] if met else [watch.limit_s, 0.9]
+        return {"curve": [[0, 1.0], last], "rows": 100}
+
+
+def searched(known=None, **axes):
+    peer = Fake()
+    best = search(peer, combine(**axes), known, peer.train, Stopwatch(0.5, 60.0))
+    return peer, best
+
+
+def test_the_setting_that_arrives_first_wins():
+    _, best = searched(batch=(16, 64, 32), lr=(0.1, 0.2), threads=(1,))
+    assert best.setting == {"batch": 64, "lr": 0.2, "threads": 1}
+    assert best.seconds == 10.0
+
+
+def test_of_settings_that_differ_in_pace_only_the_fastest_is_trained_to_the_end():
+    peer, best = searched(batch=(16, 64), lr=(0.1, 0.2), threads=(1, 2))
+    whole = [setting for setting, watch in peer.seen if watch.target == 0.5]
+    assert len(whole) == 4
+    assert {setting["threads"] for setting in whole} == {2}
+    assert best.seconds == 5.0
+
+
+def test_nobody_gets_longer_than_the_best_so_far():
+    peer, _ = searched(batch=(64, 16), lr=(0.2,), threads=(1,))
+    assert [watch.limit_s for _, watch in peer.seen] == [60.0, 10.0]
+
+
+def test_the_best_so_far_is_the_rival_of_those_to_come():
+    peer, _ = searched(batch=(64, 16), lr=(0.2,), threads=(1,))
+    assert [len(watch.rival) for _, watch in peer.seen] == [0, 2]
+
+
+def test_a_setting_that_fails_is_passed_over():
+    _, best = searched(batch=(128, 16), lr=(0.2,), threads=(1,))
+    assert best.setting["batch"] == 16
+
+
+def test_where_none_arrives_the_lowest_loss_wins():
+    best = Best(target=0.1)
+    assert best.offer({"lr": 1}, [(0, 1.0), (5, 0.4)])
+    assert best.offer({"lr": 2}, [(0, 1.0), (5, 0.3)])
+    assert not best.offer({"lr": 3}, [(0, 1.0), (5, 0.35)])
+    assert (best.setting, best.seconds) == ({"lr": 2}, None)
+
+
+def test_arriving_counts_more_than_a_low_loss():
+    best = Best(target=0.5)
+    assert best.offer({"lr": 1}, [(0, 1.0), (5, 0.5)])
+    assert not best.offer({"lr": 2}, [(0, 1.0), (6, 0.1)])
+
+
+def rungs_of(seconds, tried):
+    """Rungs whose runs arrive after `seconds[i]`; None never arrives. Notes which were tried."""
+
+    def rung(i):
+        def attempt():
+            tried.append(i)
+            return [(0.0, 1.0), (9.0, 0.9) if seconds[i] is None else (seconds[i], 0.5)]
+
+        return attempt
+
+    return [rung(i) for i in range(len(seconds))]
+
+
+def test_rates_are_tried_upward_while_that_is_better():
+    tried = []
+    climb(rungs_of([9, 8, 7, 5, 6], tried), 2, target=0.5)
+    assert tried == [2, 3, 4]
+
+
+def test_rates_are_tried_downward_where_upward_is_no_better():
+    tried = []
+    climb(rungs_of([4, 5, 7, None, 1], tried), 2, target=0.5)
+    assert tried == [2, 3, 1, 0]
+
+
+def test_the_known_setting_comes_first():
+    known = {"batch": 16, "lr": 0.2, "threads": 1}
+    peer, _ = searched(known, batch=(64, 16), lr=(0.1, 0.2), threads=(1,))
+    assert peer.seen[0][0] == known
+
+
+def test_of_two_that_did_not_arrive_the_lower_one_at_the_same_time_is_ahead():
+    assert ahead([(0, 1.0), (2, 0.6)], [(0, 1.0), (2, 0.7), (9, 0.51)], target=0.5)
+    assert not ahead([(0, 1.0), (2, 0.8)], [(0, 1.0), (2, 0.7), (9, 0.51)], target=0.5)
+
+
+def test_a_failed_run_is_never_ahead():
+    assert not ahead([], [(0, 1.0)], target=0.5)
+    assert ahead([(0, 1.0)], [], target=0.5)

@@ -1,0 +1,175 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from benchmarks.peers.contract import (
+    Problem,
+    Rows,
+    Stopwatch,
+    combine,
+    hopeless,
+    loss_of,
+    mean_loss,
+    reached,
+    read_problem,
+    write_problem,
+)
+from hogbatch.data.batch import Examples, csr_inputs, multi_labels
+
+SCORES = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]], np.float32)
+
+
+class Clock:
+    """Stands still but for what it is told."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def watch_of(clock, losses, took=0.0, **settings):
+    """A started watch whose evaluations give `losses` in turn and take `took` seconds."""
+    found = iter(losses)
+
+    def measure():
+        clock.now += took
+        return next(found)
+
+    watch = Stopwatch(**{"target": 0.5, "limit_s": 10.0} | settings, clock=clock)
+    watch.start(measure)
+    return watch, measure
+
+
+def test_softmax_loss_is_the_negative_log_likelihood_of_the_label():
+    fractions = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
+    expected = -np.log(fractions[[0, 1], [2, 1]]).mean()
+    assert mean_loss("softmax", SCORES, np.array([2, 1], np.float32)) == pytest.approx(expected)
+
+
+def test_multilabel_loss_is_a_sum_over_labels_and_a_mean_over_rows():
+    y = np.array([[1, 0, 1], [0, 1, 0]], np.float32)
+    p = 1 / (1 + np.exp(-SCORES))
+    expected = -(y * np.log(p) + (1 - y) * np.log(1 - p)).sum() / 2
+    assert mean_loss("multilabel", SCORES, csr_array(y)) == pytest.approx(expected)
+
+
+def test_logistic_loss_is_finite_far_out():
+    scores = np.array([[-1000.0], [1000.0]], np.float32)
+    assert mean_loss("logistic", scores, np.array([1, 1], np.float32)) == pytest.approx(500)
+
+
+def test_loss_in_blocks_weighs_rows_alike():
+    rows = 5000  # more than a block, and no multiple of one
+    scores = np.random.default_rng(0).standard_normal((rows, 1)).astype(np.float32)
+    part = Rows(np.zeros((rows, 2), np.float32), (scores[:, 0] > 0.3).astype(np.float32))
+    problem = Problem("logistic", (), 1, part, part)
+    whole = mean_loss("logistic", scores, part.y)
+    assert loss_of(problem, lambda block: scores[block]) == pytest.approx(whole)
+
+
+def test_examples_become_scipy_rows():
+    inputs = csr_inputs(np.array([0, 1, 3]), np.array([1, 0, 2], np.int32), np.ones(3, np.float32))
+    labels = multi_labels(np.array([0, 2, 2]), np.array([0, 3], np.int32))
+    rows = Rows.of(Examples(inputs, labels, 4), outputs=4)
+    assert rows.x.toarray().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0]]
+    assert rows.y.toarray().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0]]
+    assert rows.x.indptr.dtype == np.int32  # scikit-learn takes no other
+
+
+def test_a_problem_is_read_as_it_was_written(tmp_path):
+    dense = Rows(np.eye(3, dtype=np.float32), csr_array(np.eye(3, dtype=np.float32)))
+    sparse = Rows(csr_array(np.eye(3, dtype=np.float32)), np.arange(3, dtype=np.float32))
+    write_problem(Problem("softmax", (8, 4), 3, dense, sparse), tmp_path)
+    problem = read_problem(tmp_path)
+    assert (problem.loss, problem.hidden, problem.outputs) == ("softmax", (8, 4), 3)
+    assert problem.train.x.tolist() == np.eye(3).tolist()
+    assert problem.train.y.toarray().tolist() == np.eye(3).tolist()
+    assert problem.test.x.toarray().tolist() == np.eye(3).tolist()
+    assert problem.test.y.tolist() == [0, 1, 2]
+
+
+def test_seconds_leave_evaluations_out(clock):
+    watch, measure = watch_of(clock, [0.9, 0.8, 0.7], took=50.0)
+    clock.now += 2.0
+    assert not watch.over(measure)
+    clock.now += 3.0
+    assert not watch.over(measure)
+    assert watch.curve == [(0.0, 0.9), (2.0, 0.8), (5.0, 0.7)]
+
+
+def test_a_run_ends_at_the_target(clock):
+    watch, measure = watch_of(clock, [0.9, 0.5])
+    clock.now += 1.0
+    assert watch.over(measure)
+    assert reached(watch.curve, 0.5) == 1.0
+
+
+def test_a_run_ends_at_the_limit(clock):
+    watch, measure = watch_of(clock, [0.9, 0.8])
+    clock.now += 10.0
+    assert watch.due
+    assert watch.over(measure)
+    assert reached(watch.curve, 0.5) is None
+
+
+def test_a_run_whose_loss_is_not_finite_ends_and_keeps_a_finite_curve(clock):
+    watch, measure = watch_of(clock, [0.9, math.nan])
+    clock.now += 1.0
+    assert watch.over(measure)
+    assert watch.curve == [(0.0, 0.9)]
+
+
+def test_training_takes_as_long_as_the_evaluation_before(clock):
+    watch, measure = watch_of(clock, [0.9, 0.8], took=2.0)
+    clock.now += 1.0
+    watch.over(measure)
+    clock.now += 1.9
+    assert not watch.due
+    clock.now += 0.2
+    assert watch.due
+
+
+def test_a_cheap_evaluation_waits_for_a_twentieth_of_the_time(clock):
+    watch, measure = watch_of(clock, [0.9, 0.8], took=0.01)
+    clock.now += 1.0
+    watch.over(measure)
+    clock.now += 0.05
+    assert not watch.due
+    clock.now += 0.01
+    assert watch.due
+
+
+RIVAL = [(0.0, 1.0), (2.0, 0.8), (6.0, 0.6), (10.0, 0.5)]
+
+
+def test_a_run_far_behind_its_rival_is_hopeless():
+    assert hopeless([(0.0, 1.0), (6.0, 0.81)], RIVAL)
+
+
+def test_a_run_somewhat_behind_its_rival_is_not_hopeless():
+    assert not hopeless([(0.0, 1.0), (6.0, 0.79)], RIVAL)
+
+
+def test_no_run_is_hopeless_at_its_beginning():
+    assert not hopeless([(0.0, 5.0), (4.0, 5.0)], RIVAL)
+
+
+def test_a_run_that_has_swung_up_is_not_hopeless():
+    assert not hopeless([(0.0, 1.0), (5.0, 0.7), (6.0, 3.0)], RIVAL)
+
+
+def test_a_run_without_a_rival_is_not_hopeless():
+    assert not hopeless([(0.0, 1.0), (99.0, 5.0)], [])
+
+
+def test_axes_are_combined_in_full():
+    assert combine(a=(1, 2), b=("x",)) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]

@@ -1,0 +1,102 @@
+"""Benchmarks form a package: questions depend on `common` and `peers`, never on each other."""
+
+import ast
+import runpy
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.test_layers import imports, within
+
+ROOT = Path(__file__).parents[3]
+BENCHMARKS = ROOT / "benchmarks"
+ENTRIES = ["heterogeneous.curves", "slide.split"]  # programs in addition to the questions
+
+
+def module_name(path):
+    """The dotted name of a source file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path.read_text() for path in sorted(BENCHMARKS.rglob("*.py"))}
+QUESTIONS = [
+    *(path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "__init__"),
+    *(path.parent.name for path in BENCHMARKS.glob("*/__main__.py")),
+]
+
+
+def allowed(module):
+    """The modules of this project that `module` may import."""
+    part = ".".join(module.split(".")[:2])
+    if part == "benchmarks.peers":  # peers run in their frameworks' environments
+        return ["hogbatch", part]
+    return ["hogbatch", "workers", "benchmarks.common", "benchmarks.peers", part]
+
+
+def faults(module, source):
+    """The imports of `module` that are not allowed."""
+    projects = ["hogbatch", "workers", "benchmarks", "tests"]
+    return [
+        name
+        for name in imports(source)
+        if (within(name, projects) or name.startswith(".")) and not within(name, allowed(module))
+    ]
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_benchmarks_import_only_what_is_shared_and_their_own(module):
+    assert faults(module, SOURCES[module]) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("benchmarks.garbage", "from benchmarks.faults.runs import watched"),
+        ("benchmarks.slide.split", "import benchmarks.time_to_loss"),
+        ("benchmarks.common.job", "from benchmarks import quality"),
+        ("benchmarks.faults.runs", "from tests.saboteur import Job"),
+        ("benchmarks.peers.pytorch", "from benchmarks.common.search import search"),
+        ("benchmarks.planes.pair", "from . import contract"),
+    ],
+)
+def test_a_forbidden_import_is_found(module, source):
+    assert len(faults(module, source)) == 1
+
+
+def test_no_module_changes_the_import_path():
+    for module, source in SOURCES.items():
+        names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+        changed = [
+            node
+            for node in names
+            if node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+        ]
+        assert not changed, module
+
+
+def test_without_a_name_the_script_lists_all_benchmarks():
+    done = subprocess.run([ROOT / "scripts/bench"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert set(done.stderr.split("names:")[1].split()) == {*QUESTIONS, *ENTRIES}
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    done = subprocess.run([ROOT / "scripts/bench", "speed"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no benchmark 'speed'" in done.stderr and "time_to_loss" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted([*QUESTIONS, *ENTRIES]))
+def test_every_benchmark_starts_and_prints_its_help(name, monkeypatch, capsys):
+    """In this process, because a process for each would spend its time on imports."""
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # restored: brgemm sets it
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+        warnings.simplefilter("ignore", RuntimeWarning)  # that another test has imported it
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: scripts/bench {name} ")
