@@ -1,4 +1,8 @@
-"""A second account of a run, kept from what is heard and commanded alone, and compared with it."""
+"""The auditor of "every row exactly once": a second account of a run, compared with the first.
+
+It is kept from the messages and commands alone. Simulated runs (:mod:`hogbatch.simulate.world`) and
+the property test of the coordinator use it.
+"""
 
 import math
 from bisect import bisect_left, insort
@@ -8,6 +12,7 @@ from typing import Protocol
 from hogbatch.coordinator.plan import (
     Command,
     Finish,
+    Kill,
     Plan,
     Quarantine,
     Record,
@@ -20,7 +25,7 @@ from hogbatch.coordinator.plan import (
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
+from hogbatch.wire.messages import Done, Hello, Refused, Stop, ToCoordinator, Welcome, Work
 
 STARVED_S = 1.0  # that a worker may have nothing to do while there are rows
 
@@ -48,9 +53,11 @@ class Hold:
     """Rows that a worker was given."""
 
     key: str
+    pid: int
     task: str
     start: int
     stop: int
+    batch_size: int
 
 
 @dataclass(slots=True)
@@ -66,9 +73,10 @@ class Audit:
     _held: dict[int, Hold] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
     _loose: list[Hold] = field(default_factory=list)  # taken from one who may still be writing
-    _quarantined: int = 0  # rows
+    quarantined: int = 0  # rows
     _epoch_rows: int = -1  # of the epoch at hand
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
+    _pids: dict[str, int] = field(default_factory=dict)  # by key
     _limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by worker's name
     _names: dict[str, str] = field(default_factory=dict)  # key → name
     _idle_since: dict[str, float] = field(default_factory=dict)
@@ -86,13 +94,17 @@ class Audit:
 
     def heard(self, key: str, message: ToCoordinator) -> None:
         """Worker `key` has said `message`, which is about to be taken in."""
+        if isinstance(message, Hello):
+            self._pids[key] = message.pid
         if not isinstance(message, Done):
             return
         hold = self._held.get(message.lease)
         if hold is None or hold.key != key:
             return
         size = hold.stop - hold.start
-        if message.rows == size or (message.too_large and message.rows < size):
+        useless = min(message.too_large, hold.batch_size) == 1  # has no memory for a single row
+        whole, cut = message.rows == size, message.rows < size and message.too_large
+        if (whole or cut) and not useless:
             self._release(message.lease)
             if hold.task == "evaluate" and message.rows:
                 self.tested.append((hold.start, hold.start + message.rows))
@@ -104,7 +116,7 @@ class Audit:
 
     def commanded(self, command: Command, machine: Machine) -> None:
         """The coordinator wants `command` carried out, which is about to be done."""
-        _check(self.finish is None, f"{command} after the end")
+        _check(self.finish is None or _harmless(command), f"{command} after the end")
         match command:
             case Send(key, Welcome() as welcome):
                 _check(welcome.worker not in self._keys, f"fence {welcome.worker} is given twice")
@@ -117,12 +129,14 @@ class Audit:
                 _check(known or key not in machine.state.workers, f"{message} to {key}")
             case Revoke(number):
                 self._take_back(number)
+            case Kill(pid):  # it writes no more
+                self._loose = [loose for loose in self._loose if loose.pid != pid]
             case Record(event, fields):
                 self._note(event, dict(fields))
             case Quarantine(epoch, start, stop):
                 _check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
                 self.done.append((start, stop))
-                self._quarantined += stop - start
+                self.quarantined += stop - start
             case Report(evaluation):
                 _check(_tile(self.tested, self.plan.test_rows), f"tested were {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
@@ -153,7 +167,11 @@ class Audit:
             usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
-        hold = Hold(key, work.task, work.start, work.stop)
+        pid = self._pids[key]
+        hold = Hold(key, pid, work.task, work.start, work.stop, work.batch_size)
+        for other in self._held.values():  # all have one task, so that one comparison is enough
+            _check(hold.task == other.task, f"{work} while others {other.task}")
+            break
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
@@ -199,7 +217,7 @@ class Audit:
                 _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
                 self.done.clear()
                 self.epoch += 1
-                self._epoch_rows = self.plan.train_rows - self._quarantined
+                self._epoch_rows = self.plan.train_rows - self.quarantined
 
     def _look(self, finite: bool, rows: int) -> None:
         self._health.append((finite, rows))
@@ -225,11 +243,11 @@ class Audit:
         self._counted = _still_counted(self._health)
         self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
         self.done = list(done)
-        self._quarantined = saved.quarantined if saved is not None else 0
+        self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
         for kept in (self.tested, self._order, self._loose):
             kept.clear()
-        for table in (self._held, self._keys, self._limits, self._names):
+        for table in (self._held, self._keys, self._pids, self._limits, self._names):
             table.clear()
         self._idle_since.clear()
         self._free_since = math.inf
@@ -255,6 +273,16 @@ class Audit:
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Violation(otherwise)
+
+
+def _harmless(command: Command) -> bool:
+    """Whether a run that is over may still command it: no rows, no result, no change of a model."""
+    match command:
+        case Send(_, message):
+            return isinstance(message, Stop | Refused)
+        case Record() | Revoke() | Kill():
+            return True
+    return False
 
 
 def _still_counted(looks: list[tuple[bool, int]]) -> int:
