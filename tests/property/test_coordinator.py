@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import count
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.coordinator.plan import Finish, Kill, Revoke, Send
 from hogbatch.coordinator.roster import SILENT_FOR
@@ -11,6 +11,7 @@ from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Settings
 from hogbatch.simulate.audit import Audit
 from hogbatch.wire.messages import Failed, Goodbye, Hello, Stop
+from tests.support.property_tests import max_examples
 from tests.unit.coordinator.stage import Stage, make_plan
 
 TEST_ROWS = 300
@@ -174,7 +175,7 @@ EVENTS = [
 ]
 
 
-@settings(max_examples=150)
+@max_examples(150)
 @given(
     events=st.lists(
         st.tuples(st.sampled_from(EVENTS), st.integers(0, 10**6)), min_size=50, max_size=200

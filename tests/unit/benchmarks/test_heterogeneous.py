@@ -267,6 +267,7 @@ def test_a_run_that_failed_is_kept_and_makes_the_exit_code_1(monkeypatch, tmp_pa
     assert (kept["name"], kept["seconds"], kept["error"]) == ("gpu", None, failed["error"])
 
 
+@pytest.mark.slow
 def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
     path = tmp_path / "out.json"
     given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "2"]

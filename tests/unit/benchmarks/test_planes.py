@@ -22,6 +22,7 @@ MOVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MOVES)
 def test_a_plane_moves_every_parameter_there_and_back(case):
     plane = case.partition(",")[0]
@@ -209,6 +210,7 @@ def test_wrong_flags_are_refused():
             planes.sizes(wrong)
 
 
+@pytest.mark.slow
 def test_a_run_prints_and_writes_its_results(tmp_path, monkeypatch, capfd):
     path = tmp_path / "planes.json"
     flags = "--megabytes 1 --planes shared,replica --rounds 3 --json"

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.config.train import FLAGS, TrainConfig, add_flags, merge_sources, to_toml
 from hogbatch.config.values import BatchLimits, WorkerRequest, parse_workers
@@ -12,6 +12,7 @@ from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
 from hogbatch.model import losses, optimizers as optim
 from hogbatch.policy import learning_rate as schedules
+from tests.support.property_tests import max_examples
 
 ONE_THREAD = (WorkerRequest("cpu", threads=1),)
 
@@ -237,7 +238,7 @@ configs = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(configs)
 def test_a_configuration_survives_its_file(tmp_path_factory, config):
     file = tmp_path_factory.getbasetemp() / "round_trip.toml"

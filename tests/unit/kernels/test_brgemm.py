@@ -11,6 +11,8 @@ from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, Blocks, Finish
 from tests.unit.kernels.cases import examples
 
+pytestmark = pytest.mark.vector_width
+
 GUARD = 40  # floats around every array that nobody may read or write
 ALPHA = 0.5
 

@@ -123,6 +123,7 @@ class Case:
         return compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
 
 
+@pytest.mark.vector_width
 @optimizers
 @losses
 @forms

@@ -7,9 +7,10 @@ import sys
 import numba
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    numba.config.DISABLE_JIT, reason="without the JIT there is no library"
-)
+pytestmark = [
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without the JIT there is no library"),
+    pytest.mark.slow,
+]
 
 # Says how often LLVM was asked for machine code, and whether the code is right.
 PROGRAM = """

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import dense_inputs
@@ -117,7 +117,6 @@ def test_weights_by_neuron_have_a_row_for_each():
     assert (bias.shape, bias.stored) == ((3,), (4,))
 
 
-@settings(deadline=None)
 @given(networks)
 def test_tensors_lie_on_cache_lines_without_overlap(network):
     tensors = network.tensors()
@@ -127,7 +126,6 @@ def test_tensors_lie_on_cache_lines_without_overlap(network):
     assert ends[-1] <= network.parameters
 
 
-@settings(deadline=None)
 @given(networks)
 def test_the_plan_says_where_the_tensors_lie(network):
     tensors, plan = network.tensors(), network.plan()
@@ -141,7 +139,6 @@ def test_the_plan_says_where_the_tensors_lie(network):
     assert all(below.fan_out == above.fan_in for below, above in pairwise(plan))
 
 
-@settings(deadline=None)
 @given(networks, st.integers(0, 2**63 - 1))
 def test_real_tensors_survive_storing_and_padding_is_zero(network, seed):
     random = np.random.default_rng(seed)
@@ -183,7 +180,6 @@ def test_the_first_weights_take_no_second_copy_of_the_model():
         tracemalloc.stop()
 
 
-@settings(deadline=None)
 @given(networks, st.integers(0, 2**63 - 1))
 def test_padding_and_biases_start_at_zero(network, seed):
     params = initialised(network, seed)
