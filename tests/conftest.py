@@ -1,11 +1,11 @@
+"""Options, markers and caches of all tests."""
+
 import pytest
-from hypothesis import settings
 
 from hogbatch.jit import cache_directory
+from tests.support.property_tests import register_profiles
 
-# An example takes longer than the usual 200 ms when other programs load the machine.
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+register_profiles()
 
 
 def pytest_addoption(parser):
@@ -14,13 +14,13 @@ def pytest_addoption(parser):
         action="append",
         default=[],
         metavar="BACKEND",
-        help="fail, not skip, the tests of this kernel backend where it cannot run; may repeat",
+        help="fail instead of skipping tests of this kernel backend if it cannot run; may repeat",
     )
 
 
 @pytest.fixture(scope="session")
 def missing(request):
-    """Call with a backend and what it lacks: skips, or fails when `--require` names the backend."""
+    """Call with a backend and what it lacks: skips, or fails if `--require` names the backend."""
 
     def report(backend, reason):
         message = f"{backend}: {reason}"
@@ -33,7 +33,7 @@ def missing(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def empty_data_cache(tmp_path_factory):
-    """A cache of this session that has the user's compiled kernels, but none of the user's data."""
+    """A cache for this session with the user's compiled kernels but without the user's data."""
     kernels, root = cache_directory(), tmp_path_factory.mktemp("cache")
     kernels.mkdir(parents=True, exist_ok=True)
     (root / kernels.name).symlink_to(kernels.absolute())

@@ -1,4 +1,8 @@
-"""Independent bookkeeping of a run, from its messages and commands alone, to check the run."""
+"""The auditor of "every row exactly once": independent bookkeeping of a run, checked against it.
+
+It is kept from the messages and commands alone. Simulated runs (:mod:`hogbatch.simulate.world`) and
+the property test of the coordinator use it.
+"""
 
 import math
 from bisect import bisect_left, insort
@@ -8,6 +12,7 @@ from typing import Protocol
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
+    Kill,
     Quarantine,
     Record,
     Report,
@@ -20,7 +25,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.wire.messages import Done, Stop, ToCoordinator, Welcome, Work
+from hogbatch.wire.messages import Done, Hello, Refused, Stop, ToCoordinator, Welcome, Work
 
 STARVED_S = 1.0  # maximum time without work while there are rows
 
@@ -48,9 +53,11 @@ class HeldRows:
     """Rows that a worker holds."""
 
     key: str
+    pid: int
     task: str
     start: int
     stop: int
+    batch_size: int
 
 
 @dataclass(slots=True)
@@ -66,9 +73,10 @@ class Audit:
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
     _loose: list[HeldRows] = field(default_factory=list)  # their workers may still write
-    _quarantined: int = 0  # rows
+    quarantined: int = 0  # rows
     _epoch_rows: int = -1  # of the current epoch
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
+    _pids: dict[str, int] = field(default_factory=dict)  # by key
     _limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by worker's name
     _names: dict[str, str] = field(default_factory=dict)  # key → name
     _idle_since: dict[str, float] = field(default_factory=dict)
@@ -88,13 +96,17 @@ class Audit:
 
     def received(self, key: str, message: ToCoordinator) -> None:
         """Worker `key` has sent `message`, which the coordinator is about to handle."""
+        if isinstance(message, Hello):
+            self._pids[key] = message.pid
         if not isinstance(message, Done):
             return
         hold = self._held.get(message.lease)
         if hold is None or hold.key != key:
             return
         size = hold.stop - hold.start
-        if message.rows == size or (message.too_large and message.rows < size):
+        useless = min(message.too_large, hold.batch_size) == 1  # has no memory for a single row
+        whole, cut = message.rows == size, message.rows < size and message.too_large
+        if (whole or cut) and not useless:
             self._release(message.lease)
             if hold.task == "evaluate" and message.rows:
                 self.tested.append((hold.start, hold.start + message.rows))
@@ -106,7 +118,7 @@ class Audit:
 
     def commanded(self, command: Command, world: AuditedWorld) -> None:
         """The coordinator has returned `command`, which is about to be carried out."""
-        _check(self.finish is None, f"{command} after the end")
+        _check(self.finish is None or _harmless(command), f"{command} after the end")
         match command:
             case Send(key, Welcome() as welcome):
                 _check(welcome.worker not in self._keys, f"fence {welcome.worker} assigned twice")
@@ -119,12 +131,14 @@ class Audit:
                 _check(known or key not in world.state.workers, f"{message} to {key}")
             case Revoke(number):
                 self._take_back(number)
+            case Kill(pid):  # it writes no more
+                self._loose = [loose for loose in self._loose if loose.pid != pid]
             case Record(event, fields):
                 self._note(event, dict(fields))
             case Quarantine(epoch, start, stop):
                 _check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
                 self.done.append((start, stop))
-                self._quarantined += stop - start
+                self.quarantined += stop - start
             case Report(evaluation):
                 _check(_tile(self.tested, self.plan.test_rows), f"tested were {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
@@ -155,7 +169,11 @@ class Audit:
             usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
-        hold = HeldRows(key, work.task, work.start, work.stop)
+        pid = self._pids[key]
+        hold = HeldRows(key, pid, work.task, work.start, work.stop, work.batch_size)
+        for other in self._held.values():  # all have one task, so that one comparison is enough
+            _check(hold.task == other.task, f"{work} while others {other.task}")
+            break
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
@@ -201,7 +219,7 @@ class Audit:
                 _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
                 self.done.clear()
                 self.epoch += 1
-                self._epoch_rows = self.plan.train_rows - self._quarantined
+                self._epoch_rows = self.plan.train_rows - self.quarantined
 
     def _check_health(self, finite: bool, rows: int) -> None:
         self._health.append((finite, rows))
@@ -227,11 +245,11 @@ class Audit:
         self._counted = _still_counted(self._health)
         self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
         self.done = list(done)
-        self._quarantined = saved.quarantined if saved is not None else 0
+        self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
         for kept in (self.tested, self._order, self._loose):
             kept.clear()
-        for table in (self._held, self._keys, self._limits, self._names):
+        for table in (self._held, self._keys, self._pids, self._limits, self._names):
             table.clear()
         self._idle_since.clear()
         self._free_since = math.inf
@@ -257,6 +275,16 @@ class Audit:
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
         raise InvariantViolation(otherwise)
+
+
+def _harmless(command: Command) -> bool:
+    """Return whether a finished run may return `command`: no rows, results or model changes."""
+    match command:
+        case Send(_, message):
+            return isinstance(message, Stop | Refused)
+        case Record() | Revoke() | Kill():
+            return True
+    return False
 
 
 def _still_counted(checks: list[tuple[bool, int]]) -> int:

@@ -1,11 +1,54 @@
+"""A run in a folder of its own, a finished run, and commands in this process."""
+
+import shutil
+import subprocess
+
 import pytest
 
-from tests.saboteur import Job
+from hogbatch import cli as command_line
+from tests.saboteur import Job, cli
 
 
 @pytest.fixture
 def job(tmp_path):
-    """A run in a folder of its own, of which nothing lives on after the test."""
+    """A run in a folder of its own; all of its processes are killed after the test."""
     made = Job(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The run directory of one epoch on a9a with `job`'s network; tests work on copies of it."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    flags = ("--hidden", 32, "--workers", "cpu:1", "--epochs", 1, "--run-dir", run_dir)
+    done = cli("train", "a9a", *flags)
+    assert done.returncode == 0, done.stderr
+    return run_dir
+
+
+@pytest.fixture
+def finished_job(job, finished_run):
+    """A job whose run directory holds a finished run."""
+    shutil.copytree(finished_run, job.run_dir)
+    return job
+
+
+@pytest.fixture
+def main(capfd, monkeypatch):
+    """Run one hogbatch command to its end as `cli` does, but in this process.
+
+    That saves most of the time of a command that is refused before it starts a process.
+    """
+
+    def run(*arguments, cwd=None):
+        arguments = [str(argument) for argument in arguments]
+        capfd.readouterr()
+        with monkeypatch.context() as patch:
+            if cwd is not None:
+                patch.chdir(cwd)
+            code = command_line.main(arguments)
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, code, out, err)
+
+    return run

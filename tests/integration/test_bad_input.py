@@ -152,13 +152,20 @@ def assert_refused(done, sentence):
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_bad_file_is_refused(case, tmp_path):
+def test_a_bad_file_is_refused(main, case, tmp_path):
     files, arguments, sentence = FILES[case]
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    assert_refused(cli("train", *FLAGS, *arguments, cwd=tmp_path), sentence)
+    assert_refused(main("train", *FLAGS, *arguments, cwd=tmp_path), sentence)
     left = {path.name for path in tmp_path.rglob("*")} - files.keys()
     assert left <= {"runs"}, "no run directory was made for nothing"
+
+
+def test_a_refusal_is_the_same_in_a_process(tmp_path):
+    _, arguments, sentence = FILES["a missing file"]
+    assert_refused(cli("train", *FLAGS, *arguments, cwd=tmp_path), sentence)
+    arguments, sentence = ARGUMENTS["an unknown flag"]
+    assert_refused(cli("train", *arguments, cwd=tmp_path), sentence)
 
 
 def test_a_few_bad_lines_are_said_and_left_out(tmp_path):
@@ -212,10 +219,10 @@ def test_what_happens_to_the_file_while_training_changes_nothing(job, tmp_path):
 
 
 @pytest.mark.parametrize("case", ARGUMENTS)
-def test_a_bad_argument_is_refused(case, tmp_path):
+def test_a_bad_argument_is_refused(main, case, tmp_path):
     arguments, sentence = ARGUMENTS[case]
     flags = () if "--workers" in arguments or "--deterministic" in arguments else FLAGS[:2]
-    assert_refused(cli("train", *flags, *arguments, cwd=tmp_path), sentence)
+    assert_refused(main("train", *flags, *arguments, cwd=tmp_path), sentence)
     assert list(tmp_path.iterdir()) == []
 
 

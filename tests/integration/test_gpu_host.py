@@ -65,7 +65,6 @@ def test_a_gpu_worker_alone_trains(train, settings):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--merge", "delta"),
         ("--merge", "delta", "--merge-every", 3, "--staleness-damping", "auto"),
         ("--merge", "overwrite", "--merge-every", 3),
         ("--merge", "average", "--precision", "tf32"),

@@ -37,8 +37,15 @@ def check_model(job):
     assert np.isfinite(job.summary()["test"]["loss"])
 
 
-@pytest.mark.parametrize(("optimizer", "rate"), [("adagrad", 0.02), ("adam", 0.02), ("sgd", 0.2)])
-@pytest.mark.parametrize("worker", ["cpu:2", "gpu:host"])
+@pytest.mark.parametrize(
+    ("worker", "optimizer", "rate"),
+    [
+        ("cpu:2", "adagrad", 0.02),
+        ("cpu:2", "adam", 0.02),
+        ("cpu:2", "sgd", 0.2),
+        ("gpu:host", "adam", 0.02),
+    ],
+)
 def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer, rate):
     flags = ("--workers", worker, "--epochs", 3, "--optimizer", optimizer, "--lr", rate)
     job.train(*sets, *SMALL, *flags, "--scale", "none")
@@ -89,8 +96,9 @@ def poison(job, place):
             segment.close()
 
 
-@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host", "cpu:1,gpu:host"])
-@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize(
+    ("workers", "layer"), [("cpu:2", 0), ("cpu:2", 1), ("gpu:host", 0), ("cpu:1,gpu:host", 1)]
+)
 def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, workers, layer):
     """By a weight of a feature that some rows have, or by one that every row meets."""
     flags = ("--workers", workers, "--gpu-batch", "64:512", "--max-seconds", 300)

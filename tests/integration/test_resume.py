@@ -129,9 +129,8 @@ def test_auto_begins_where_there_is_nothing_to_resume(job):
     assert "contains no checkpoint: starting a new run" in (job.folder / "0.out").read_text()
 
 
-def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(job, tmp_path):
-    job.train("a9a", "--workers", "cpu:1", "--epochs", 1)
-    assert job.finish() == 0
+def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(finished_job, tmp_path):
+    job = finished_job
     before = job.events()
     other = tmp_path / "other"
     flags = ("--workers", "cpu:1", "--epochs", 2, "--run-dir", other)
@@ -151,9 +150,8 @@ def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(job, tmp_path):
         (("--scale", "standard"), "its data is '32561 rows of 123 features"),
     ],
 )
-def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(job, flags, difference):
-    job.train("a9a", "--workers", "cpu:1", "--epochs", 1)
-    assert job.finish() == 0
+def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(finished_job, flags, difference):
+    job = finished_job
     before = sorted(job.run_dir.rglob("*"))
     events = job.events()
     refused = cli("train", "--resume", job.run_dir, "--epochs", 2, *flags)

@@ -48,11 +48,9 @@ def replace(job, *flags):
 
 
 @pytest.fixture
-def finished(job):
-    """A run that has ended, and what it has left."""
-    job.train("a9a", *SHORT)
-    assert job.finish() == 0
-    return tree(job.run_dir)
+def finished(finished_job):
+    """The files of a finished run, in the run directory of `job`."""
+    return tree(finished_job.run_dir)
 
 
 def test_a_second_run_is_refused_and_changes_nothing(job, finished):

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from hogbatch.data import text
 from hogbatch.data.readers import read
 from hogbatch.data.signatures import not_text, packing
 from hogbatch.errors import DataError
+from tests.support.property_tests import max_examples
 
 # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -256,7 +257,7 @@ def assert_kept(outcome, rows, bad, lists):
     assert all(mistake.column >= 1 for mistake in raw.skipped.first)
 
 
-@settings(deadline=None, max_examples=150)
+@max_examples(150)
 @given(files(sparse_line), st.sampled_from([None, 0, 1]))
 @example(b"1 1:1\n-1 1:1\n-1 1:1\n 1:1\n", None)
 @example(b"1,2 1:1\n3 1:1\n4,5 1:1\n0.5 1:1\n", None)
@@ -272,7 +273,7 @@ def test_libsvm_keeps_what_a_plain_reader_keeps(content, wanted):
         assert (raw.index_base, raw.features) == (base, highest + 1 - base)
 
 
-@settings(deadline=None, max_examples=150)
+@max_examples(150)
 @given(files(sparse_line), st.integers(0, 2))
 @example(b"0 1:1\n9 1:1\n0 9:1\n\n", 0)
 @example(b"0 5:1", 1)
@@ -289,7 +290,7 @@ def test_xmc_text_keeps_what_a_plain_reader_keeps(content, blank):
         assert isinstance(outcome, str)
 
 
-@settings(deadline=None, max_examples=150)
+@max_examples(150)
 @given(files(table_line), st.sampled_from([b"a,b,c", b"1,2,3", b"\n1,2,3"]))
 def test_csv_keeps_what_a_plain_reader_keeps(content, first):
     content = first + b"\n" + content

@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from hogbatch.data.parse.decimal import FIVES, LEAST, number
+from tests.support.property_tests import max_examples
 
 # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -45,7 +46,7 @@ digits = st.integers(0, 10**25).map(str)
 exponents = st.one_of(st.integers(-30, 30), st.integers(-400, 400), st.integers(-(10**30), 10**30))
 
 
-@settings(deadline=None, max_examples=1000)
+@max_examples(1000)
 @given(any_double)
 @example(5e-324)
 @example(2.2250738585072011e-308)
@@ -59,7 +60,7 @@ def test_what_python_writes(value):
     assert_nearest(f"{value:.3g}")
 
 
-@settings(deadline=None, max_examples=1000)
+@max_examples(1000)
 @given(st.text("0123456789", min_size=1, max_size=19), st.integers(0, 19), exponents)
 @example("9007199254740993", 16, 0)
 @example("18446744073709551615"[:19], 0, 300)
@@ -69,7 +70,7 @@ def test_up_to_19_digits_are_always_enough(text, point, exponent):
     assert_nearest(text)
 
 
-@settings(deadline=None, max_examples=1000)
+@max_examples(1000)
 @given(st.text("0123456789", min_size=20, max_size=40), st.integers(0, 40), exponents)
 def test_more_digits_give_bounds(text, point, exponent):
     token = f"{text[:point]}.{text[point:]}e{exponent}"
@@ -79,7 +80,7 @@ def test_more_digits_give_bounds(text, point, exponent):
     assert high <= math.nextafter(low, math.inf)
 
 
-@settings(deadline=None, max_examples=1000)
+@max_examples(1000)
 @given(any_double.filter(lambda value: abs(value) < 1e308), st.integers(1, 19))
 def test_numbers_close_to_halfway_between_two(value, kept):
     top, power = halfway(value)
@@ -92,7 +93,7 @@ def test_numbers_close_to_halfway_between_two(value, kept):
     assert low <= float(f"{text}e{power}") <= high
 
 
-@settings(deadline=None, max_examples=300)
+@max_examples(300)
 @given(st.integers(2**53, 2**63), st.integers(0, 12))
 def test_exact_halves_go_to_the_even_number(whole, twos):
     """Between 2^53 and 2^64 every odd multiple of half a step has at most 19 or 20 digits."""
@@ -103,7 +104,7 @@ def test_exact_halves_go_to_the_even_number(whole, twos):
         assert_nearest(f"{half}e-{twos}")
 
 
-@settings(deadline=None, max_examples=300)
+@max_examples(300)
 @given(st.text("0123456789.eE+-_xn", max_size=12))
 @example("")
 @example(".")

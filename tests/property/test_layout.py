@@ -1,10 +1,11 @@
 from itertools import pairwise
 from math import prod
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.store.layout import LANES, LINE, PAGE, arrange, stored_width, tensor_offsets
 from hogbatch.store.segment import Segment
+from tests.support.property_tests import max_examples
 
 shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
 arrays = st.dictionaries(
@@ -12,7 +13,7 @@ arrays = st.dictionaries(
     st.tuples(st.sampled_from(["<f4", "<i4", "<i8", "u1"]), shapes),
     max_size=8,
 )
-few = settings(deadline=None, max_examples=60)
+few = max_examples(60)
 
 
 @few

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
@@ -20,6 +20,7 @@ from hogbatch.data.skipped import Skipped
 from hogbatch.data.source import Source
 from hogbatch.data.text import Block, Parser
 from hogbatch.errors import DataError
+from tests.support.property_tests import max_examples
 
 SOURCE = Source(Path("some.file"))
 
@@ -140,7 +141,7 @@ def small_pieces():
 sizes = st.lists(st.integers(0, 3), max_size=3)
 
 
-@settings(deadline=None, max_examples=500)
+@max_examples(500)
 @given(sparse_lines, sizes, st.booleans(), st.integers(0, 1))
 @example(["1 1:1-2 3:"], [], True, 0)
 @example(["1.5.5 e"], [], True, 0)
@@ -155,7 +156,7 @@ def test_sparse_text_is_read_alike_compiled_and_line_by_line(lines, sizes, libsv
     assert_same_outcome(sparse.Lines(libsvm, base), lines, sizes, sparse.join)
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(sparse_lines, sizes)
 def test_facts_are_alike_compiled_and_line_by_line(lines, sizes):
     layout = sparse.Lines(True, 1)
@@ -165,7 +166,7 @@ def test_facts_are_alike_compiled_and_line_by_line(lines, sizes):
             assert compiled.facts == layout.parse_lines(block).facts
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(
     st.lists(
         st.tuples(
@@ -218,7 +219,7 @@ cell = st.one_of(plain, plain, plain, odd, st.sampled_from([" 1", "2 ", "\t3", '
 rows_of_cells = st.lists(st.lists(cell, min_size=2, max_size=3), max_size=5)
 
 
-@settings(deadline=None, max_examples=500)
+@max_examples(500)
 @given(
     rows_of_cells,
     st.sampled_from([",", "\t", ", "]),
@@ -239,7 +240,7 @@ def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, place
     assert_same_outcome(layout, lines, sizes, csv.join)
 
 
-@settings(deadline=None, max_examples=100)
+@max_examples(100)
 @given(st.lists(st.tuples(plain, st.sampled_from(["", "x", "a b", "1-2", "é"])), min_size=1))
 def test_csv_with_ignored_text_takes_the_fast_way(rows):
     layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32))
@@ -249,7 +250,7 @@ def test_csv_with_ignored_text_takes_the_fast_way(rows):
     assert_array_equal(csv.join(parts, room, layout).dense, expected)
 
 
-@settings(deadline=None, max_examples=100)
+@max_examples(100)
 @given(
     st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5), sizes
 )
@@ -285,7 +286,7 @@ def labelled_matrices(draw):
     return np.array(matrix), marks.astype(int) if multilabel else np.array(y), multilabel
 
 
-@settings(deadline=None, max_examples=100)
+@max_examples(100)
 @given(labelled_matrices(), st.booleans(), st.sampled_from([None, "a comment\nof two lines"]))
 def test_libsvm_is_read_as_scikit_learn_reads_it(case, zero_based, comment):
     matrix, y, multilabel = case
@@ -315,7 +316,7 @@ def test_the_sample_is_read_as_scikit_learn_reads_it():
     assert_array_equal(ours.labels, y)
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(
     st.binary(max_size=80),
     st.sampled_from([".svm", ".xmc", ".csv", ".tsv", ".txt", ".svm.gz", ".npz"]),

@@ -24,6 +24,7 @@ def uncollected():
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("workers", [100, 10_000])
 def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):

@@ -9,6 +9,7 @@ from hogbatch.simulate.scenario import FAULTS, draw_scenario, run_scenario
 SEEDS, PARTS = 200, 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_runs_full_of_faults_keep_all_promises(part):
     ends = Counter(

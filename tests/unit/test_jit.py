@@ -11,6 +11,8 @@ import pytest
 from hogbatch.jit import cache_directory
 from tests.other_user import as_another_user, as_root
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import resource, sys
 from hogbatch.jit import compiles, kernel

@@ -133,6 +133,7 @@ def test_wall_seconds_are_from_the_first_to_the_last():
     assert target.first(events, "a") == 1.0 and target.last(events, "a") == 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_one_killed_worker_is_measured():
     began = time.monotonic()

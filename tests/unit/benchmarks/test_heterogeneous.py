@@ -261,8 +261,8 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_runs(monkeypatch, capsy
 
 
 def test_a_gpu_is_described_by_name_memory_and_driver(monkeypatch):
-    found = ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
-    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: found)
+    probed = ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
+    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: probed)
     found = heterogeneous.gpu_description(2)
     assert (found["name"], found["memory"]) == ("B", 7)
     assert found["driver"] is None or found["driver"][0].isdigit()
@@ -289,6 +289,7 @@ def test_a_run_that_failed_is_kept_and_makes_the_exit_code_1(monkeypatch, tmp_pa
     assert (kept["name"], kept["seconds"], kept["error"]) == ("gpu", None, failed["error"])
 
 
+@pytest.mark.slow
 def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
     path = tmp_path / "out.json"
     given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "2"]

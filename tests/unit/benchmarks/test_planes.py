@@ -31,6 +31,7 @@ MOVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MOVES)
 def test_a_plane_moves_every_parameter_there_and_back(case):
     plane = case.partition(",")[0]
@@ -218,6 +219,7 @@ def test_wrong_flags_are_refused():
             arguments.positive_list(text)
 
 
+@pytest.mark.slow
 def test_a_run_prints_and_writes_its_results(tmp_path, capfd):
     path = tmp_path / "planes.json"
     flags = "--megabytes 1 --planes shared,replica --rounds 3 --json"

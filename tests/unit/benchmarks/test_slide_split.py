@@ -10,6 +10,8 @@ from hogbatch.data.synthetic import Settings, generate
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.lsh import network as loop
 
+pytestmark = pytest.mark.slow  # its loops are compiled with clocks in them
+
 SMALL = "features=300,labels=60,rows=400,test_rows=1,labels_per_row=2,features_per_row=12"
 # Of 64 single signs, a neuron with a positive product agrees with the row in one at least.
 ALL_HELD = "simhash:K=1,L=64,bits=1,bucket=60,sampling=union,most=60"

@@ -129,6 +129,7 @@ def doomed(place, what):
     return [(place / str(count), call) for count, call in enumerate(calls, 1)]
 
 
+@pytest.mark.slow
 class TestKilled:
     @pytest.mark.parametrize("how", ["unnamed", "named"])
     def test_while_writing_nothing_is_lost_and_half_of_one_never_found(self, tmp_path, how):

@@ -324,6 +324,7 @@ def started_again(path):
     return found
 
 
+@pytest.mark.slow
 class TestKilled:
     def test_a_run_that_has_saved_nothing_loses_nothing(self, tmp_path):
         old_run(tmp_path / "0")

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.sources import merge_sources, to_toml
@@ -14,6 +14,7 @@ from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
 from hogbatch.model import losses, optimizers as optim
 from hogbatch.policy import learning_rate as schedules
+from tests.support.property_tests import max_examples
 
 ONE_THREAD = (WorkerRequest("cpu", threads=1),)
 
@@ -239,7 +240,7 @@ configs = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(configs)
 def test_a_configuration_is_read_back_from_its_file(tmp_path_factory, config):
     file = tmp_path_factory.getbasetemp() / "round_trip.toml"

@@ -1,7 +1,7 @@
 from itertools import chain
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.data import csr
 from hogbatch.data.batch import csr_inputs, dense_inputs
@@ -14,7 +14,6 @@ def lists(draw):
     return rows, indptr, np.array([index for row in rows for index in row], np.int32)
 
 
-@settings(deadline=None)
 @given(lists())
 def test_order_within_rows(case):
     rows, indptr, indices = case
@@ -27,7 +26,6 @@ def test_order_within_rows(case):
     assert (~csr.repeats(indptr, ordered)).tolist() == firsts
 
 
-@settings(deadline=None)
 @given(lists(), st.data())
 def test_rows_and_positions(case, data):
     rows, indptr, indices = case

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.kernels.contract import (
@@ -22,8 +22,9 @@ from hogbatch.kernels.contract import (
     Slots,
 )
 from hogbatch.store.layout import stored_width
+from tests.support.property_tests import max_examples
 
-examples = settings(max_examples=30, deadline=None)
+examples = max_examples(30)
 
 # Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
 overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")

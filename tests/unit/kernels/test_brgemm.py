@@ -11,6 +11,8 @@ from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, BlockOffsets, Epilogue
 from tests.unit.kernels.cases import examples
 
+pytestmark = pytest.mark.vector_width
+
 GUARD = 40  # floats around every array that must not be read or written
 ALPHA = 0.5
 

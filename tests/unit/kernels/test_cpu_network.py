@@ -131,6 +131,7 @@ class Case:
         return BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
 
 
+@pytest.mark.vector_width
 @optimizers
 @losses
 @forms

@@ -24,6 +24,8 @@ from tests.unit.kernels.cases import (
     weights_and_bias,
 )
 
+pytestmark = pytest.mark.vector_width
+
 SLOPES = {
     LINEAR: lambda z: np.ones_like(z),
     RELU: lambda z: (z > 0).astype(float),

@@ -7,9 +7,10 @@ import sys
 import numba
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    numba.config.DISABLE_JIT, reason="without the JIT there is no library"
-)
+pytestmark = [
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without the JIT there is no library"),
+    pytest.mark.slow,
+]
 
 # Prints how often LLVM generated machine code, and whether the code is correct.
 PROGRAM = """

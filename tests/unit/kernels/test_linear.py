@@ -24,6 +24,8 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.cases import csr_set, labels_for, overflowing
 
+pytestmark = pytest.mark.vector_width
+
 FEATURES, SET, FENCE = 50, 60, 5
 JIT = not numba.config.DISABLE_JIT
 

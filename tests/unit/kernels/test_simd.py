@@ -3,6 +3,8 @@ import pytest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.cpu.simd import vector_registers, vector_width
 
+pytestmark = pytest.mark.vector_width
+
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 

@@ -24,6 +24,8 @@ from tests.unit.kernels.cases import (
     weights_and_bias,
 )
 
+pytestmark = pytest.mark.vector_width
+
 GUARD = 64  # floats on each side
 
 # Complete panels of vectors, and remainders.

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.machine.topology import Topology, assign, parse_cores, show_cores
 
@@ -89,7 +89,6 @@ machines = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(machines, st.lists(st.integers(0, 12), max_size=5), st.frozensets(st.integers(0, 95)))
 def test_cores_are_disjoint_free_and_as_many_as_requested(topology, threads, taken):
     given_cores = assign(topology, threads, taken)
@@ -103,7 +102,6 @@ def test_cores_are_disjoint_free_and_as_many_as_requested(topology, threads, tak
         assert flat == []
 
 
-@settings(deadline=None)
 @given(machines, st.integers(1, 24))
 def test_physical_cores_are_no_more_crowded_than_necessary(topology, wanted):
     (cores,) = assign(topology, [wanted])

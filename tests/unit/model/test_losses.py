@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose
 
 from hogbatch.data.encode import ENCODINGS
@@ -78,7 +78,6 @@ def test_logistic_probabilities_have_the_second_class_last():
     assert got.dtype == np.float32
 
 
-@settings(deadline=None)
 @given(finite_scores, st.sampled_from(["softmax", "multilabel-softmax"]))
 def test_softmax_probabilities_sum_to_one_and_keep_the_order(scores, name):
     got = probabilities(LOSSES[name], scores)
@@ -87,7 +86,6 @@ def test_softmax_probabilities_sum_to_one_and_keep_the_order(scores, name):
     assert (best[:, 0] == got.max(axis=1)).all()
 
 
-@settings(deadline=None)
 @given(finite_scores)
 def test_multilabel_probabilities_are_sigmoids_of_each_score(scores):
     expected = 1 / (1 + np.exp(-scores.astype(np.float64)))

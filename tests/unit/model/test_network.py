@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import dense_inputs
@@ -119,7 +119,6 @@ def test_output_major_weights_have_a_row_per_output():
     assert (bias.shape, bias.stored) == ((3,), (4,))
 
 
-@settings(deadline=None)
 @given(networks)
 def test_tensors_start_on_cache_lines_and_do_not_overlap(network):
     tensors = network.tensors()
@@ -129,7 +128,6 @@ def test_tensors_start_on_cache_lines_and_do_not_overlap(network):
     assert ends[-1] <= network.parameters
 
 
-@settings(deadline=None)
 @given(networks)
 def test_layer_views_contain_the_offsets_and_widths_of_the_tensors(network):
     tensors, views = network.tensors(), network.layer_views()
@@ -143,7 +141,6 @@ def test_layer_views_contain_the_offsets_and_widths_of_the_tensors(network):
     assert all(below.fan_out == above.fan_in for below, above in pairwise(views))
 
 
-@settings(deadline=None)
 @given(networks, st.integers(0, 2**63 - 1))
 def test_real_tensors_survive_storing_and_padding_is_zero(network, seed):
     random = np.random.default_rng(seed)
@@ -185,7 +182,6 @@ def test_initial_weights_need_no_second_copy_of_the_model():
         tracemalloc.stop()
 
 
-@settings(deadline=None)
 @given(networks, st.integers(0, 2**63 - 1))
 def test_padding_and_biases_start_at_zero(network, seed):
     params = initialised(network, seed)
@@ -267,7 +263,6 @@ def test_the_executor_computes_the_layers_as_described():
     np.testing.assert_allclose(got, rows, rtol=1e-5, atol=1e-6)
 
 
-@settings(deadline=None)
 @given(networks)
 def test_a_network_survives_its_description(network):
     assert Network.from_description(json.loads(json.dumps(network.description()))) == network

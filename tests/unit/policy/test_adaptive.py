@@ -4,11 +4,12 @@ import heapq
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.hogbatch import Hogbatch
+from tests.support.property_tests import max_examples
 
 CPU = WorkerView("cpu", threads=2, smallest=4, largest=64, batch_size=16, updates=100)
 GPU = WorkerView("gpu", threads=1, smallest=256, largest=4096, batch_size=1024, updates=100)
@@ -66,7 +67,7 @@ def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quar
     assert policy.first_size(replace(GPU, smallest=2000)) == 2000
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(
     alpha=st.floats(1.001, 100.0),
     limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),

@@ -1,10 +1,11 @@
 import math
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.ranking import Others, Ranking
+from tests.support.property_tests import max_examples
 
 CHANGES = st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=False)))
 
@@ -24,7 +25,7 @@ def seen(others):
     return [other.batch_size for other in others]
 
 
-@settings(deadline=None, max_examples=100)
+@max_examples(100)
 @given(CHANGES, st.integers(0, 9))
 def test_a_ranking_is_what_sorting_gives(changes, worker):
     ranked, values = Ranking(), {}

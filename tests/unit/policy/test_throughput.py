@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.policy.throughput import (
     FIRST_BATCHES,
@@ -17,6 +17,7 @@ from hogbatch.policy.throughput import (
     useful_limits,
     would_delay_epoch,
 )
+from tests.support.property_tests import max_examples
 
 SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
 
@@ -53,7 +54,7 @@ def test_the_average_weighs_newer_leases_more():
     assert speed.value == pytest.approx(total / sum(weights))
 
 
-@settings(deadline=None, max_examples=50)
+@max_examples(50)
 @given(st.floats(1e-9, 1e3), st.lists(st.integers(1, 10**6), min_size=1, max_size=20))
 def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, leases):
     speed = SecondsPerRow()
@@ -90,7 +91,7 @@ def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
     assert lease_rows(sizing(**changes)) == rows
 
 
-@settings(deadline=None, max_examples=300)
+@max_examples(300)
 @given(
     batch_size=st.integers(1, 10**5),
     threads=st.integers(1, 64),
@@ -114,7 +115,7 @@ def test_a_lease_has_at_least_a_row_and_at_most_all_in_whole_batches(
     assert batches <= threads or batches % threads == 0 or rows == remaining
 
 
-@settings(deadline=None, max_examples=50)
+@max_examples(50)
 @given(workers=st.integers(1, 100_000), seconds_per_row=st.floats(1e-9, 1e-3))
 def test_however_many_workers_there_are_they_do_not_ask_more_often(workers, seconds_per_row):
     rows = lease_rows(sizing(seconds_per_row=seconds_per_row, remaining=10**15, workers=workers))
@@ -128,7 +129,7 @@ def joint(speeds):
     return joint
 
 
-@settings(deadline=None, max_examples=50)
+@max_examples(50)
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=8))
 def test_all_fractions_add_up_to_one(speeds):
     fractions = [joint(speeds).fraction(worker) for worker in range(len(speeds))]
@@ -136,7 +137,7 @@ def test_all_fractions_add_up_to_one(speeds):
     assert sum(fractions) == pytest.approx(1.0)
 
 
-@settings(deadline=None, max_examples=50)
+@max_examples(50)
 @given(st.lists(st.tuples(st.integers(0, 4), SPEEDS), max_size=50))
 def test_the_combined_speed_does_not_drift(changes):
     kept = joint([])

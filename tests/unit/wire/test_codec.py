@@ -4,7 +4,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from hogbatch.wire.codec import (
     PREFIX,
@@ -16,6 +16,7 @@ from hogbatch.wire.codec import (
     encode,
 )
 from hogbatch.wire.messages import Done, ToCoordinator, ToWorker
+from tests.support.property_tests import max_examples
 from tests.unit.wire.messages import DONE, HELLO, LARGEST, TO_COORDINATOR, TO_WORKER, WORK
 
 COUNTS = st.integers(0, LARGEST)
@@ -48,7 +49,7 @@ def test_the_coordinator_reads_what_a_worker_sent(message):
     assert decode_to_coordinator(encode(message)) == message
 
 
-@settings(deadline=None, max_examples=200)
+@max_examples(200)
 @given(
     st.builds(
         Done,
@@ -130,7 +131,7 @@ def test_the_largest_numbers_and_texts_are_taken():
     assert decode_to_coordinator(raw("failed", "x" * 1000)).reason == "x" * 1000
 
 
-@settings(deadline=None, max_examples=400)
+@max_examples(400)
 @given(st.binary(max_size=200), st.booleans())
 def test_random_bytes_raise_bad_frame_or_mean_something(noise, prefixed):
     frame = PREFIX + noise if prefixed else noise
@@ -139,7 +140,7 @@ def test_random_bytes_raise_bad_frame_or_mean_something(noise, prefixed):
             assert isinstance(decode(frame), union)
 
 
-@settings(deadline=None, max_examples=300)
+@max_examples(300)
 @given(st.sampled_from(TO_COORDINATOR), st.integers(4, 200), st.integers(0, 255))
 def test_a_message_with_a_wrong_byte_raises_bad_frame_or_means_something(message, place, byte):
     frame = bytearray(encode(message))

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from workers.cpu import cut
 
@@ -8,7 +8,6 @@ leases = given(rows=st.integers(1, 5000), batch=st.integers(1, 700), threads=st.
 
 
 @leases
-@settings(deadline=None)
 def test_the_ranges_cover_every_row_once_and_in_order(rows, batch, threads):
     parts = cut(rows, batch, threads)
     assert parts[0][0] == 0 and parts[-1][1] == rows
@@ -17,13 +16,11 @@ def test_the_ranges_cover_every_row_once_and_in_order(rows, batch, threads):
 
 
 @leases
-@settings(deadline=None)
 def test_every_range_except_the_last_is_whole_batches(rows, batch, threads):
     assert all((stop - start) % batch == 0 for start, stop in cut(rows, batch, threads)[:-1])
 
 
 @leases
-@settings(deadline=None)
 def test_threads_get_one_range_each_and_equal_numbers_of_batches(rows, batch, threads):
     batches = [-(-(stop - start) // batch) for start, stop in cut(rows, batch, threads)]
     assert len(batches) == min(threads, -(-rows // batch))

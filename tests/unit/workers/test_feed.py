@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice
+from tests.support.property_tests import max_examples
 from tests.unit.workers.assignments import examples
 from workers.feed import CachedSet, StagedSet, feed_for
 
@@ -44,7 +45,7 @@ def of(batch):
 
 @every_set
 @every_feed
-@settings(max_examples=25, deadline=None)
+@max_examples(25)
 @given(
     order=st.permutations(range(ROWS)),
     cuts=st.lists(st.sets(st.integers(0, ROWS), min_size=2, max_size=2), min_size=1, max_size=6),

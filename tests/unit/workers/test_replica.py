@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
+from tests.support.property_tests import max_examples
 from tests.unit.workers.assignments import shared_model
 from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica
@@ -147,7 +148,7 @@ class Threads:
 @by_either_way
 @pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
 @pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
-@settings(max_examples=25, deadline=None)
+@max_examples(25)
 @given(script=scripts)
 def test_delta_merges_lose_no_update(way, by_rows, workers, script):
     model = shared_model(PARAMETERS)

@@ -26,6 +26,7 @@ def test_a_linear_peer_learns_and_stops_at_the_target(name, signs):
     assert watch.rows > 0
 
 
+@pytest.mark.slow
 def test_a_peer_in_its_own_process_answers_with_its_curve(signs, tmp_path):
     write_problem(signs, tmp_path)
     with PeerProcess("sklearn-sgd", tmp_path, threads=1) as process:
@@ -34,6 +35,7 @@ def test_a_peer_in_its_own_process_answers_with_its_curve(signs, tmp_path):
     assert answer["rows"] > 0
 
 
+@pytest.mark.slow
 def test_a_peer_whose_process_ends_is_an_error(signs, tmp_path):
     write_problem(signs, tmp_path)
     wrong = {"schedule": "no such", "lr": 1.0, "alpha": 0.0}

@@ -1,0 +1,1 @@
+"""What several tests share: processes of a run, cases, oracles and checks of the documentation."""
