@@ -103,7 +103,7 @@ class Session:
         self._send(self._hello())
         self._welcome_by = time.monotonic() + WELCOME_WITHIN_S
         while coordinator not in self._end.wait(max(0.0, self._beat_at - time.monotonic())):
-            if self._speak() or self._listen():
+            if self._send_due() or self._receive():
                 return
 
     def _hello(self) -> Hello:
@@ -116,7 +116,7 @@ class Session:
             fingerprint=self._received.catalog.fingerprint,
         )
 
-    def _speak(self) -> bool:
+    def _send_due(self) -> bool:
         """Send results, and Goodbye or a Heartbeat when it is time; return True after Goodbye."""
         leaving = self._leaving  # read first: results posted until then are sent before Goodbye
         if failure := self._send_results():
@@ -132,7 +132,7 @@ class Session:
         self._end.send(message)
         self._beat_at = time.monotonic() + self._beat_s
 
-    def _listen(self) -> bool:
+    def _receive(self) -> bool:
         """Process all messages received so far; return True after Stop."""
         while (message := self._end.receive()) is not None:
             match message:

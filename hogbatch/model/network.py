@@ -166,7 +166,7 @@ class Network:
             if tensor.name not in deviations:
                 continue
             rows, width = tensor.shape[0], math.prod(tensor.shape[1:])
-            together = max(1, DRAWN // width)  # the numbers are the same as if all came at once
+            together = max(1, DRAWN // width)  # the same numbers as drawn together
             for start in range(0, rows, together):
                 cells = tensor.view(params)[start : start + together]
                 cells[:] = random.standard_normal(cells.shape, np.float32)

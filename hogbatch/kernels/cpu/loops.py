@@ -23,7 +23,7 @@ hashed    an output-major last layer      all outputs but the active ones: those
           `lsh.network.train`             their gradients change almost nothing (docs/slide.md).
 ========  ==============================  ==========================================================
 
-Evaluation needs the scores of all outputs: `network.evaluate` computes them at once, and
+Evaluation needs the scores of all outputs: `network.evaluate` computes them together, and
 `exact.evaluate` in blocks where the last layer is output-major.
 
 The choice depends on the network and on the form of the inputs, which do not change during a run.
