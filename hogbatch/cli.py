@@ -99,7 +99,10 @@ def worker(arguments: Sequence[str]) -> int:
         return 0
     if not arguments or arguments[0] not in ("cpu", "gpu"):
         got = repr(arguments[0]) if arguments else "nothing"
-        raise UsageError(f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}")
+        raise UsageError(
+            f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}; see hogbatch worker "
+            "--help"
+        )
     device, *rest = arguments
     os.execv(sys.executable, [sys.executable, "-P", "-m", f"workers.{device}", *rest])
 

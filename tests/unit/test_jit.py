@@ -1,4 +1,4 @@
-"""Compiled functions in the cache of a user who may not be able to write much."""
+"""The cache of compiled kernels, also of users who cannot write to the usual directory."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ print(compiles())
 
 
 def run(folder, limit=-1, prefix=(), **environment):
-    """What a process says that calls a kernel: whether it compiled it, and what it logged."""
+    """Call a kernel in a process; return whether it was compiled, and the log."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
     ran = subprocess.run(
@@ -60,7 +60,7 @@ def test_a_kernel_that_cannot_be_kept_is_compiled_each_time(tmp_path):
         assert "cannot be cached in" in said and "the file size limit is too low" in said
 
 
-def test_a_kernel_that_was_kept_is_loaded_where_no_other_could_be(tmp_path):
+def test_a_cached_kernel_is_loaded_even_if_no_other_can_be_written(tmp_path):
     cache = str(tmp_path / "cache")
     assert run(tmp_path, HOGBATCH_CACHE=cache) == (True, "")
     assert run(tmp_path, limit=100, HOGBATCH_CACHE=cache) == (False, "")
@@ -80,7 +80,7 @@ def test_another_user_without_a_home_directory_compiles_once(tmp_path, home):
 
 
 @as_root
-def test_where_not_even_an_empty_file_can_be_made_kernels_are_compiled_all_the_same(tmp_path):
+def test_kernels_are_compiled_even_if_no_file_can_be_created(tmp_path):
     tmp_path.chmod(0o755)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)

@@ -1,4 +1,4 @@
-"""What `import hogbatch` and `python -m hogbatch` give."""
+"""The package and the program: `import hogbatch` and `python -m hogbatch`."""
 
 import subprocess
 import sys
@@ -13,17 +13,17 @@ def run(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
 
 
-def test_the_package_knows_its_version():
+def test_the_package_has_a_version():
     assert hogbatch.__version__ == version("hogbatch")
     with pytest.raises(AttributeError, match="no attribute 'versions'"):
         hogbatch.versions  # noqa: B018
 
 
-def test_the_package_is_imported_without_what_it_may_not_need():
+def test_the_import_does_not_load_other_packages():
     loaded = ["numpy", "numba", "zmq", "msgspec", "safetensors", "importlib.metadata"]
-    told = f"import sys, hogbatch; print([name for name in {loaded} if name in sys.modules])"
-    assert run("-c", told).stdout == "[]\n"
+    program = f"import sys, hogbatch; print([name for name in {loaded} if name in sys.modules])"
+    assert run("-c", program).stdout == "[]\n"
 
 
-def test_the_package_is_a_program():
+def test_the_package_can_be_executed():
     assert run("-m", "hogbatch", "--version").stdout == f"hogbatch {version('hogbatch')}\n"
