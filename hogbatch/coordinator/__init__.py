@@ -1,1 +1,1 @@
-"""Hands out the work. `state` and `ledger` decide; `loop` has the sockets and the clock."""
+"""The coordinator of a run: `state` takes the decisions, `loop` has the sockets and the clock."""
