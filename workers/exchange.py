@@ -157,7 +157,7 @@ class Exchange:
         tally, totals = taken.interval.tally, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._others() - taken.based_on)
-        self._replica.merge(self._damping.fraction(staleness))
+        self._replica.merge(self._damping.weight(staleness))
         self._model.merges[0] += 1  # racy like the weights; staleness is counted by it
         self._merges += 1
         self._refused = 0

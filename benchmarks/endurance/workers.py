@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from endurance.figures import spread
 from endurance.runs import FOR_EVER, ROWS, Event, Watched, watched
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 from tests.chaos.history import Life, audit
 
 FLAGS = ("a9a", "--hidden", "256,256", *FOR_EVER, "--lease-ms", 20, "--eval-seconds", 1e6)
@@ -55,7 +55,7 @@ def measure(times: int, seed: int) -> dict[str, Any]:
 
 def shared_parameters(run: Watched) -> NDArray[np.float32]:
     """The model as the workers write it."""
-    segment = receive(run.job.address()["store"], timeout_s=5.0).segments["shared"]
+    segment = fetch_segments(run.job.address()["store"], timeout_s=5.0).segments["shared"]
     params: NDArray[np.float32] = segment.array("model/params")
     return params
 

@@ -36,9 +36,9 @@ from hogbatch.coordinator.plan import (
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Handover
+from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.records import Evaluation, RunTotals
-from hogbatch.wire.ends import CoordinatorEnd
+from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.messages import ToCoordinator
 
 TICK_S = 0.05
@@ -115,8 +115,8 @@ class Snapshots(Protocol):
 class Adapters:
     """Everything outside the coordinator's mind, as the run has set it up."""
 
-    end: CoordinatorEnd
-    handover: Handover
+    end: CoordinatorChannel
+    segment_server: SegmentServer
     fences: Fences
     children: Children
     snapshots: Snapshots
@@ -148,7 +148,7 @@ class Loop:
         """
         adapters, state = self._around, self._state
         adapters.end.watch(self._background.wakeup.fd)
-        adapters.end.watch(adapters.handover.fileno())
+        adapters.end.watch(adapters.segment_server.fileno())
         for pid in adapters.children.pids():  # before they attach, for they may never do so
             self._watch(pid)
         try:
@@ -171,7 +171,9 @@ class Loop:
         adapters, state = self._around, self._state
         # First: time in which this process was stopped counts for nothing that has come meanwhile.
         self._carry_out(state.tick(time.monotonic()))
-        for peer in adapters.handover.serve() if adapters.handover.fileno() in ready else ():
+        for peer in (
+            adapters.segment_server.serve() if adapters.segment_server.fileno() in ready else ()
+        ):
             self._watch(peer.pid)
         for key, message in adapters.end.receive():
             self.heard.append((time.monotonic(), key, message))

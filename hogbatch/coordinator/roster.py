@@ -17,7 +17,7 @@ from hogbatch.policy.throughput import (
     patience,
     would_hold_up,
 )
-from hogbatch.store.fence import WORKERS as MAX_WORKERS
+from hogbatch.store.fence import MAX_WORKERS
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
 

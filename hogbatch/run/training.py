@@ -26,8 +26,8 @@ from hogbatch.coordinator.plan import Finish, Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.data.batch import Inputs
 from hogbatch.data.cache import DataCache
-from hogbatch.data.load import Loaded, load
-from hogbatch.data.raw import Options
+from hogbatch.data.load import LoadedData, load
+from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import plain_name, shown
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.launch.base import Launcher
@@ -54,13 +54,13 @@ from hogbatch.run.resume import (
 )
 from hogbatch.run.segments import Store
 from hogbatch.store.average import MovingMean
-from hogbatch.store.handover import Catalog, Handover, records
 from hogbatch.store.scan import first_not_finite
+from hogbatch.store.segment_server import SegmentManifest, SegmentServer, describe_segments
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.journal import Journal, Refused
 from hogbatch.telemetry.live import Live
 from hogbatch.wire.address import Address, RunLock
-from hogbatch.wire.listen import check_listen
+from hogbatch.wire.endpoint import parse_listen
 from hogbatch.wire.sockets import Router
 
 
@@ -119,7 +119,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
     """Carry a run out; with `launch` it starts its workers, else it waits for them."""
     live = Live(config.quiet)
     check_limits()
-    check_listen(config.listen, config.insecure)
+    parse_listen(config.listen, config.insecure)
     if config.resume is not None:
         expect_checkpoints(config.resume)
     run_dir = _run_dir(config)
@@ -154,11 +154,11 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         about = partial(describe, who, text, journal, store.quarantined)
         into = directory.checkpoints
         snapshots = Snapshots(
-            store.model, network, into, about, store.begin, mean.forget, directory.saving
+            store.model, network, into, about, store.begin, mean.reset, directory.saving
         )
         sampled = state.plan.ending.average and not config.deterministic
         with (
-            _planes(config, run_dir, store, directory.run_lock) as (router, handover),
+            _planes(config, run_dir, store, directory.run_lock) as (router, segment_server),
             _launched(requests, run_dir, config.pin) as launcher,
             mean.sampling() if sampled else nullcontext(),
         ):
@@ -166,7 +166,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
                 live.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
             adapters = Adapters(
                 end=router,
-                handover=handover,
+                segment_server=segment_server,
                 fences=store.fences,
                 children=launcher,
                 snapshots=snapshots,
@@ -180,11 +180,11 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
             loop = Loop(state, adapters)
             with crash_report(run_dir / CRASH, text, loop.heard):
                 finish, standing = loop.run()
-            handover.close()  # who is still on the way in is turned away, not waited for
+            segment_server.close()  # who is still on the way in is turned away, not waited for
         if config.checkpoint_seconds and standing.rows and not finish.diverged:
             _save_last(state, snapshots, live)
         model = _model(config, loaded, network, journal.params) if standing.rows else None
-        refused = Refused(router.refused, router.turned_away + handover.refused)
+        refused = Refused(router.refused, router.rejected + segment_server.refused)
         summary = journal.summary(finish.status, finish.reason, standing, refused)
         journal.log.close()
         run = Run(run_dir, model, summary, _exit_code(finish))
@@ -196,10 +196,10 @@ def _say(live: Live, note: str) -> None:
         live.say(note)
 
 
-def _load(config: TrainConfig, live: Live) -> Loaded:
+def _load(config: TrainConfig, live: Live) -> LoadedData:
     loaded = load(
         config.data,
-        options=Options(
+        options=ReadOptions(
             label=config.label,
             index_base=None if config.index_base == "auto" else int(config.index_base),
             bad_lines=config.bad_lines,
@@ -286,7 +286,7 @@ def _workers(config: TrainConfig, live: Live) -> tuple[WorkerRequest, ...]:
     return found.workers
 
 
-def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Path) -> str:
+def _describe(config: TrainConfig, loaded: LoadedData, network: Network, run_dir: Path) -> str:
     """One line about data and network."""
     form = "sparse" if loaded.train.sparse else "dense"
     testing = f"{loaded.test.rows:,} for test" if loaded.test is not None else "no test set"
@@ -299,25 +299,27 @@ def _describe(config: TrainConfig, loaded: Loaded, network: Network, run_dir: Pa
 @contextmanager
 def _planes(
     config: TrainConfig, run_dir: Path, store: Store, run_lock: RunLock
-) -> Iterator[tuple[Router, Handover]]:
+) -> Iterator[tuple[Router, SegmentServer]]:
     """Open control and data plane, and let workers find them."""
     with ExitStack() as undo:
         router = Router(run_dir, listen=config.listen, insecure=config.insecure)
         undo.callback(router.close)
-        catalog = Catalog(run_dir.name, store.fingerprint, store.features, records(store.segments))
-        handover = Handover.open(run_dir, catalog, store.segments)
-        undo.callback(handover.close)
+        manifest = SegmentManifest(
+            run_dir.name, store.fingerprint, store.features, describe_segments(store.segments)
+        )
+        segment_server = SegmentServer.open(run_dir, manifest, store.segments)
+        undo.callback(segment_server.close)
         run_lock.publish(
             Address(
                 run=run_dir.name,
                 pid=os.getpid(),
                 control=router.address,
-                store=handover.address,
+                store=segment_server.address,
                 since=datetime.now().isoformat(timespec="seconds"),
                 keys=router.keys,
             )
         )
-        yield router, handover
+        yield router, segment_server
 
 
 @contextmanager
@@ -336,7 +338,7 @@ def _launched(requests: tuple[WorkerRequest, ...], run_dir: Path, pin: bool) -> 
 
 
 def _model(
-    config: TrainConfig, loaded: Loaded, network: Network, params: NDArray[np.float32]
+    config: TrainConfig, loaded: LoadedData, network: Network, params: NDArray[np.float32]
 ) -> Model:
     columns = loaded.columns
     about = {"hogbatch": version("hogbatch"), "data": config.data, "label": columns.label or ""}

@@ -19,7 +19,7 @@ import numpy as np
 import zmq
 from safetensors.numpy import load_file
 
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.events import EventLog
 from tests.chaos.history import Event, Life, audit, check_summary
@@ -249,7 +249,7 @@ class Sabotage:
         return f"at {size - 1} bytes"
 
     def _poison(self, act: Act) -> str:
-        received = receive(self.job.address()["store"], timeout_s=5.0)
+        received = fetch_segments(self.job.address()["store"], timeout_s=5.0)
         params = received.segments["shared"].array("model/params")
         place = int(act.whom * len(params))
         params[place] = np.nan

@@ -45,7 +45,7 @@ def connected(job, keys=None):
 def answer(end):
     """The next message of the coordinator."""
     deadline = time.monotonic() + WITHIN_S
-    while (message := end.receive()) is None:
+    while (message := end.fetch_segments()) is None:
         assert time.monotonic() < deadline, "no answer"
         end.wait(0.1)
     return message
@@ -55,8 +55,8 @@ def identity(job):
     """Package version and data fingerprint that this run asks for, as a worker learns them."""
     code = (
         "import sys; from importlib.metadata import version;"
-        "from hogbatch.store.handover import receive;"
-        "print(version('hogbatch'), receive(sys.argv[1], 60).catalog.fingerprint)"
+        "from hogbatch.store.segment_server import fetch_segments;"
+        "print(version('hogbatch'), fetch_segments(sys.argv[1], 60).manifest.fingerprint)"
     )
     command = [sys.executable, "-c", code, find(job.run_dir).store]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -76,7 +76,7 @@ def test_a_run_over_tcp_with_strangers_at_the_door(job):
         stranger.send(Hello("cpu", "cpu", 1, 1, "0", "0"))
         stranger.wait(0.3)
         try:
-            assert stranger.receive() is None, "a stranger is not even refused"
+            assert stranger.fetch_segments() is None, "a stranger is not even refused"
         except ProtocolError:
             pytest.fail("a stranger was answered")
         stranger.close()
@@ -111,7 +111,7 @@ def test_a_worker_does_not_use_keys_that_others_may_have_read(job):
     [
         (("--listen", "127.0.0.1:5555"), "--listen expects tcp://IP:PORT"),
         (("--listen", "tcp://192.0.2.1:0"), "choose another address"),
-        (("--insecure",), "--insecure is about --listen alone"),
+        (("--insecure",), "--insecure requires --listen"),
     ],
 )
 def test_an_address_that_cannot_be_is_refused_in_one_sentence(tmp_path, flags, said):
@@ -186,12 +186,12 @@ def test_both_sides_say_which_versions_they_speak(job, version):
     command = [sys.executable, "-c", code]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
     assert refused.returncode == 4
-    assert f"the coordinator speaks protocol {PROTOCOL}, this worker {version}" in refused.stderr
+    assert f"the coordinator uses protocol {PROTOCOL}, this worker {version}" in refused.stderr
     assert "install the same hogbatch on both sides" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     job.attach()
     assert job.finish() == 0
-    said = f"protocol version {version}; this side speaks {PROTOCOL}"
+    said = f"protocol version {version}; this side uses {PROTOCOL}"
     assert said in job.said(job.coordinator)
 
 
@@ -264,7 +264,9 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     faults = job.summary()["faults"]
     assert faults["messages_refused"] > 5_000
     assert faults["workers_lost"] == faults["leases_reissued"] == 0
-    refusals = [s for s in job.said(job.coordinator).splitlines() if "refused a message" in s]
+    refusals = [
+        s for s in job.said(job.coordinator).splitlines() if "rejected an invalid message" in s
+    ]
     assert len(refusals) == 1, "one complaint a minute"
     assert job.leftovers() == []
 

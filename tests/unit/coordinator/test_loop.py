@@ -39,8 +39,8 @@ class Mind:
         return []
 
 
-class FakeHandover:
-    """A handover at which nobody knocks."""
+class FakeSegmentServer:
+    """A segment_server at which nobody knocks."""
 
     def __init__(self):
         self._fd = os.eventfd(0)
@@ -61,15 +61,15 @@ class Copies:
 
 
 @pytest.fixture
-def handover():
-    with closing(FakeHandover()) as made:
+def segment_server():
+    with closing(FakeSegmentServer()) as made:
         yield made
 
 
-def adapters(handover, shuffle, children, record=None):
+def adapters(segment_server, shuffle, children, record=None):
     return Adapters(
         end=Loopback(),
-        handover=handover,
+        segment_server=segment_server,
         fences=Fences(np.zeros((4, 8), np.int64)),
         children=children,
         snapshots=Copies(),
@@ -82,7 +82,7 @@ def adapters(handover, shuffle, children, record=None):
     )
 
 
-def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
+def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
     written, ending = [], threading.Timer(0.05, lambda: None)
 
     def shuffle(epoch, without):
@@ -91,7 +91,8 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
 
     ending.start()
     loop = Loop(
-        Mind([Shuffle(0), Finish("finished", "")]), adapters(handover, shuffle, LocalLauncher())
+        Mind([Shuffle(0), Finish("finished", "")]),
+        adapters(segment_server, shuffle, LocalLauncher()),
     )
     assert loop.run() == (Finish("finished", ""), "standing")
     assert written == [0]
@@ -106,7 +107,7 @@ os._exit(12 if number < 2 * {failures} else 0)
 
 
 @pytest.fixture
-def run(handover, tmp_path, monkeypatch):
+def run(segment_server, tmp_path, monkeypatch):
     """Runs a loop over one worker that never attaches and fails as often as is said.
 
     Returns how the run ended, what was recorded, and the worker's log.
@@ -119,7 +120,7 @@ def run(handover, tmp_path, monkeypatch):
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
         monkeypatch.setattr(restarts, "LONGEST_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
-        given = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
+        given = adapters(segment_server, lambda *_: None, launcher, lambda *r: recorded.append(r))
         finish, _ = Loop(Coordinator(make_plan(), Fixed(Settings())), given).run()
         return finish, recorded, log.read_text()
 

@@ -43,7 +43,7 @@ def test_a_whole_life_from_hello_to_stop(started):
     assert started.ended.result(WITHIN_S) is None
 
 
-def test_the_engine_is_given_what_catalog_and_welcome_say(working, segments):
+def test_the_engine_is_given_what_manifest_and_welcome_say(working, segments):
     (assignment,) = working.engine.prepared
     assert assignment.welcome == welcome()
     assert assignment.train.rows == ROWS and assignment.test is None
