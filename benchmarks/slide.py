@@ -36,7 +36,7 @@ from peers.search import Best, Processes, search
 from slide_table import LEADING, METRICS, summed_up, table
 
 from hogbatch.data.load import load
-from hogbatch.data.synthetic import Settings, generate, write_xmc
+from hogbatch.data.synthetic import SyntheticSettings, generate, write_xmc
 from hogbatch.errors import HogbatchError, UsageError
 
 OURS = {"lsh": ["--output", "lsh"], "dense": ["--output", "dense"]}
@@ -76,7 +76,7 @@ def set_of(arguments: argparse.Namespace) -> Iterator[Task]:
         name = re.split(r"[-_.]", arguments.data.name)[0]
         yield Task(name, arguments.data, arguments.test)
         return
-    settings: Settings = arguments.synthetic
+    settings: SyntheticSettings = arguments.synthetic
     with tempfile.TemporaryDirectory() as directory:
         task = Task("synthetic", *(Path(directory) / f"{part}.xmc" for part in ("train", "test")))
         for examples, path in zip(generate(settings), (task.train, task.test), strict=True):
@@ -254,9 +254,9 @@ def fractions(text: str) -> list[float]:
     return found
 
 
-def synthetic(text: str) -> Settings:
-    """An argparse type: "labels=1000,rows=500", fields of hogbatch.data.synthetic.Settings."""
-    kinds = {each.name: type(each.default) for each in fields(Settings)}
+def synthetic(text: str) -> SyntheticSettings:
+    """An argparse type: "labels=1000,rows=500", fields of data.synthetic.SyntheticSettings."""
+    kinds = {each.name: type(each.default) for each in fields(SyntheticSettings)}
     found = {}
     for each in filter(None, text.split(",")):
         name, _, value = each.partition("=")
@@ -267,7 +267,7 @@ def synthetic(text: str) -> Settings:
                 f"expected NAME=NUMBER with a name out of {', '.join(kinds)}; got {each}"
             ) from None
     try:
-        return Settings(**found)
+        return SyntheticSettings(**found)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

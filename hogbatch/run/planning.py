@@ -10,7 +10,7 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATED, Parts, Problem, most_listed, whole_run
 from hogbatch.model.losses import choose_loss
@@ -23,7 +23,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.wire.messages import Layer, Optimizer
 
 
-def network_for(config: TrainConfig, loaded: Loaded) -> Network:
+def network_for(config: TrainConfig, loaded: LoadedData) -> Network:
     """The network; its outputs lie by neuron if they are hashed, or many."""
     features, outputs = loaded.train.features, loaded.encoding.outputs
     hashed = _hashes(config, outputs)
@@ -46,7 +46,7 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
     return config.output == "lsh"
 
 
-def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
+def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str) -> Plan:
     """Everything the coordinator decides by; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
     layers = tuple(Layer(*astuple(layer)) for layer in network.layers)
@@ -99,7 +99,7 @@ def limits_for(config: TrainConfig, rows: int) -> Limits:
     return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
 
 
-def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCriteria:
+def _ending(config: TrainConfig, loaded: LoadedData, *, hashed: bool) -> StoppingCriteria:
     """When to stop. Training stops by itself only where the user has set no length for it."""
     rows, patience = loaded.train.rows, config.patience
     if patience is None:
@@ -118,13 +118,13 @@ def _ending(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCri
     )
 
 
-def _test_rows(loaded: Loaded) -> int:
+def _test_rows(loaded: LoadedData) -> int:
     return loaded.test.rows if loaded.test is not None else 0
 
 
 def memory_for(
     config: TrainConfig,
-    loaded: Loaded,
+    loaded: LoadedData,
     network: Network,
     plan: Plan,
     workers: tuple[WorkerRequest, ...],
@@ -154,7 +154,7 @@ def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
     return structs.replace(settings, background=not config.deterministic)
 
 
-def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
+def _recommended_rate(config: TrainConfig, loaded: LoadedData, network: Network) -> float:
     train = loaded.train
     stored = (train.inputs.values if train.sparse else train.inputs.dense).size
     squares = train.mean_square * train.rows

@@ -15,7 +15,7 @@ from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved import Saved
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
@@ -48,7 +48,7 @@ class ResumePoint:
                 )
 
 
-def identity(config: TrainConfig, loaded: Loaded, network: Network) -> dict[str, object]:
+def identity(config: TrainConfig, loaded: LoadedData, network: Network) -> dict[str, object]:
     """What a checkpoint and a run that goes on from it must have in common."""
     train = loaded.train
     return {
@@ -139,7 +139,7 @@ def find(resume: str, run_dir: Path) -> ResumePoint | None:
     path, checkpoints = Path(resume), located(run_dir, FOLDER)
     if resume != AUTO and path.parent.name == FOLDER:
         return _origin(run_dir, folder.read(checkpoints / path.name), [])
-    checkpoint, bad = folder.newest_good(checkpoints)
+    checkpoint, bad = folder.newest_intact(checkpoints)
     if checkpoint is not None:
         return _origin(run_dir, checkpoint, bad)
     if bad:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -22,7 +22,7 @@ class Store:
     """The two segments, filled and ready to be handed over."""
 
     def __init__(
-        self, config: TrainConfig, loaded: Loaded, network: Network, run_dir: Path
+        self, config: TrainConfig, loaded: LoadedData, network: Network, run_dir: Path
     ) -> None:
         train, test = loaded.train, loaded.test
         self.data = Segment.create("data", arrange(dataset.fields(train, test)))
@@ -65,7 +65,7 @@ class Store:
         """By the names that workers know."""
         return {"data": self.data, "shared": self.shared}
 
-    def in_place_of(self, loaded: Loaded) -> Loaded:
+    def in_place_of(self, loaded: LoadedData) -> LoadedData:
         """`loaded` with its sets as views of shared memory, so that they are there only once."""
         features = self.features
         train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)

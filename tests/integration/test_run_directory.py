@@ -121,7 +121,7 @@ def test_a_run_replaced_by_one_that_is_killed_at_once_is_there_for_the_next(job,
         assert load_model(job.run_dir / "model.safetensors").network.layers[0].width == 512
     else:
         done = cli("train", "a9a", *SHORT, "--run-dir", job.run_dir)
-        assert done.returncode == 2 and "holds a run" in done.stderr
+        assert done.returncode == 2 and "contains a run" in done.stderr
         assert tree(job.run_dir) == finished
     assert f"the earlier run in {job.run_dir} was restored" in done.stdout
 
