@@ -143,7 +143,7 @@ def measure(sample: Sample, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
         ours, theirs = write(sample, Path(folder), given.data, given.megabytes)
         identical = same(sample, read(ours), sample.read(theirs))
-        cache = DataCache(Path(folder) / "cache", slow_s=0.0)
+        cache = DataCache(Path(folder) / "cache", min_parse_s=0.0)
         stored, (text, part) = keep(ours, cache), (each.stat().st_size for each in (ours, theirs))
         readers: dict[str, tuple[int, Callable[[], Any]]] = {
             "1 thread": (text, lambda: read(ours, threads=1)),

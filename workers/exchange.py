@@ -158,7 +158,7 @@ class Exchange:
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
-        self._replica.merge(self._damping.fraction(staleness))
+        self._replica.merge(self._damping.weight(staleness))
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
         self._refused = 0

@@ -27,9 +27,9 @@ from hogbatch.model.footprint import EVALUATED, RunSizes, max_stored_values
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Received
 from hogbatch.store.model import SharedModel
-from hogbatch.wire.ends import WorkerEnd
+from hogbatch.store.segment_server import FetchedSegments
+from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
     Failed,
     Goodbye,
@@ -80,7 +80,7 @@ class Engine(Protocol):
 class Session:
     """The connection of a worker to one coordinator."""
 
-    def __init__(self, end: WorkerEnd, received: Received, engine: Engine) -> None:
+    def __init__(self, end: WorkerChannel, received: FetchedSegments, engine: Engine) -> None:
         self._end = end
         self._received = received
         self._engine = engine
@@ -113,7 +113,7 @@ class Session:
             threads=self._engine.threads,
             pid=os.getpid(),
             package=version("hogbatch"),
-            fingerprint=self._received.catalog.fingerprint,
+            fingerprint=self._received.manifest.fingerprint,
         )
 
     def _send_due(self) -> bool:
@@ -182,10 +182,10 @@ class Session:
         return failure
 
 
-def assign(received: Received, welcome: Welcome) -> Assignment:
+def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
     """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
-    features = received.catalog.features
+    features = received.manifest.features
     return Assignment(
         welcome=welcome,
         network=Network(features, welcome.layers, welcome.loss),

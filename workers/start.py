@@ -12,7 +12,7 @@ from pathlib import Path
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.machine.limits import check_limits, explain_limit
 from hogbatch.machine.printable import printable_lines
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
 from workers.session import Engine, Session, leave_on_signals
@@ -25,7 +25,7 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     """Work for the coordinator of `run_dir` until it has no more work, or has ended."""
     check_limits()
     address = find(run_dir)
-    received = receive(address.store, ATTACH_WITHIN_S)
+    received = fetch_segments(address.store, ATTACH_WITHIN_S)
     end = Dealer(address.control, address.keys)
     session = Session(end, received, engine)
     if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator

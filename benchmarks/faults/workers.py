@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.common.run_history import Life, audit
 from benchmarks.faults.figures import spread
 from benchmarks.faults.runs import ENDLESS, ROWS, Event, WatchedRun, watched
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 
 FLAGS = ("a9a", "--hidden", "256,256", *ENDLESS, "--lease-ms", 20, "--eval-seconds", 1e6)
 WORKERS = ("--workers", "cpu:1,cpu:1")
@@ -65,7 +65,7 @@ def measure(times: int, seed: int) -> dict[str, Any]:
 
 def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
     """The shared parameters, as the workers write them."""
-    segment = receive(run.job.address()["store"], timeout_s=5.0).segments["shared"]
+    segment = fetch_segments(run.job.address()["store"], timeout_s=5.0).segments["shared"]
     params: NDArray[np.float32] = segment.array("model/params")
     return params
 

@@ -14,11 +14,16 @@ from typing import Never
 import numpy as np
 
 from benchmarks.planes.contract import Floats, Setting, change, places, touched
-from hogbatch.store.handover import Catalog, Handover, receive, records
 from hogbatch.store.layout import arrange
 from hogbatch.store.merge import delta
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
+from hogbatch.store.segment_server import (
+    SegmentManifest,
+    SegmentServer,
+    describe_segments,
+    fetch_segments,
+)
 from hogbatch.wire.address import Address, RunLock, find
 from hogbatch.wire.messages import Done, Ready, ToCoordinator, Work
 from hogbatch.wire.sockets import Dealer, Router
@@ -36,14 +41,16 @@ class CoordinatorSide:
         segments = {"shared": Segment.create("shared", arrange(SharedModel.fields(count, 0)))}
         self.params = SharedModel.of(segments["shared"]).params
         self._router = Router(folder)
-        self._handover = Handover.open(folder, Catalog(RUN, "", 0, records(segments)), segments)
-        control, store = self._router.address, self._handover.address
+        self._segment_server = SegmentServer.open(
+            folder, SegmentManifest(RUN, "", 0, describe_segments(segments)), segments
+        )
+        control, store = self._router.address, self._segment_server.address
         self._run_lock = RunLock.take(folder)
         self._run_lock.publish(Address(RUN, os.getpid(), control, store, since=""))
 
     def accept(self) -> None:
-        while not self._handover.serve():
-            select.select([self._handover], [], [])
+        while not self._segment_server.serve():
+            select.select([self._segment_server], [], [])
         self._worker, _ = self._next()
 
     def move(self) -> None:
@@ -59,7 +66,7 @@ class CoordinatorSide:
 
 def work(folder: Path, count: int, setting: Setting) -> Never:
     address = find(folder)
-    params = SharedModel.of(receive(address.store, TIMEOUT_S).segments["shared"]).params
+    params = SharedModel.of(fetch_segments(address.store, TIMEOUT_S).segments["shared"]).params
     update = {"in place": in_place, "replica": replicated}[setting["worker"]](params)
     dealer = Dealer(address.control)
     dealer.send(Ready(()))

@@ -4,15 +4,15 @@ import argparse
 from dataclasses import fields
 from typing import Any, Final
 
-from hogbatch.data.synthetic import Settings
+from hogbatch.data.synthetic import SyntheticSettings
 from hogbatch.errors import UsageError
 
 HIDDEN: Final = 128  # units of the hidden layer
 
 
-def synthetic(text: str) -> Settings:
+def synthetic(text: str) -> SyntheticSettings:
     """An argparse type: "labels=1000,rows=500", fields of hogbatch.data.synthetic.Settings."""
-    kinds: dict[str, Any] = {each.name: type(each.default) for each in fields(Settings)}
+    kinds: dict[str, Any] = {each.name: type(each.default) for each in fields(SyntheticSettings)}
     found: dict[str, Any] = {}
     for each in filter(None, text.split(",")):
         name, _, value = each.partition("=")
@@ -23,6 +23,6 @@ def synthetic(text: str) -> Settings:
                 f"expected NAME=NUMBER with a name from {', '.join(kinds)}; got {each}"
             ) from None
     try:
-        return Settings(**found)
+        return SyntheticSettings(**found)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

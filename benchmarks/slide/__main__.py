@@ -38,7 +38,7 @@ from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
 from benchmarks.slide import HIDDEN, synthetic
 from benchmarks.slide.table import LEADING, METRICS, summarised, table
 from hogbatch.data.load import load
-from hogbatch.data.synthetic import Settings, generate, write_xmc
+from hogbatch.data.synthetic import SyntheticSettings, generate, write_xmc
 from hogbatch.errors import HogbatchError, UsageError
 
 OURS = {"lsh": ["--output", "lsh"], "dense": ["--output", "dense"]}
@@ -75,7 +75,7 @@ def data_set(given: argparse.Namespace) -> Iterator[XmcFiles]:
         name = re.split(r"[-_.]", given.data.name)[0]
         yield XmcFiles(name, given.data, given.test)
         return
-    settings: Settings = given.synthetic
+    settings: SyntheticSettings = given.synthetic
     with tempfile.TemporaryDirectory() as directory:
         train, test = (Path(directory) / f"{part}.xmc" for part in ("train", "test"))
         for examples, path in zip(generate(settings), (train, test), strict=True):

@@ -1,1 +1,1 @@
-"""What a run saves while it trains: checkpoints, and the run directory that holds them."""
+"""Checkpoints of a run, and the run directory that contains them."""

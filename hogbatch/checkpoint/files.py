@@ -1,4 +1,4 @@
-"""Files and directories that are on the disk when a call returns, whole or not at all."""
+"""Atomic writing of files and directories, which are on disk when a call returns."""
 
 import errno
 import os
@@ -9,25 +9,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-Chunks = Iterable[bytes | memoryview]  # what a file holds, piece after piece
-Files = Mapping[str, Callable[[], Chunks]]  # by name; asked for in this order, maybe a second time
+Chunks = Iterable[bytes | memoryview]  # content of a file, piece by piece
+Files = Mapping[str, Callable[[], Chunks]]  # by name; written in this order, possibly twice
 
-UNFINISHED: Final = ".tmp"  # end of the name of a file or directory that is being written
-# How a file system without unnamed files says so, or a system without /proc to name them by.
-NO_UNNAMED_FILES: Final = (
+TEMPORARY_SUFFIX: Final = ".tmp"  # of a file or directory that is being written
+# Errors of a file system without unnamed files, or of a system without /proc to link them.
+TMPFILE_UNSUPPORTED: Final = (
     *(errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EPERM, errno.EXDEV),
 )
 
 
 def write_through(path: Path, chunks: Chunks) -> None:
-    """Write a file and wait until the disk has it, but not its name; OSError when that fails."""
+    """Write a file and sync its content, but not its directory entry. OSError on failure."""
     with path.open("wb") as file:
         _write(file, chunks)
 
 
 def replace_file(path: Path, chunks: Chunks) -> None:
-    """Write the file `path`, or leave the earlier one as it was; OSError when that fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    """Replace the file `path` atomically; on failure, OSError and the old file stays unchanged."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     try:
         write_through(temporary, chunks)
         os.replace(temporary, path)
@@ -38,7 +38,7 @@ def replace_file(path: Path, chunks: Chunks) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory; OSError when that fails."""
+    """Sync the entries of a directory to disk. OSError on failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -47,22 +47,23 @@ def sync_directory(path: Path) -> None:
 
 
 def write_directory(path: Path, files: Files) -> None:
-    """Make the directory `path` with `files`, by name, for this user alone (0700).
+    """Create the directory `path` with `files`, by name, with mode 0700.
 
-    It appears under its name when all of it is on the disk. A process that is killed before leaves
-    nothing, or beside `path` a directory whose name begins with "." and ends in UNFINISHED. OSError
-    when that fails; nothing is left then, but for all of it where only the last sync failed.
+    The directory appears under its name once all of it is on disk. A process that is killed before
+    that leaves nothing, or a directory next to `path` whose name starts with "." and ends in
+    TEMPORARY_SUFFIX. On failure, OSError and nothing is left, except that all of it is left if only
+    the last sync failed.
     """
     try:
         _write_unnamed(path, files)
     except OSError as error:
-        if error.errno not in NO_UNNAMED_FILES:
+        if error.errno not in TMPFILE_UNSUPPORTED:
             raise
         _write_named(path, files)
 
 
 def _write_unnamed(path: Path, files: Files) -> None:
-    """Write files that the kernel frees with the process, and name them only at the end."""
+    """Write unnamed files, which the kernel frees with the process, and link them at the end."""
     with ExitStack() as until_named:
         descriptors = {}
         for name, chunks in files.items():
@@ -71,10 +72,10 @@ def _write_unnamed(path: Path, files: Files) -> None:
             descriptors[name] = descriptor
         with _appear(path) as unfinished:
             for name, descriptor in descriptors.items():
-                # With src_dir_fd Python calls linkat, which can follow the link; link does not.
+                # With src_dir_fd Python calls linkat, which can follow the link; link cannot.
                 file = f"/proc/self/fd/{descriptor}"
                 os.link(file, unfinished / name, src_dir_fd=descriptor, follow_symlinks=True)
-                os.fsync(descriptor)  # again: btrfs puts off what has no name
+                os.fsync(descriptor)  # again: btrfs delays the sync of unnamed files
 
 
 def _write_named(path: Path, files: Files) -> None:
@@ -85,8 +86,8 @@ def _write_named(path: Path, files: Files) -> None:
 
 @contextmanager
 def _appear(path: Path) -> Iterator[Path]:
-    """A new directory that is named `path` at the end, or removed."""
-    unfinished = tempfile.mkdtemp(UNFINISHED, f".{path.name}.", path.parent)  # mode 0700
+    """A new directory that is renamed to `path` at the end, or removed on error."""
+    unfinished = tempfile.mkdtemp(TEMPORARY_SUFFIX, f".{path.name}.", path.parent)  # mode 0700
     try:
         yield Path(unfinished)
         sync_directory(Path(unfinished))

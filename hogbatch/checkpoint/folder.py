@@ -1,18 +1,18 @@
-"""Checkpoints of a run on disk: numbered directories, each of them whole or not there.
+"""Checkpoints of a run on disk: numbered directories, each either complete or absent.
 
-    000012/tensors.safetensors    the arrays, as any reader of safetensors finds them
+    000012/tensors.safetensors    the arrays, readable by any safetensors reader
     000012/manifest.json          one JSON object, in this order:
-        crc32          eight hex digits: of the text behind them, from the blank on
+        crc32          eight hex digits: checksum of the text after them, from the blank on
         format         "hogbatch-checkpoint-1"
-        description    what the writer had to say
-        header         of the safetensors file, its length with it: bytes and crc32
-        tensors        as they lie in the file: name to dtype, shape and crc32
+        description    JSON from the caller
+        header         of the safetensors file including its length: bytes and crc32
+        tensors        in file order: name to dtype, shape and crc32
 
-So every byte of both files is under a checksum, and is looked at only after it has been found good.
+Every byte of both files is covered by a checksum and is used only after the checksum was verified.
 
-The safetensors file is written and read here, not by the package: that writes through a file with a
-name, which a killed process leaves behind, and has no errno for a full disk; and it reads by mmap,
-where a failing disk is a SIGBUS.
+The safetensors file is written and read here, not by the safetensors package: the package writes
+through a named file, which a killed process leaves behind, and reports no errno for a full disk;
+and it reads through mmap, where a failing disk causes a SIGBUS.
 """
 
 import json
@@ -32,7 +32,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint.files import UNFINISHED, sync_directory, write_directory
+from hogbatch.checkpoint.files import TEMPORARY_SUFFIX, sync_directory, write_directory
 from hogbatch.checkpoint.tensors import Arrays, header, in_file_order, pieces
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.machine.budget import byte_size, require
@@ -41,17 +41,17 @@ FORMAT: Final = "hogbatch-checkpoint-1"
 TENSORS: Final = "tensors.safetensors"
 MANIFEST: Final = "manifest.json"
 NUMBER: Final = re.compile(r"[0-9]{6,}")
-LEFT: Final = re.compile(rf"\.{NUMBER.pattern}\..*{re.escape(UNFINISHED)}")
+LEFTOVER: Final = re.compile(rf"\.{NUMBER.pattern}\..*{re.escape(TEMPORARY_SUFFIX)}")
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What one directory holds."""
+    """The contents of one checkpoint directory."""
 
     path: Path
-    arrays: Arrays  # any of DTYPES, any shape; they belong to the caller
+    arrays: Arrays  # of any shape and dtype in DTYPES; owned by the caller
     description: dict[str, Any]  # JSON
 
 
@@ -61,13 +61,13 @@ def write(
     description: Mapping[str, Any],
     check: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write a checkpoint with the next number into `folder`, which is made (0700) where missing.
+    """Write a checkpoint with the next number into `folder`, creating it (0700) if missing.
 
-    It is on the disk when this returns. Nobody else may write into `folder` until then. Of arrays
-    that change meanwhile it has every piece as it was when its turn came; `check` is called when
-    all are written, and if it raises, nothing appears in `folder`. SaveError when writing fails;
-    the earlier ones are then untouched. TypeError when an array is of a dtype that safetensors has
-    no name for, or `description` is not JSON.
+    The checkpoint is on disk when this returns. No other process may write into `folder` meanwhile.
+    Arrays may change while they are written; each piece is stored as it was when it was copied.
+    `check` is called after all arrays are written, and if it raises, nothing appears in `folder`.
+    SaveError when writing fails; earlier checkpoints stay unchanged. TypeError if safetensors does
+    not support the dtype of an array, or if `description` is not JSON.
     """
     tensors = in_file_order(arrays)
     head = header(tensors)
@@ -99,14 +99,14 @@ def write(
 
 
 def read(path: Path, into: Arrays | None = None) -> Checkpoint:
-    """Read the checkpoint in directory `path`; DataError names the file, and the tensor if one.
+    """Read the checkpoint in directory `path`; DataError names the damaged file and tensor.
 
-    With `into`, only its arrays are read, by name and in place, and no memory is taken; after a
-    DataError they may hold anything. Without, UsageError where the memory does not suffice.
+    With `into`, only the arrays named there are read, in place and without allocating memory; after
+    a DataError their contents are undefined. Without it, UsageError if there is not enough memory.
     """
     file = path / MANIFEST
     try:
-        manifest = _unsealed(file.read_bytes(), file)
+        manifest = _parse_manifest(file.read_bytes(), file)
         file = path / TENSORS
         with file.open("rb") as opened:
             arrays = dict(_read_tensors(opened, manifest, into))
@@ -119,16 +119,16 @@ def read(path: Path, into: Arrays | None = None) -> Checkpoint:
         raise DataError(f"{path / MANIFEST}: the manifest is incomplete: {error!r}") from None
 
 
-def newest_good(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | None, list[str]]:
-    """Read the newest checkpoint that is good, as :func:`read` does; None if none is.
+def newest_intact(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | None, list[str]]:
+    """Read the newest intact checkpoint with :func:`read`; None if there is none.
 
-    With it one sentence about each newer one, newest first, and what is wrong with it.
+    Also returns one sentence for each newer checkpoint, newest first, that says why it is unusable.
     """
     bad: list[str] = []
     try:
         found = paths(folder)
     except OSError as error:
-        return None, [f"{folder}: cannot look for checkpoints: {error.strerror}"]
+        return None, [f"{folder}: cannot list checkpoints: {error.strerror}"]
     for path in found:
         try:
             return read(path, into), bad
@@ -138,7 +138,7 @@ def newest_good(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | 
 
 
 def paths(folder: Path) -> list[Path]:
-    """All that is named as a checkpoint, newest first; OSError if `folder` cannot be listed."""
+    """All entries with the name of a checkpoint, newest first; OSError if listing fails."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -148,15 +148,15 @@ def paths(folder: Path) -> list[Path]:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the `keep` newest checkpoints, and what killed writers have left.
+    """Remove all but the `keep` newest checkpoints, and incomplete ones of killed processes.
 
-    Nobody may write into `folder` meanwhile. What cannot be removed is logged and stays.
+    No other process may write into `folder` meanwhile. Failures to remove are logged.
     """
     with _logged(folder):
         for path in paths(folder)[keep:]:
             remove(path)
-        for left in folder.glob(f".*{UNFINISHED}"):
-            if LEFT.fullmatch(left.name):
+        for left in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+            if LEFTOVER.fullmatch(left.name):
                 with _logged(left):
                     _remove(left)
 
@@ -166,17 +166,17 @@ def _logged(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.warning("%s: cannot be removed: %s", path, error.strerror or error)
+        log.warning("%s: cannot remove it: %s", path, error.strerror or error)
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint; one that cannot be removed, or has other files, is logged and stays."""
+    """Remove a checkpoint; keep it and log a warning if that fails or it contains other files."""
     with _logged(path):
         if others := sorted(set(os.listdir(path)) - {TENSORS, MANIFEST}):
-            log.warning("%s: not removed, because it also holds %s", path, ", ".join(others))
+            log.warning("%s: not removed, because it also contains %s", path, ", ".join(others))
             return
-        # renamed first: nobody finds half of it
-        left = path.with_name(f".{path.name}.old{UNFINISHED}")
+        # renamed first, so that readers never find an incomplete one
+        left = path.with_name(f".{path.name}.old{TEMPORARY_SUFFIX}")
         os.rename(path, left)
         _remove(left)
 
@@ -188,8 +188,8 @@ def _remove(path: Path) -> None:
         return
     with ExitStack() as held:
         for file in path.iterdir():
-            # Held open, so that its blocks are freed when all names are gone: that may take long,
-            # and who is killed meanwhile leaves nothing behind.
+            # Held open, so that its blocks are freed after all names are removed. Freeing may
+            # take long, and a process killed meanwhile then leaves nothing behind.
             held.callback(os.close, os.open(file, os.O_RDONLY | os.O_CLOEXEC))
             file.unlink()
         path.rmdir()
@@ -206,7 +206,7 @@ def _next_number(folder: Path) -> int:
 
 
 def _space(folder: Path, needed: int) -> str:
-    """What a checkpoint takes, and what there is; asked when a half-written one is gone again."""
+    """Needed and free disk space, determined after an incomplete checkpoint was removed."""
     text = f"needs {byte_size(needed)}"
     with suppress(OSError):
         text += f", {byte_size(shutil.disk_usage(folder).free)} free"
@@ -243,15 +243,15 @@ def _manifest(
 
 
 def _seal(rest: bytes) -> bytes:
-    """How a manifest begins that goes on with `rest`."""
+    """The start of a manifest whose remaining text is `rest`."""
     return b'{"crc32": "%08x",' % zlib.crc32(rest)
 
 
-def _unsealed(text: bytes, file: Path) -> dict[str, Any]:
-    """The manifest that `text` is; DataError if it is another file's, or damaged."""
+def _parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
+    """Parse a manifest; DataError if it is damaged or not a manifest."""
     seal, rest = text[: len(_seal(b""))], text[len(_seal(b"")) :]
     if seal != _seal(rest):
-        raise DataError(f"{file}: damaged, or no checkpoint's manifest (its CRC-32 is wrong)")
+        raise DataError(f"{file}: damaged, or not a checkpoint manifest (CRC-32 mismatch)")
     manifest: dict[str, Any] = json.loads(text)
     if manifest.get("format") != FORMAT:
         raise DataError(f"{file}: expected the format {FORMAT}; got {manifest.get('format')}")
@@ -261,13 +261,13 @@ def _unsealed(text: bytes, file: Path) -> dict[str, Any]:
 def _read_tensors(
     file: BufferedReader, manifest: Mapping[str, Any], into: Arrays | None
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Read tensors of a safetensors file; DataError if it is not just what was written."""
+    """Read tensors of a safetensors file; DataError if it differs from its manifest."""
     head = manifest["header"]
     if zlib.crc32(file.read(head["bytes"])) != head["crc32"]:
-        raise DataError(f"{file.name}: the header is damaged (its CRC-32 is wrong)")
+        raise DataError(f"{file.name}: the header is damaged (CRC-32 mismatch)")
     tensors = manifest["tensors"]
     if into is None:
-        require(sum(map(_size, tensors.values())), f"reading {file.name}", "end other programs")
+        require(sum(map(_size, tensors.values())), f"reading {file.name}", "close other programs")
     for name, stored in tensors.items():
         array = _place(name, stored, into, file.name)
         if array is None:
@@ -276,17 +276,17 @@ def _read_tensors(
         got = file.readinto(_bytes(array))
         if got != array.nbytes:
             raise DataError(
-                f"{file.name}: tensor {name} is cut off: expected {array.nbytes} bytes; got {got}"
+                f"{file.name}: tensor {name} is truncated: expected {array.nbytes} bytes; got {got}"
             )
         if zlib.crc32(_bytes(array)) != stored["crc32"]:
-            raise DataError(f"{file.name}: tensor {name} is damaged (its CRC-32 is wrong)")
+            raise DataError(f"{file.name}: tensor {name} is damaged (CRC-32 mismatch)")
         yield name, array
     if file.read(1):
-        raise DataError(f"{file.name}: longer than its manifest says")
+        raise DataError(f"{file.name}: longer than stated in its manifest")
 
 
 def _size(stored: Mapping[str, Any]) -> int:
-    """Bytes of a tensor as its manifest describes it."""
+    """Bytes of a tensor according to its manifest."""
     count: int = math.prod(stored["shape"])
     return count * int(np.dtype(stored["dtype"]).itemsize)
 
@@ -294,7 +294,7 @@ def _size(stored: Mapping[str, Any]) -> int:
 def _place(
     name: str, stored: Mapping[str, Any], into: Arrays | None, file: str
 ) -> NDArray[Any] | None:
-    """The array to read tensor `name` into; None if it is not wanted."""
+    """The array to read tensor `name` into; None to skip it."""
     if into is None:
         return np.empty(stored["shape"], stored["dtype"])
     array = into.get(name)
@@ -310,5 +310,5 @@ def _place(
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """View a contiguous array as it lies in memory."""
+    """View the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data

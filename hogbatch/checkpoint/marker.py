@@ -1,7 +1,7 @@
-"""run.json: the names of the files in a run directory that belong to the run.
+"""run.json: the marker of a run directory, with the names of the files that belong to the run.
 
-Only files that it lists are ever overwritten, moved or removed. A run adds its names before it
-creates the first of them.
+Only listed files are overwritten, moved or removed. A run adds its file names before it creates
+the first of these files.
 """
 
 import errno
@@ -17,11 +17,15 @@ from hogbatch.errors import UsageError
 
 NAME: Final = "run.json"
 FORMAT: Final = "hogbatch-run-1"
-NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without them
+LINK_UNSUPPORTED: Final = (
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+)  # errors of file systems without hard links
 
 
-class Content(msgspec.Struct, frozen=True):
-    """What the file holds."""
+class RunMarker(msgspec.Struct, frozen=True):
+    """The content of run.json."""
 
     format: str
     files: list[str]
@@ -34,26 +38,29 @@ def listed(run_dir: Path) -> frozenset[str] | None:
     """
     path = run_dir / NAME
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=Content)
+        content = msgspec.json.decode(path.read_bytes(), type=RunMarker)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError:
-        content = Content("", [])
+        content = RunMarker("", [])
     if content.format != FORMAT or not all(_is_plain(name) for name in content.files):
         raise UsageError(
-            f"{path}: expected the list of a run's files, format {FORMAT}; got another file: "
+            f"{path}: expected a list of a run's files, format {FORMAT}; got a different file: "
             "choose another --run-dir"
         )
     return frozenset(content.files)
 
 
 def claim(run_dir: Path, names: Collection[str], first: str) -> bool:
-    """Create the marker with `names`; False if there is one, which then must list the name `first`.
+    """Create the marker with `names`; return False if it exists.
 
-    May be called by several processes at once. `first` is the file that one of them locks next.
-    UsageError if a file that is not of a run has one of the names, OSError if writing fails.
+    Several processes may call this concurrently. `first` is the file that one of them locks next;
+    an existing marker must list it. UsageError if a file that does not belong to a run has one of
+    the names, OSError if writing fails.
     """
-    found = _existing(run_dir, names)  # before the marker is read: another process may create both
+    found = _existing(
+        run_dir, names
+    )  # list files before reading the marker: another process may create both
     known = listed(run_dir)
     if known is not None:
         _refuse(run_dir, set(found) & {first} - known)
@@ -79,20 +86,20 @@ def extend(run_dir: Path, names: Collection[str]) -> None:
 
 
 def _name(temporary: Path, path: Path) -> bool:
-    """Give the file its name, unless the name is taken; whether it got it."""
+    """Rename the temporary file unless `path` exists; return whether it was renamed."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno not in LINK_UNSUPPORTED:
             raise
         os.replace(temporary, path)
     return True
 
 
 def _encoded(names: Iterable[str]) -> bytes:
-    encoded = msgspec.json.encode(Content(FORMAT, sorted(names)))
+    encoded = msgspec.json.encode(RunMarker(FORMAT, sorted(names)))
     return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
@@ -101,7 +108,7 @@ def _existing(run_dir: Path, names: Iterable[str]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether `name` is that of an entry in the directory itself."""
+    """Whether `name` is a valid name of an entry in the directory itself."""
     return name not in ("", ".", "..", NAME) and "/" not in name and "\0" not in name
 
 

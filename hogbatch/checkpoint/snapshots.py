@@ -1,4 +1,4 @@
-"""Copies of a model in training: what a run goes back to, and what checkpoints are made of."""
+"""Snapshots of a model during training, for roll-backs and checkpoints."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,13 +17,13 @@ from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
-KEPT = 3  # checkpoints
+MAX_CHECKPOINTS = 3  # older ones are removed
 Arrays = dict[str, NDArray[Any]]
-Saving = Callable[[], AbstractContextManager[None]]  # surrounds each write; may raise SaveError
+Saving = Callable[[], AbstractContextManager[None]]  # a context for each write; may raise SaveError
 
 
 class ModelCopy(NamedTuple):
-    """What a :class:`SharedModel` held at one moment; workers may have written it meanwhile."""
+    """A copy of a :class:`SharedModel`; workers may write the model while it is copied."""
 
     params: NDArray[np.float32]  # [P]
     first: NDArray[np.float32]
@@ -33,12 +33,12 @@ class ModelCopy(NamedTuple):
 
     @classmethod
     def of(cls, model: SharedModel) -> "ModelCopy":
-        """A copy of `model`."""
+        """Copy `model`."""
         return cls(*(getattr(model, name).copy() for name in cls._fields))
 
     @classmethod
     def views(cls, model: SharedModel) -> "ModelCopy":
-        """`model` itself, which goes on changing."""
+        """Views of `model` itself, which keeps changing."""
         return cls(*(getattr(model, name) for name in cls._fields))
 
     @property
@@ -47,12 +47,12 @@ class ModelCopy(NamedTuple):
         return sum(array.nbytes for array in self)
 
     def put_into(self, model: SharedModel) -> None:
-        """Overwrite `model`; nobody else may write it."""
+        """Overwrite `model`; no worker may write it meanwhile."""
         for name in self._fields:
             getattr(model, name)[:] = getattr(self, name)
 
     def not_finite(self, network: Network) -> str:
-        """Where it is not finite: "layers.1.weight[3, 5]"; empty if it is."""
+        """The place of the first NaN or Inf, such as "layers.1.weight[3, 5]"; empty if none."""
         for name in ("params", "first", "second"):
             if (index := first_not_finite(getattr(self, name))) is not None:
                 place = network.place(index)
@@ -62,28 +62,29 @@ class ModelCopy(NamedTuple):
 
 @dataclass(slots=True)
 class PendingCheckpoint:
-    """A checkpoint that is to be written."""
+    """A checkpoint to be written."""
 
     into: Path
     description: Mapping[str, Any]
     arrays: Arrays
     about: Mapping[str, object]  # for the event log
     saving: Saving = nullcontext
-    _outcome: str | None = None  # once it is written
+    _outcome: str | None = None  # error message, or "" on success, once written
 
-    def write(self, look_through: Callable[[], str] = lambda: "") -> str:
-        """Write it, unless it is written, and remove the oldest; return why that failed, if so.
+    def write(self, find_nonfinite: Callable[[], str] = lambda: "") -> str:
+        """Write the checkpoint once and remove old ones; return an error message or "".
 
-        Of arrays that change meanwhile `look_through` says where they are not finite, after all.
+        `find_nonfinite` is called after writing, for arrays that change meanwhile; it returns the
+        place of the first NaN or Inf.
         """
         if self._outcome is None:
-            self._outcome = self._write(look_through)
+            self._outcome = self._write(find_nonfinite)
         return self._outcome
 
-    def _write(self, look_through: Callable[[], str]) -> str:
+    def _write(self, find_nonfinite: Callable[[], str]) -> str:
         def check() -> None:
-            if where := look_through():
-                raise SaveError(f"no checkpoint is made of a model that is not finite at {where}")
+            if where := find_nonfinite():
+                raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
 
         try:
             with self.saving():
@@ -91,20 +92,21 @@ class PendingCheckpoint:
         except HogbatchError as error:
             return str(error)
         finally:
-            self.arrays = {}  # gigabytes, maybe
-        folder.prune(self.into, KEPT)
+            self.arrays = {}  # free memory, possibly gigabytes
+        folder.prune(self.into, MAX_CHECKPOINTS)
         return ""
 
 
 class Snapshots:
-    """Copies and checkpoints of one run's model.
+    """Snapshots and checkpoints of one run's model.
 
-    `describe` gives what of the run is not in the coordinator's state, as JSON and as arrays;
-    `begin` puts the first weights into the model; `put_back_also` is called when the model has been
-    put back.
+    `describe` returns the state of the run that is not in the coordinator's state, as JSON and as
+    arrays; `begin` writes the initial weights into the model; `put_back_also` is called after the
+    model was restored.
 
-    Of a LARGE model no copy is kept in memory, where it may not fit a second time: it is looked
-    through where it lies, checkpoints are written from there, and it is put back from the last one.
+    No snapshot is kept of models larger than LARGE, because a copy may not fit into memory: the
+    shared model is checked for NaN and Inf in place, checkpoints are written directly from it, and
+    a roll-back restores the last checkpoint.
     """
 
     def __init__(
@@ -124,14 +126,14 @@ class Snapshots:
         self._last: ModelCopy | None = None
 
     def draft(self, saved: SavedState) -> PendingCheckpoint:
-        """Begin a checkpoint, with all that stands now and is not the model."""
+        """Begin a checkpoint with the current state, without the model."""
         description, arrays = self._describe()
         about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}
         state = {**description, "state": asdict(saved)}
         return PendingCheckpoint(self._into, state, arrays, about, self._saving)
 
     def copy(self, draft: PendingCheckpoint | None = None) -> str:
-        """Copy the model, for `draft` too; or return where it is not finite."""
+        """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, or ""."""
         views = ModelCopy.views(self._model)
         taken = views if self._large else ModelCopy.of(self._model)
         if where := taken.not_finite(self._network):
@@ -140,14 +142,14 @@ class Snapshots:
             self._last = taken
         if draft is not None:
             draft.arrays.update(taken._asdict())
-            if self._large:  # here and now: an evaluation, which may show the mean, waits for this
+            if self._large:  # immediately: an evaluation, which may show the mean, waits for this
                 draft.write(lambda: views.not_finite(self._network))
         return ""
 
     def put_back(self) -> None:
-        """Put the last copy in the model's place; nobody may write it meanwhile."""
+        """Restore the model from the last snapshot; no worker may write it meanwhile."""
         if self._last is not None:
             self._last.put_into(self._model)
-        elif folder.newest_good(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
+        elif folder.newest_intact(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
             self._begin()
         self._put_back_also()

@@ -1,8 +1,8 @@
-"""Writing the safetensors format piece by piece, so that no copy of all tensors is needed.
+"""Writing the safetensors format piece by piece, without a copy of all tensors.
 
-A file is the length of its header (a little-endian uint64), the header (JSON), and the tensors. The
-package `safetensors` can only write from one string of bytes that holds the whole file, or through
-a file with a name.
+A file consists of the length of its header (a little-endian uint64), the header (JSON), and the
+tensors. The package `safetensors` can only write a bytes object with the whole file, or a file with
+a name.
 """
 
 import json
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
-PIECE: Final = 1 << 20  # bytes of a piece, unless a row of the array has more
-DTYPES: Final = {  # what safetensors calls them
+PIECE: Final = 1 << 20  # bytes of a piece, unless a row of the array is larger
+DTYPES: Final = {  # names in safetensors
     "bool": "BOOL",
     **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
@@ -26,9 +26,9 @@ DTYPES: Final = {  # what safetensors calls them
 
 
 def in_file_order(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Sort tensors into the order in which they lie in a file: the widest dtypes first.
+    """Sort tensors into file order: the widest dtypes first, so that all tensors are aligned.
 
-    So all of them are aligned. Those that are not little-endian are copied.
+    Arrays that are not little-endian are copied.
     """
     tensors = {
         name: np.asarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()
@@ -37,9 +37,9 @@ def in_file_order(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def header(tensors: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
-    """The header of a file of `tensors`, which are :func:`in_file_order`, its length before it.
+    """The header, preceded by its length, for `tensors` sorted by :func:`in_file_order`.
 
-    TypeError for a dtype that safetensors has no name for.
+    TypeError for a dtype that safetensors does not support.
     """
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     stop = 0
@@ -52,14 +52,14 @@ def header(tensors: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
         dtype = DTYPES[array.dtype.name]
         entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, stop]}
     text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)  # the tensors are to be aligned
+    text += b" " * (-len(text) % 8)  # aligns the tensors
     return len(text).to_bytes(8, "little") + text
 
 
 def pieces(array: NDArray[Any]) -> Iterator[bytes]:
-    """Copies of the bytes of `array` in C order, some PIECE bytes at a time.
+    """Yield copies of the bytes of `array` in C order, about PIECE bytes at a time.
 
-    Of an array that changes meanwhile, what is written and what is summed are the same.
+    Because of the copies, the checksum matches the written bytes if the array changes meanwhile.
     """
     if array.flags.c_contiguous:
         array = array.reshape(-1)

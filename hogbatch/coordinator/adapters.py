@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Handover
+from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.records import Evaluation, RunTotals
-from hogbatch.wire.ends import CoordinatorEnd
+from hogbatch.wire.channel import CoordinatorChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class SnapshotAdapter(Protocol):
 class Adapters:
     """Everything outside the coordinator's state, as the run has set it up."""
 
-    endpoint: CoordinatorEnd
-    handover: Handover
+    endpoint: CoordinatorChannel
+    segment_server: SegmentServer
     fences: Fences
     processes: ProcessAdapter
     snapshots: SnapshotAdapter

@@ -65,7 +65,7 @@ class Loop:
         """
         adapters, state = self._adapters, self._state
         adapters.endpoint.watch(self._background.wakeup.fd)
-        adapters.endpoint.watch(adapters.handover.fileno())
+        adapters.endpoint.watch(adapters.segment_server.fileno())
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
@@ -89,7 +89,9 @@ class Loop:
         # The clock comes first: if this process was stopped, deadlines are extended before messages
         # that arrived meanwhile are handled.
         self._execute(state.tick(time.monotonic()))
-        for peer in adapters.handover.serve() if adapters.handover.fileno() in ready else ():
+        for peer in (
+            adapters.segment_server.serve() if adapters.segment_server.fileno() in ready else ()
+        ):
             self._watch(peer.pid)
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))

@@ -17,7 +17,7 @@ from hogbatch.policy.throughput import (
     lease_timeout,
     would_delay_epoch,
 )
-from hogbatch.store.fence import WORKERS as MAX_WORKERS
+from hogbatch.store.fence import MAX_WORKERS
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
 

@@ -1,12 +1,12 @@
-""".npz files: X and y of NumPy, or the parts of a scipy.sparse CSR matrix and y.
+""".npz files: NumPy arrays X and y, or the arrays of a scipy.sparse CSR matrix and y.
 
-    X [N, F]                             dense, any real numbers (float32 only if X is so exactly)
-    data, indices, indptr, shape         what scipy.sparse.save_npz writes (format csr)
-    y or Y: [N] or [N, 1]                one label a row
-            [N, C] of 0 and 1            labels as lists
-    label_indptr, label_indices          labels as lists, in CSR form
+    X [N, F]                             dense, any real dtype (float32 only if that is exact)
+    data, indices, indptr, shape         as written by scipy.sparse.save_npz (format csr)
+    y or Y: [N] or [N, 1]                one label per row
+            [N, C] of 0 and 1            lists of labels
+    label_indptr, label_indices          lists of labels in CSR form
 
-Labels may be missing (for prediction). Object arrays are refused: nothing is ever unpickled.
+Labels may be missing (for prediction). Object arrays are rejected: nothing is ever unpickled.
 """
 
 import zipfile
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
-from hogbatch.data.raw import MAX_INDEX, LabelLists, Options, RawSet
+from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
 from hogbatch.data.source import Source, not_data
 from hogbatch.data.text import FLOAT32_LIMIT
@@ -28,8 +28,8 @@ from hogbatch.machine import budget
 
 FEWER = "use fewer rows, or a machine with more memory"
 CSR_PARTS = ("data", "indices", "indptr", "shape")
-# What NumPy and zipfile raise on a damaged archive: RuntimeError stands for encryption and unknown
-# compression, MemoryError for a header that claims a huge array.
+# Errors of NumPy and zipfile for a damaged archive. RuntimeError is raised for encryption and for
+# unknown compression, MemoryError for a header with a huge shape.
 DAMAGE = (
     ValueError,
     EOFError,
@@ -43,8 +43,8 @@ Arrays = Mapping[str, NDArray[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def read(path: Source, options: Options) -> RawSet:
-    """Read a .npz file; DataError names the array that is missing or not as expected."""
+def read(path: Source, options: ReadOptions) -> RawSet:
+    """Read a .npz file; DataError names the missing or invalid array."""
     arrays = _open(path)
     try:
         inputs, features = _inputs(arrays)
@@ -62,15 +62,17 @@ def _open(path: Source) -> dict[str, NDArray[Any]]:
             budget.require(sum(sizes), f"the arrays of {path}", FEWER)
             with np.load(file, allow_pickle=False) as archive:
                 members = {name: archive[name] for name in archive.files}
-    except UsageError:  # which is a ValueError
+    except UsageError:  # a subclass of ValueError
         raise
     except DAMAGE as error:
-        raise DataError(f"{path}: not an intact .npz of plain arrays: {error}") from None
-    return {n: a for n, a in members.items() if isinstance(a, np.ndarray)}  # else bytes, no .npy
+        raise DataError(f"{path}: not an intact .npz file of plain arrays: {error}") from None
+    return {
+        n: a for n, a in members.items() if isinstance(a, np.ndarray)
+    }  # other members are bytes
 
 
 def _sizes(file: BinaryIO, path: Source) -> list[int]:
-    """The sizes of an archive's files, as its directory has them: no more is ever read of them."""
+    """Sizes of an archive's members from its directory; no more than that is read of each."""
     start = file.read(FIRST_BYTES)
     if not is_archive(start) and (what := not_text(start)):
         raise not_data(path, what)
@@ -128,7 +130,7 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
 
 
 def _labels(arrays: Arrays, rows: int) -> tuple[NDArray[np.float64] | None, LabelLists | None, int]:
-    """Find the labels: numbers, lists, and the number of labels where it is known."""
+    """Find the labels: numbers or lists, and the number of distinct labels, or 0 if unknown."""
     if "label_indptr" in arrays and "label_indices" in arrays:
         indptr, indices = _lists(arrays, "label_indptr", "label_indices", rows)
         order = csr.ascending_order(indptr, indices)
@@ -168,13 +170,13 @@ def _lists(
             f"{members}; got {len(indptr)} from {indptr[:1]} to {indptr[-1:]}"
         )
     if (np.diff(indptr) < 0).any():
-        raise ValueError(f"{starts}: expected numbers that never fall")
+        raise ValueError(f"{starts}: expected numbers that never decrease")
     return indptr, indices
 
 
 def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> NDArray[Scalar]:
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{name}: expected a row of whole numbers; got {_form(array)}")
+        raise ValueError(f"{name}: expected a 1-d array of integers; got {_form(array)}")
     if len(array) and (array.min() < 0 or array.max() > largest):
         raise ValueError(
             f"{name}: expected numbers from 0 to {largest}; got {array.min()} to {array.max()}"
@@ -183,10 +185,12 @@ def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> 
 
 
 def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[Any]:
-    """Check that `array` holds finite real numbers, each within float32; returned as it is."""
+    """Check that `array` has finite real numbers in the range of float32; return it unchanged."""
     if array.ndim != dimensions or array.dtype.kind not in "iufb":
         raise ValueError(f"{name}: expected {dimensions}-d real numbers; got {_form(array)}")
-    largest = float(np.abs([array.min(initial=0), array.max(initial=0)]).max())  # nan if any is
+    largest = float(
+        np.abs([array.min(initial=0), array.max(initial=0)]).max()
+    )  # NaN if any value is NaN
     if not largest < FLOAT32_LIMIT:
         place = [int(i) for i in np.argwhere(~(np.abs(array) < np.float64(FLOAT32_LIMIT)))[0]]
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Views of rows: what readers produce, the store shares and kernels read.
+"""Arrays of rows: produced by readers, shared by the store and read by kernels.
 
-Shape letters, everywhere: B rows of a batch, N rows of a set, F features, C classes or labels,
-n stored values.
+Letters in shapes throughout the project: B rows of a batch, N rows of a set, F features, C classes
+or labels, n stored values.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST = 1e15  # a value whose square is far from overflowing
+MAX_USUAL_VALUE = 1e15  # the squares of smaller values are far from overflowing
 
 
 class Inputs(NamedTuple):
@@ -35,24 +35,24 @@ class DoubleInputs(NamedTuple):
     values: NDArray[np.float32]  # [0]
 
 
-RawInputs: TypeAlias = Inputs | DoubleInputs  # what readers produce; kernels take Inputs
+RawInputs: TypeAlias = Inputs | DoubleInputs  # produced by readers; kernels take Inputs
 
 
 class Labels(NamedTuple):
-    """The labels of N rows: one number each, or for multi-label sets a CSR list of label indices.
+    """The labels of N rows: one number per row, or CSR lists of label indices (multi-label).
 
     `values` holds the target for squared loss, 0 or 1 for binary losses, and the class index for
     softmax (exact in float32 up to 2^24 classes).
     """
 
     values: NDArray[np.float32]  # [N], or [0] when multi-label
-    indptr: NDArray[np.int64]  # [N + 1], or [0] when there is one label a row
+    indptr: NDArray[np.int64]  # [N + 1], or [0] for one label per row
     indices: NDArray[np.int32]  # [n], ascending within a row
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """N rows with their labels; `features` is F, which a CSR alone does not tell."""
+    """N rows with their labels; `features` is F, which CSR arrays do not contain."""
 
     inputs: Inputs
     labels: Labels
@@ -75,8 +75,8 @@ class Examples:
         stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)
         with np.errstate(over="ignore"):
             squares = float(np.dot(stored, stored))
-            if math.isinf(squares):  # a few values are far out, and no measure of the others
-                usual = np.where(np.abs(stored) < LARGEST, stored, 0)
+            if math.isinf(squares):  # leave out a few extreme values
+                usual = np.where(np.abs(stored) < MAX_USUAL_VALUE, stored, 0)
                 squares = float(np.dot(usual, usual))
         return squares / self.rows
 
@@ -101,8 +101,8 @@ def double_inputs(dense: NDArray[np.float64]) -> DoubleInputs:
 def raw_inputs(dense: NDArray[Any]) -> RawInputs:
     """Wrap dense[N, F] of any real dtype without losing precision.
 
-    It becomes float32 if every value of its dtype is a float32 number, else float64; copied only
-    where dtype or order require that.
+    The result is float32 if that represents every value of the dtype exactly, else float64. The
+    array is copied only if its dtype or memory order requires it.
     """
     if np.can_cast(dense.dtype, np.float32):
         return dense_inputs(np.ascontiguousarray(dense, np.float32))
@@ -117,7 +117,7 @@ def csr_inputs(
 
 
 def single_labels(values: NDArray[np.float32]) -> Labels:
-    """Wrap one label a row, values[N] (not copied)."""
+    """Wrap one label per row, values[N] (not copied)."""
     return Labels(values, np.empty(0, np.int64), np.empty(0, np.int32))
 
 

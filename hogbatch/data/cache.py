@@ -1,18 +1,18 @@
-"""Text files kept in binary form, so that the next run need not parse them.
+"""A cache of parsed text files in binary form.
 
-The cache directory holds one entry for each text file and the reader options that concern it:
+The cache directory has one entry per text file and set of reader options that affect the result:
 
-    8 hex digits, a blank, JSON, a newline    the CRC-32 of what follows the blank, and the header
-    array, array, ...                         as the header lists them
+    8 hex digits, a blank, JSON, a newline    the CRC-32 of the text after the blank, and the header
+    array, array, ...                         in the order of the header
 
-The header says what the entry was made from (path, options, state of the file, the readers' own
-sources) and has the scalars of a RawSet and each array's name, dtype, shape and CRC-32. Names of
-columns, of which there may be very many, are an array of bytes: JSON as well. An entry
-that is damaged, or was made from anything else, counts for nothing, and the next one takes its
-place by a rename. Nothing that fails here fails a run.
+The header contains the origin of the entry (path, options, state of the file, a digest of the
+readers' source code), the scalars of a RawSet, and each array's name, dtype, shape and CRC-32. The
+column names, of which there may be many, are stored as an array of bytes that contains JSON. An
+entry that is damaged or has a different origin is ignored and replaced by a rename. Errors of the
+cache never fail a run.
 
-Entries are read, not mapped: that takes no longer than the checksums do, and a disk or file server
-that fails gives an error here and not a SIGBUS in the middle of a run.
+Entries are read, not mapped: reading takes no longer than verifying the checksums, and a failing
+disk or file server raises an error here instead of causing a SIGBUS during the run.
 """
 
 import errno
@@ -38,57 +38,57 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import DoubleInputs, Inputs
 from hogbatch.data.raw import Columns, LabelLists, RawSet
-from hogbatch.data.skipped import Mistake, Skipped
+from hogbatch.data.skipped import MalformedLine, SkippedLines
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
 from hogbatch.machine.cachedir import cache_root
 
-ENDING: Final = ".hogdata"
-UNFINISHED: Final = ".hogdata-tmp"
-ABANDONED_S: Final = 3600.0  # an unfinished entry this old belongs to a process that was killed
-SLOW_S: Final = 0.5  # what is read faster is not worth its space
-# A file may change twice within one tick of its clock (2 s on FAT) and look the same, so that the
-# state of a file that has just been written says nothing.
-TICK_NS: Final = 2_000_000_000
-FREE_BYTES: Final = 1 << 30  # an entry leaves as much of the disk free,
-FREE_FRACTION: Final = 0.1  # and this share of it
-HEADER_BYTES: Final = 1 << 16  # at most
-FEWER: Final = "use fewer rows, or a machine with more memory"
+SUFFIX: Final = ".hogdata"
+TEMPORARY_SUFFIX: Final = ".hogdata-tmp"
+ABANDONED_S: Final = 3600.0  # an unfinished entry this old is from a killed process
+MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
+# A file may change twice within one tick of the file system's clock (2 s on FAT) without a visible
+# difference, so the state of a file that has just been written is not reliable.
+CLOCK_TICK_NS: Final = 2_000_000_000
+MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
+MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
+MAX_HEADER_BYTES: Final = 1 << 16
+ADVICE: Final = "use fewer rows, or a machine with more memory"
 
-ResumePoint = dict[str, Any]  # what an entry is made from, in terms of JSON
-Options = Mapping[str, str | int | None]
+Origin = dict[str, Any]  # what an entry was made from, as JSON
+CacheKeyOptions = Mapping[str, str | int | None]
 Arrays = dict[str, NDArray[Any]]
-Say = Callable[[str], object]
+MessageCallback = Callable[[str], object]
 
 
-def _nothing(line: str) -> None:
-    """Say nothing."""
+def _ignore(line: str) -> None:
+    """Discard a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataCache:
-    """A directory of entries; `say` is told in one line when one is used, made, or cannot be."""
+    """A cache directory; `report` gets one line when an entry is used, written, or fails."""
 
     directory: Path
-    say: Say = _nothing
-    slow_s: float = SLOW_S  # how long a file takes to read that is worth an entry
+    report: MessageCallback = _ignore
+    min_parse_s: float = MIN_PARSE_S  # minimum parsing time of files that are cached
 
     @classmethod
-    def of(cls, setting: str, say: Say = _nothing) -> "DataCache | None":
-        """The cache that `--data-cache` asks for: "auto", "off" (None), or a directory."""
+    def of(cls, setting: str, report: MessageCallback = _ignore) -> "DataCache | None":
+        """The cache for a value of `--data-cache`: "auto", "off" (None), or a directory."""
         if setting == "off":
             return None
         if setting != "auto":
-            return cls(Path(setting), say)
+            return cls(Path(setting), report)
         try:
-            return cls(cache_root() / "data", say)
-        except UsageError:  # none can be written; that is reported when kernels are compiled
+            return cls(cache_root() / "data", report)
+        except UsageError:  # no writable directory; reported when kernels are compiled
             return None
 
-    def read(self, path: Path, options: Options, parse: Callable[[], RawSet]) -> RawSet:
-        """Take the rows of a text file from its entry, or `parse` it and make one if that is slow.
+    def read(self, path: Path, options: CacheKeyOptions, parse: Callable[[], RawSet]) -> RawSet:
+        """Read a text file from its entry, or call `parse` and write an entry if that was slow.
 
-        `options` are those that change what `parse` returns.
+        `options` are the reader options that affect the result of `parse`.
         """
         begun, now = time.perf_counter(), time.time_ns()
         origin = _origin(path, options)
@@ -97,19 +97,19 @@ class DataCache:
         entry = self._entry(origin)
         raw = _load(entry, origin)
         if raw is not None:
-            self.say(f"{path}: read from the cache in {time.perf_counter() - begun:.2f} s")
+            self.report(f"{path}: read from the cache in {time.perf_counter() - begun:.2f} s")
             return replace(raw, source=str(path))
         raw = parse()
-        slow = time.perf_counter() - begun >= self.slow_s
-        if slow and origin["mtime_ns"] < now - TICK_NS and _origin(path, options) == origin:
-            self._keep(entry, origin, raw)
+        slow = time.perf_counter() - begun >= self.min_parse_s
+        if slow and origin["mtime_ns"] < now - CLOCK_TICK_NS and _origin(path, options) == origin:
+            self._store_entry(entry, origin, raw)
         return raw
 
-    def _entry(self, origin: ResumePoint) -> Path:
+    def _entry(self, origin: Origin) -> Path:
         key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
-        return self.directory / (blake2b(key, digest_size=16).hexdigest() + ENDING)
+        return self.directory / (blake2b(key, digest_size=16).hexdigest() + SUFFIX)
 
-    def _keep(self, entry: Path, origin: ResumePoint, raw: RawSet) -> None:
+    def _store_entry(self, entry: Path, origin: Origin, raw: RawSet) -> None:
         arrays = _arrays(raw)
         size = sum(array.nbytes for array in arrays.values())
         try:
@@ -119,27 +119,29 @@ class DataCache:
             _write(entry, _header(origin, raw, arrays), arrays)
         except OSError as error:
             why = error.strerror or str(error)
-            self.say(f"{raw.source}: cannot be kept in the cache {self.directory}: {why}")
+            self.report(f"{raw.source}: cannot write to the cache {self.directory}: {why}")
         else:
-            self.say(f"{raw.source}: kept in the cache {self.directory} ({size / 1e6:.0f} MB)")
+            self.report(
+                f"{raw.source}: written to the cache {self.directory} ({size / 1e6:.0f} MB)"
+            )
 
     def _sweep(self) -> None:
-        """Remove entries whose file has changed or gone, and what killed processes have left."""
-        for entry in self.directory.glob(f"*{ENDING}"):
+        """Remove outdated entries and unfinished entries of killed processes."""
+        for entry in self.directory.glob(f"*{SUFFIX}"):
             with suppress(OSError):
                 if _outdated(entry):
                     entry.unlink()
-        for unfinished in self.directory.glob(f"*{UNFINISHED}"):
+        for unfinished in self.directory.glob(f"*{TEMPORARY_SUFFIX}"):
             with suppress(OSError):
                 if unfinished.stat().st_mtime < time.time() - ABANDONED_S:
                     unfinished.unlink()
 
 
-def _origin(path: Path, options: Options) -> ResumePoint | None:
-    """Tell the state of a file as it is read now; None for what is no file, such as a pipe."""
+def _origin(path: Path, options: CacheKeyOptions) -> Origin | None:
+    """The origin for the current state of a file; None for other paths, such as a pipe."""
     try:
         state = path.stat()
-    except OSError:  # the reader will say what is wrong
+    except OSError:  # the reader will report what is wrong
         return None
     if not stat.S_ISREG(state.st_mode):
         return None
@@ -155,7 +157,7 @@ def _origin(path: Path, options: Options) -> ResumePoint | None:
 
 @cache
 def _readers() -> str:
-    """Name the readers by their sources: others may read the same file otherwise."""
+    """A digest of the readers' source code: other versions may parse a file differently."""
     folder, digest = Path(__file__).parent, blake2b(digest_size=8)
     for source in sorted((*folder.glob("*.py"), *folder.glob("parse/*.py"))):
         digest.update(source.read_bytes())
@@ -164,12 +166,12 @@ def _readers() -> str:
 
 def _check_space(directory: Path, size: int) -> None:
     disk = shutil.disk_usage(directory)
-    if disk.free - size < max(FREE_BYTES, disk.total * FREE_FRACTION):
+    if disk.free - size < max(MIN_FREE_BYTES, disk.total * MIN_FREE_FRACTION):
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 
 def _arrays(raw: RawSet) -> Arrays:
-    """Name the arrays that `raw` has."""
+    """The arrays of `raw` by name."""
     lists = raw.label_lists
     arrays: dict[str, NDArray[Any] | None] = {
         "columns": np.frombuffer(json.dumps(raw.columns).encode(), np.uint8),
@@ -197,13 +199,15 @@ def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
         classes_hint=header["classes_hint"],
         index_base=header["index_base"],
         lines=arrays.get("lines"),
-        skipped=Skipped(header["skipped"], tuple(Mistake(*each) for each in header["mistakes"])),
+        skipped=SkippedLines(
+            header["skipped"], tuple(MalformedLine(*each) for each in header["mistakes"])
+        ),
         columns=Columns(tuple(names), label, position),
         notes=tuple(header["notes"]),
     )
 
 
-def _header(origin: ResumePoint, raw: RawSet, arrays: Arrays) -> bytes:
+def _header(origin: Origin, raw: RawSet, arrays: Arrays) -> bytes:
     header = {
         "origin": origin,
         "features": raw.features,
@@ -222,13 +226,14 @@ def _header(origin: ResumePoint, raw: RawSet, arrays: Arrays) -> bytes:
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """View a contiguous array as it lies in memory."""
+    """View the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
-    """Write an entry at once or not at all, for this user alone."""
-    descriptor, unfinished = tempfile.mkstemp(dir=entry.parent, suffix=UNFINISHED)  # mode 0600
+    """Write an entry atomically, readable by this user only."""
+    # mkstemp creates the file with mode 0600.
+    descriptor, unfinished = tempfile.mkstemp(dir=entry.parent, suffix=TEMPORARY_SUFFIX)
     try:
         with open(descriptor, "wb") as file:
             file.write(header)
@@ -241,8 +246,8 @@ def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
         raise
 
 
-def _load(entry: Path, origin: ResumePoint) -> RawSet | None:
-    """Read an entry, if it is whole and made from `origin`."""
+def _load(entry: Path, origin: Origin) -> RawSet | None:
+    """Read an entry; None if it is damaged or has a different origin."""
     try:
         with entry.open("rb") as file:
             header = _read_header(file)
@@ -251,9 +256,9 @@ def _load(entry: Path, origin: ResumePoint) -> RawSet | None:
             sizes = (
                 np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape, _ in header["arrays"]
             )
-            budget.require(sum(sizes), f"the rows of {origin['path']}", FEWER)
+            budget.require(sum(sizes), f"the rows of {origin['path']}", ADVICE)
             arrays = dict(_read_arrays(file, header["arrays"]))
-    except UsageError:  # too little memory; it is a ValueError
+    except UsageError:  # not enough memory; a subclass of ValueError
         raise
     except (OSError, ValueError):
         return None
@@ -262,7 +267,7 @@ def _load(entry: Path, origin: ResumePoint) -> RawSet | None:
 
 def _read_header(file: BufferedReader) -> dict[str, Any] | None:
     """Read the first line; None if it is damaged."""
-    checksum, _, text = file.readline(HEADER_BYTES).partition(b" ")
+    checksum, _, text = file.readline(MAX_HEADER_BYTES).partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         return None
     header: dict[str, Any] = json.loads(text)
@@ -270,7 +275,7 @@ def _read_header(file: BufferedReader) -> dict[str, Any] | None:
 
 
 def _read_arrays(file: BufferedReader, stored: list[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Read arrays as the header has them; ValueError if one is damaged."""
+    """Read the arrays listed in the header; ValueError if one is damaged."""
     for name, dtype, shape, checksum in stored:
         array = np.empty(shape, dtype)
         whole = file.readinto(_bytes(array)) == array.nbytes
@@ -284,5 +289,5 @@ def _outdated(entry: Path) -> bool:
         header = _read_header(file)
     if header is None:
         return True
-    origin: ResumePoint = header["origin"]
+    origin: Origin = header["origin"]
     return origin != _origin(Path(origin["path"]), origin["options"])

@@ -1,7 +1,7 @@
-"""Which column of a table holds which feature: by name where both sides have names.
+"""Mapping of table columns to features: by name if both tables have names, else by position.
 
-Names are compared as they are written in the header, less blanks around them. A table without
-names, and one whose names are only the numbers of its columns, is matched by position.
+Names are compared as written in the header, without surrounding blanks. A table without names, or
+whose names are only column numbers, is matched by position.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,63 +10,63 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.raw import Columns, Options
+from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.data.source import Source
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
-LABEL: Final = -1  # in `Assignment.places`: the label column,
-IGNORED: Final = -2  # and a column that is not read
-SHOWN_NAMES: Final = 5
-SHOWN_COLUMNS: Final = 20
+LABEL: Final = -1  # in `ColumnMapping.destinations`: the label column
+IGNORED: Final = -2  # in `ColumnMapping.destinations`: a column that is not read
+MAX_SHOWN_NAMES: Final = 5
+MAX_SHOWN_COLUMNS: Final = 20
 
 
 class Table(NamedTuple):
-    """What the first lines of a file tell."""
+    """The structure of a table, from the first lines of its file."""
 
     source: Source
     delimiter: str
     width: int  # columns, D
     names: tuple[str, ...]  # [D], or empty without a header
     line: int  # number of the first line that is not blank, from 1
-    numbered: bool = False  # the names are only the numbers of the columns
+    numbered: bool = False  # the names are only column numbers
 
 
-class Assignment(NamedTuple):
-    """What the columns of a table are read as."""
+class ColumnMapping(NamedTuple):
+    """The feature or label that each column of a table is read as."""
 
     width: int  # D
-    sources: Sequence[int]  # [F]: the column that holds each feature
+    sources: Sequence[int]  # [F]: the column of each feature
     label: int | None  # the label column
     notes: tuple[str, ...] = ()
 
     @property
-    def places(self) -> NDArray[np.int32]:
-        """The feature that each column holds, or LABEL, or IGNORED: int32[D]."""
-        places = np.full(self.width, IGNORED, np.int32)
-        places[list(self.sources)] = np.arange(len(self.sources))
+    def destinations(self) -> NDArray[np.int32]:
+        """The feature number of each column, or LABEL, or IGNORED: int32[D]."""
+        destinations = np.full(self.width, IGNORED, np.int32)
+        destinations[list(self.sources)] = np.arange(len(self.sources))
         if self.label is not None:
-            places[self.label] = LABEL
-        return places
+            destinations[self.label] = LABEL
+        return destinations
 
     def columns(self, table: Table) -> Columns:
-        """Names and position by which the columns of later tables are found."""
+        """Column names and label position, for matching the columns of later tables."""
         if not table.names:
             return Columns(position=self.label)
         label = None if self.label is None else table.names[self.label]
         return Columns(tuple(table.names[column] for column in self.sources), label, self.label)
 
 
-def assign(table: Table, options: Options) -> Assignment:
-    """Decide what each column of `table` is, for training or for the model of `options`.
+def map_columns(table: Table, options: ReadOptions) -> ColumnMapping:
+    """Map the columns of `table`, for training or for the model described by `options`.
 
-    DataError if the label column of the options is not there, if a feature of the model is not
-    there, or if two columns have a name that is needed.
+    DataError if the requested label column or a feature of the model is missing, or if two columns
+    share a required name.
     """
     known = options.columns or Columns()
     if known.names and table.names and comparable(table.names, known.names, table.numbered):
         return _by_name(table, options.label, known)
-    assigned = by_position(table.width, _label_column(table, options, known))
+    mapping = by_position(table.width, _label_column(table, options, known))
     if known.names and table.numbered:
         why = "the header has only column numbers"
     elif known.names:
@@ -74,23 +74,23 @@ def assign(table: Table, options: Options) -> Assignment:
     elif known.position is not None and table.names and not table.numbered:
         why = "the training data have no column names"
     else:
-        return assigned
-    note = f"{why}, so columns are matched with those of the training data by position"
-    return assigned._replace(notes=(note,))
+        return mapping
+    note = f"{why}, so columns are matched to those of the training data by position"
+    return mapping._replace(notes=(note,))
 
 
-def by_position(width: int, label: int | None) -> Assignment:
-    """Every column but the label column is a feature, in the order of the file."""
-    return Assignment(width, [column for column in range(width) if column != label], label)
+def by_position(width: int, label: int | None) -> ColumnMapping:
+    """Map all columns except the label column to features, in the order of the file."""
+    return ColumnMapping(width, [column for column in range(width) if column != label], label)
 
 
 def comparable(names: Sequence[str], known: Collection[str], numbered: bool) -> bool:
-    """Whether `names` can be those of `known` columns: numbers only if some are known by them."""
+    """Whether `names` can be matched to `known`; column numbers only if `known` has one."""
     return not numbered or not set(known).isdisjoint(names)
 
 
 def numbered(names: Sequence[str]) -> bool:
-    """Whether `names` are 0, 1, 2, ... (after an empty one for the row names of pandas)."""
+    """Whether `names` are 0, 1, 2, ... (possibly after an empty name for a pandas index)."""
     own = names[1:] if names and not names[0] else names
     return len(names) >= 3 and all(name == str(n) for n, name in enumerate(own))
 
@@ -98,44 +98,45 @@ def numbered(names: Sequence[str]) -> bool:
 def find_features(
     names: Sequence[str], known: Sequence[str], where: str, label: int | None = None
 ) -> list[int]:
-    """Find the column of each of the `known` features; column `label` is none of them.
+    """Find the column of each `known` feature; the column `label` is not a feature.
 
-    DataError if one is missing, or has a name that several columns have, unless the names are the
-    known ones in the same order. `where` says in the message which table this is.
+    DataError if a feature is missing or its name is not unique, unless the names are the known
+    names in the same order. `where` names the table in error messages.
     """
     columns = [column for column in range(len(names)) if column != label]
     if [names[column] for column in columns] == list(known):
         return columns
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     needed = set(known)
     for column in columns:
-        first = places.setdefault(names[column], column)
+        first = positions.setdefault(names[column], column)
         if first != column and names[column] in needed:
             raise DataError(
                 f"{where}: columns {first} and {column} (from 0) are both named "
-                f"{quoted(names[column])}, so that columns cannot be matched with the training "
-                "data by name; rename one, or keep the training data's order of columns"
+                f"{quoted(names[column])}, so columns cannot be matched to the training data by "
+                "name; rename one, or use the column order of the training data"
             )
-    missing = [name for name in known if name not in places]
+    missing = [name for name in known if name not in positions]
     if missing:
         used = label is not None and names[label] in missing
         raise DataError(
             f"{where}: expected the {len(known)} features of the training data as columns, in any "
-            f"order; got no column {_shown(missing)}{' beside the label column' if used else ''}"
+            f"order; got no column {_shown(missing)}"
+            f"{' in addition to the label column' if used else ''}"
         )
     if len(needed) < len(known):
         twice = next(name for n, name in enumerate(known) if name in known[:n])
         raise DataError(
-            f"{where}: the training data have two columns named {quoted(twice)}, so that columns "
-            "cannot be matched by name; give them in the order of the training data"
+            f"{where}: the training data have two columns named {quoted(twice)}, so columns "
+            "cannot be matched by name; use the column order of the training data"
         )
-    return [places[name] for name in known]
+    return [positions[name] for name in known]
 
 
 def in_order(frame: Any, known: Sequence[str]) -> Any:
-    """Put the columns of a data frame (`columns`, `[[...]]`) into the order of `known` features.
+    """Reorder the columns of a data frame (`columns`, `[[...]]`) to the `known` features.
 
-    DataError as from `find_features`.
+    Raises DataError like `find_features`.
     """
     keys = list(frame.columns)
     names = [str(key) for key in keys]
@@ -145,7 +146,7 @@ def in_order(frame: Any, known: Sequence[str]) -> Any:
     return frame if sources == list(range(len(keys))) else frame[[keys[n] for n in sources]]
 
 
-def _by_name(table: Table, label: str | None, known: Columns) -> Assignment:
+def _by_name(table: Table, label: str | None, known: Columns) -> ColumnMapping:
     column = _known_label(table, known) if label is None else _named(table, label)
     where = f"{table.source}:{table.line}"
     sources = find_features(table.names, known.names, where, column)
@@ -155,12 +156,12 @@ def _by_name(table: Table, label: str | None, known: Columns) -> Assignment:
     if extra:
         one = len(extra) == 1
         count, them = ("1 column is", "it") if one else (f"{len(extra)} columns are", "them")
-        notes = (f"{count} ignored, for the training data lack {them}: {_shown(extra)}",)
-    return Assignment(table.width, sources, column, notes)
+        notes = (f"{count} ignored because the training data lack {them}: {_shown(extra)}",)
+    return ColumnMapping(table.width, sources, column, notes)
 
 
 def _known_label(table: Table, known: Columns) -> int | None:
-    """The label column of a table with names, if it has one; features may have the same name."""
+    """The label column of a table with names, or None; a feature may have the same name."""
     if known.label is None or known.position is None or table.names == known.names:
         return None
     before, after = known.names[: known.position], known.names[known.position :]
@@ -169,8 +170,8 @@ def _known_label(table: Table, known: Columns) -> int | None:
     return _once(table, known.label) if known.label in table.names else None
 
 
-def _label_column(table: Table, options: Options, known: Columns) -> int | None:
-    """The label column where columns go by their position."""
+def _label_column(table: Table, options: ReadOptions, known: Columns) -> int | None:
+    """The label column when columns are matched by position."""
     if options.label is not None:
         column = _named(table, options.label)
     elif options.features == table.width:
@@ -187,7 +188,7 @@ def _label_column(table: Table, options: Options, known: Columns) -> int | None:
 
 
 def _named(table: Table, label: str) -> int:
-    """The column that --label means: by name, or else by number."""
+    """The column given by --label: a name, or else a number."""
     if label in table.names:
         return _once(table, label)
     if label.isascii() and label.isdigit() and int(label) < table.width:
@@ -209,11 +210,11 @@ def _once(table: Table, label: str) -> int:
 def _columns(table: Table) -> str:
     if not table.names:
         return f"its {table.width} columns have no names; give a number from 0 to {table.width - 1}"
-    more = ", ..." if table.width > SHOWN_COLUMNS else ""
-    return f"its {table.width} columns are {', '.join(table.names[:SHOWN_COLUMNS])}{more}"
+    more = ", ..." if table.width > MAX_SHOWN_COLUMNS else ""
+    return f"its {table.width} columns are {', '.join(table.names[:MAX_SHOWN_COLUMNS])}{more}"
 
 
 def _shown(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(map(quoted, names[:SHOWN_NAMES])) + more
+    """The first names, and the number of further names."""
+    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+    return ", ".join(map(quoted, names[:MAX_SHOWN_NAMES])) + more

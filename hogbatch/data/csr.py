@@ -1,4 +1,4 @@
-"""Arithmetic on CSR arrays: which row, in order, some rows, to and from dense."""
+"""Operations on CSR arrays: row lookup, sorting, selecting rows, conversion to and from dense."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,25 +10,25 @@ Pointers = NDArray[np.int64]
 
 
 def row_of(indptr: Pointers, position: int) -> int:
-    """Find the row that holds stored value number `position`."""
+    """The row that contains stored value number `position`."""
     return int(np.searchsorted(indptr, position, side="right")) - 1
 
 
 def rows_of(indptr: Pointers) -> Pointers:
-    """Name the row of each stored value: int64[n]."""
+    """The row of each stored value: int64[n]."""
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
 def ascending_order(indptr: Pointers, indices: NDArray[np.int32]) -> Pointers | None:
-    """Order positions so that indices ascend within rows; None when they do already."""
+    """Positions in the order in which indices ascend within rows; None if they already do."""
     falls = indices[1:] < indices[:-1]
-    starts = indptr[1:-1]  # between two rows an index may fall
+    starts = indptr[1:-1]  # indices may decrease between rows
     falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
     return np.lexsort((indices, rows_of(indptr))) if falls.any() else None
 
 
 def repeats(indptr: Pointers, indices: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Mark values whose index the value before has too, in the same row: bool[n].
+    """Mark values whose index equals that of the previous value in the same row: bool[n].
 
     Indices must ascend within rows.
     """
@@ -39,7 +39,7 @@ def repeats(indptr: Pointers, indices: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
-    """Give the indptr of `rows` alone, and where their values are stored now."""
+    """The indptr of `rows` alone, and the positions at which their values are stored."""
     lengths = np.diff(indptr)[rows]
     taken = np.concatenate(([0], np.cumsum(lengths)))
     return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
@@ -53,9 +53,9 @@ def below(inputs: RawInputs, features: int) -> Inputs:
 
 
 def to_dense(inputs: RawInputs, features: int) -> Inputs:
-    """Write CSR inputs out as dense[N, features]; UsageError where they do not fit into memory."""
+    """Convert CSR inputs to dense[N, features]; UsageError if they do not fit into memory."""
     rows = len(inputs.indptr) - 1
-    purpose = f"{rows:,} sparse rows written out with {features:,} features"
+    purpose = f"{rows:,} sparse rows as dense rows of {features:,} features"
     require(4 * rows * features + 8 * len(inputs.indices), purpose, "use fewer rows")
     dense = np.zeros((rows, features), np.float32)
     dense[rows_of(inputs.indptr), inputs.indices] = inputs.values
@@ -63,7 +63,7 @@ def to_dense(inputs: RawInputs, features: int) -> Inputs:
 
 
 def to_csr(inputs: RawInputs) -> Inputs:
-    """Keep what is not zero of dense inputs, as float32."""
+    """Convert dense inputs to CSR with the nonzero values as float32."""
     rows, columns = np.nonzero(inputs.dense)
     indptr = np.searchsorted(rows, np.arange(len(inputs.dense) + 1))
     values = inputs.dense[rows, columns].astype(np.float32, copy=False)

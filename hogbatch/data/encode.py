@@ -1,4 +1,4 @@
-"""From labels as a file has them to labels as kernels take them."""
+"""Encoding of raw labels from a file as labels for kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits
 
-Kind = Literal["binary", "classes", "multilabel", "real"]
+LabelKind = Literal["binary", "classes", "multilabel", "real"]
 
-FEW: Final = 20  # distinct whole numbers that are classes,
-FEW_ROWS: Final = 3  # if each has as many rows, on average;
-MANY_ROWS: Final = 10  # of more classes each has at least as many
+MAX_FEW_CLASSES: Final = 20  # up to this many distinct whole numbers are classes
+MIN_ROWS_FEW_CLASSES: Final = 3  # if they have this many rows each, on average
+MIN_ROWS_MANY_CLASSES: Final = 10  # minimum rows of each class if there are more classes
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How raw labels become targets; decided once, on the training data."""
+    """How raw labels are converted to targets; decided once, from the training data."""
 
-    kind: Kind
+    kind: LabelKind
     classes: tuple[float, ...]  # sorted raw labels of binary and classes, else empty
     outputs: int  # C: 1 for binary and real, else the number of classes or labels
-    offset: float = 0.0  # of real: a target is (label - offset) / scale, so that no learning rate
-    scale: float = 1.0  # has to fit the labels' unit
+    offset: float = 0.0  # of real: a target is (label - offset) / scale, so that the learning
+    scale: float = 1.0  # rate does not depend on the labels' unit
 
 
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:
-    """Decide the encoding for `loss`, or find one that suits the labels when it is "auto".
+    """Choose the encoding for `loss`; "auto" chooses it from the labels.
 
-    auto: lists are multilabel; two distinct labels binary; whole numbers that look like classes
-    (see `_like_classes`) classes; everything else real. DataError if all labels are the same.
+    auto: lists are multilabel; two distinct labels are binary; whole numbers that look like classes
+    (see `_look_like_classes`) are classes; all others are real. DataError if all labels are equal.
     """
     if loss not in ENCODINGS:
         raise UsageError(f"loss must be one of {', '.join(ENCODINGS)}; got {loss!r}")
@@ -49,32 +49,33 @@ def _auto(raw: RawSet, loss: str) -> Encoding:
     distinct = np.unique(raw.labels)
     if len(distinct) == 1:
         raise DataError(
-            f"{raw.source}: every label is {digits(distinct[0])}; expected at least two different "
-            "ones (--label chooses the label column of a CSV file)"
+            f"{raw.source}: every label is {digits(distinct[0])}; expected at least two distinct "
+            "labels (--label selects the label column of a CSV file)"
         )
     if len(distinct) == 2:
         return _binary(raw, loss)
-    return (_classes if _like_classes(raw.labels) else _real)(raw, loss)
+    return (_classes if _look_like_classes(raw.labels) else _real)(raw, loss)
 
 
-def _like_classes(labels: NDArray[np.float64]) -> bool:
-    """Whether three or more distinct labels are names of classes rather than quantities.
+def _look_like_classes(labels: NDArray[np.float64]) -> bool:
+    """Whether three or more distinct labels are classes rather than quantities.
 
-    They are if they are whole numbers and either at most FEW of them occur, in FEW_ROWS rows each
-    on average, or they go from 0 or 1 on without a gap, each in at least MANY_ROWS rows: quantities
-    such as ages, years and counts start elsewhere, have gaps, or values that hardly occur.
+    They are classes if they are whole numbers and either there are at most MAX_FEW_CLASSES, with an
+    average of MIN_ROWS_FEW_CLASSES rows, or they start at 0 or 1 without gaps, with at least
+    MIN_ROWS_MANY_CLASSES rows each. Quantities such as ages, years and counts start elsewhere, have
+    gaps, or have rare values.
     """
     distinct, rows = np.unique(labels, return_counts=True)
     if (distinct != np.floor(distinct)).any():
         return False
-    if len(distinct) <= FEW:
-        return len(labels) >= FEW_ROWS * len(distinct)
+    if len(distinct) <= MAX_FEW_CLASSES:
+        return len(labels) >= MIN_ROWS_FEW_CLASSES * len(distinct)
     without_gap = distinct[0] in (0, 1) and distinct[-1] - distinct[0] == len(distinct) - 1
-    return bool(without_gap and rows.min() >= MANY_ROWS)
+    return bool(without_gap and rows.min() >= MIN_ROWS_MANY_CLASSES)
 
 
 def explain(raw: RawSet, encoding: Encoding) -> str:
-    """Say as what "auto" took whole-number labels, and how to change it; else an empty sentence."""
+    """A note on how "auto" interpreted whole-number labels and how to change that; else ""."""
     if encoding.kind == "classes":
         return f"labels: {encoding.outputs} classes (--loss squared for numbers)"
     if encoding.kind != "real" or raw.labels is None:
@@ -83,7 +84,7 @@ def explain(raw: RawSet, encoding: Encoding) -> str:
         return ""
     distinct = len(np.unique(raw.labels))
     return (
-        f"labels: {distinct} distinct whole numbers taken as numbers (--loss softmax for classes)"
+        f"labels: {distinct} distinct whole numbers treated as numbers (--loss softmax for classes)"
     )
 
 
@@ -119,7 +120,7 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
     indices = _lists(raw).indices
     outputs = max(raw.classes_hint, int(indices.max(initial=-1)) + 1)
     if not outputs:
-        raise DataError(f"{raw.source}: not one row has a label")
+        raise DataError(f"{raw.source}: no row has a label")
     return Encoding("multilabel", (), outputs)
 
 
@@ -140,10 +141,10 @@ ENCODINGS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {
 
 
 def encode(raw: RawSet, encoding: Encoding) -> Labels:
-    """Make labels for kernels; DataError names the first row whose label does not fit.
+    """Convert raw labels to labels for kernels; DataError names the first invalid row.
 
-    binary: the larger raw label becomes 1. classes: the place among the sorted raw labels.
-    multilabel: lists as they are. real: standardised with the training labels' moments.
+    binary: the larger raw label becomes 1. classes: the index among the sorted raw labels.
+    multilabel: lists, unchanged. real: standardised with the training labels' mean and deviation.
     """
     if raw.labels is None and raw.label_lists is None:
         raise _no_labels(raw)
@@ -172,23 +173,23 @@ def _encode_lists(raw: RawSet, outputs: int) -> Labels:
         row = int(np.searchsorted(lists.indptr, beyond[0], side="right")) - 1
         raise DataError(
             f"{raw.locate(row)}: label {lists.indices[beyond[0]]} does not occur in the training "
-            f"data, whose labels go from 0 to {outputs - 1}"
+            f"data, whose labels are 0 to {outputs - 1}"
         )
     return multi_labels(*lists)
 
 
-def _single(raw: RawSet, who: str) -> NDArray[np.float64]:
-    """Labels of a set with one label a row."""
+def _single(raw: RawSet, subject: str) -> NDArray[np.float64]:
+    """The labels of a set with one label per row; `subject` starts the error message."""
     if raw.labels is not None:
         return raw.labels
     assert raw.label_lists is not None
     counts = np.diff(raw.label_lists.indptr)
     odd = int(np.argmax(counts != 1))
-    raise DataError(f"{raw.locate(odd)}: {who} one label a row; got a list of {counts[odd]}")
+    raise DataError(f"{raw.locate(odd)}: {subject} one label per row; got a list of {counts[odd]}")
 
 
 def _lists(raw: RawSet) -> LabelLists:
-    """Label lists; whole numbers, one a row, are lists of one."""
+    """Label lists; whole numbers, one per row, become lists of one."""
     if raw.label_lists is not None:
         return raw.label_lists
     assert raw.labels is not None
@@ -196,7 +197,9 @@ def _lists(raw: RawSet) -> LabelLists:
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):
         place, label = raw.locate(int(bad[0])), labels[bad[0]]
-        raise DataError(f"{place}: multi-label needs whole labels from 0 on; got {digits(label)}")
+        raise DataError(
+            f"{place}: multi-label losses need whole-number labels >= 0; got {digits(label)}"
+        )
     return LabelLists(np.arange(len(labels) + 1), labels.astype(np.int32))
 
 

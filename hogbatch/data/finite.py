@@ -1,4 +1,4 @@
-"""Numbers of a caller that are not finite, or that float32 cannot hold: an error says where."""
+"""Checks for non-finite and out-of-range numbers in arrays of the caller, with their position."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs
 from hogbatch.errors import UsageError
 
-TOGETHER = 1 << 18  # numbers that are looked at together: a block stays in the cache
+BLOCK_VALUES = 1 << 18  # numbers checked at a time: a block stays in cache
 
 
 def first_not_finite(values: NDArray[Any]) -> int | None:
-    """The position, in C order, of the first of `values` that is NaN or infinite.
+    """Position, in C order, of the first NaN or infinite number in `values`; None if none.
 
-    Of any shape and float dtype; no more than a block of them is copied.
+    `values` may have any shape and float dtype; at most one block is copied.
     """
-    together = max(1, TOGETHER // max(1, values[:1].size))  # entries along the first axis
+    together = max(1, BLOCK_VALUES // max(1, values[:1].size))  # entries along the first axis
     for start in range(0, len(values), together):
         finite = np.isfinite(values[start : start + together])
         if not finite.all():
@@ -26,21 +26,22 @@ def first_not_finite(values: NDArray[Any]) -> int | None:
 
 
 def expect_finite(matrix: NDArray[Any]) -> None:
-    """UsageError with row, column and value of the first of matrix[N, F] that is not finite."""
+    """UsageError with row, column and value of the first non-finite number in matrix[N, F]."""
     if matrix.dtype.kind == "f" and (at := first_not_finite(matrix)) is not None:
         row, column = np.unravel_index(at, matrix.shape)
         raise _not_finite(int(row), int(column), matrix[row, column])
 
 
 def expect_finite_csr(indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]) -> None:
-    """The same of the stored values of a CSR matrix."""
+    """The same check for the stored values of a CSR matrix."""
     if values.dtype.kind == "f" and (at := first_not_finite(values)) is not None:
         raise _not_finite(csr.row_of(indptr, at), int(indices[at]), values[at])
 
 
 def expect_in_range(given: RawInputs, used: Inputs, first_row: int) -> None:
-    """UsageError for the first number of the rows `used`, whose first is row `first_row` of the
-    caller's, that is beyond the range of float32; `given` are the same rows before scaling.
+    """UsageError for the first number beyond the range of float32 in the scaled rows `used`.
+
+    `given` are the same rows before scaling; the first of them is row `first_row` of the caller.
     """
     values = used.values if len(used.indptr) else used.dense
     if (at := first_not_finite(values)) is None:
@@ -55,13 +56,13 @@ def expect_in_range(given: RawInputs, used: Inputs, first_row: int) -> None:
         stored = slice(given.indptr[row], given.indptr[row + 1])
         value = given.values[stored][given.indices[stored] == column].sum()
     raise UsageError(
-        f"row {first_row + row}, column {column}: {value:g} is beyond the range of float32 as the "
-        "model takes it (3.4e38 after scaling): leave the row out, or scale the column"
+        f"row {first_row + row}, column {column}: {value:g} is beyond the range of float32 "
+        "(3.4e38 after scaling): remove the row, or scale the column"
     )
 
 
 def _not_finite(row: int, column: int, value: Any) -> UsageError:
     return UsageError(
         f"expected finite numbers; got {value:g} in row {row}, column {column} (counted from 0): "
-        "fill missing values in, or leave the row out"
+        "fill in missing values, or remove the row"
     )

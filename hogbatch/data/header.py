@@ -1,7 +1,7 @@
-"""Whether the first line of a table is a header: told by the types of its columns.
+"""Detection of header lines by the types of the columns.
 
-A column with text in the first line and numbers below has a name there. Words for missing values
-tell nothing, and numbers are a header only where they are the numbers of the columns.
+A column with text in the first line and numbers below has a name. Words for missing values are
+ignored, and numbers are a header only if they are the column numbers.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,12 +31,12 @@ MISSING: Final = frozenset(
 )
 
 
-class Decision(NamedTuple):
-    """What the first line is."""
+class HeaderDecision(NamedTuple):
+    """Whether the first line is a header."""
 
     header: bool
     numbered: bool = False  # a header of column numbers
-    note: str = ""  # for the user, where the decision is not obvious
+    note: str = ""  # for the user if the decision is not obvious, else ""
 
 
 def decide(
@@ -44,32 +44,32 @@ def decide(
     following: Sequence[Sequence[str]],
     setting: str,
     expected: Collection[str],
-) -> Decision:
+) -> HeaderDecision:
     """Decide whether `first` is a header.
 
     `following` are the cells of some rows below, `setting` is one of SETTINGS, and `expected` are
-    names that a header would have (none, if not known).
+    the names that a header would have (empty if unknown).
     """
     if setting != "auto":
         header = setting == "yes"
-        return Decision(header, header and numbered(first))
+        return HeaderDecision(header, header and numbered(first))
     if numbered(first) and following:
         what = f"0 to {first[-1]}"
-        return Decision(
+        return HeaderDecision(
             True,
             True,
-            f"the first line is taken for a header of column numbers ({what}); if it is a row of "
-            "data, give --header no",
+            f"the first line is treated as a header of column numbers ({what}); if it is a row of "
+            "data, use --header no",
         )
     texts = [column for column, cell in enumerate(first) if _is_text(cell)]
     if expected and set(expected) <= set(first) and (texts or _distinct(first)):
-        return Decision(True)
+        return HeaderDecision(True)
     return _by_types(first, following, texts)
 
 
 def _by_types(
     first: Sequence[str], following: Sequence[Sequence[str]], texts: Sequence[int]
-) -> Decision:
+) -> HeaderDecision:
     """Compare the columns with text in the first line with the same columns below."""
     rows = [row for row in following if len(row) == len(first)]
     numbers = sum(map(_is_number, first))
@@ -79,17 +79,17 @@ def _by_types(
         text = sum(map(_is_text, below))
         if sum(map(_is_number, below)) > text:
             note = (
-                f"the first line is taken for a header because column {column} has "
+                f"the first line is treated as a header because column {column} has "
                 f"{quoted(first[column])} there and numbers below, although other columns have "
-                "numbers in both; if it is a row of data, give --header no"
+                "numbers in both; if it is a row of data, use --header no"
             )
-            return Decision(True, note=note if numbers else "")
+            return HeaderDecision(True, note=note if numbers else "")
         words += text
-    return Decision(bool(texts) and not words and not numbers)
+    return HeaderDecision(bool(texts) and not words and not numbers)
 
 
 def _distinct(first: Sequence[str]) -> bool:
-    """Whether numbers can be names: all different, and more than a row has by chance."""
+    """Whether numbers can be names: at least three, all different."""
     return len(first) >= 3 and len(set(first)) == len(first)
 
 
@@ -98,7 +98,7 @@ def _is_missing(cell: str) -> bool:
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell is a number, be it a bad one, such as inf."""
+    """Whether a cell is a number, including invalid numbers such as inf."""
     if _is_missing(cell):
         return False
     try:

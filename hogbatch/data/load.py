@@ -1,4 +1,4 @@
-"""A path or the name of a bundled sample becomes training and test rows, ready for kernels."""
+"""Loading a path or bundled sample as training and test rows for kernels."""
 
 import hashlib
 import os
@@ -12,8 +12,8 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
-from hogbatch.data.order import Rows, split, take
-from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, Options, RawSet
+from hogbatch.data.order import RowNumbers, split, take
+from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
@@ -27,18 +27,18 @@ SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see c
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What a run trains and tests on, and what is needed to read later files alike."""
+class LoadedData:
+    """Training and test set of a run, and the information for reading later files the same way."""
 
     train: Examples
     test: Examples | None
     encoding: Encoding
     scaler: Scaler | None
     index_base: int | None
-    fingerprint: str  # 32 hex digits; the same for the same rows, labels and encoding
-    skipped: int = 0  # lines of the files that are not among the rows
-    notes: tuple[str, ...] = ()  # what to tell the user of the files, a line each
-    columns: Columns = NO_COLUMNS  # of the training file, if it is a CSV
+    fingerprint: str  # 32 hex digits; equal for equal rows, labels and encoding
+    skipped: int = 0  # number of skipped lines in the files
+    notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
+    columns: Columns = NO_COLUMNS  # of the training file if it is CSV
 
 
 def load(
@@ -46,28 +46,27 @@ def load(
     *,
     test: str | Path | None = None,
     test_fraction: float = 0.2,
-    options: Options = DEFAULTS,
+    options: ReadOptions = DEFAULTS,
     loss: str = "auto",
     scale: str = "auto",
     seed: int = 0,
     cache: DataCache | None = None,
-) -> Loaded:
-    """Read DATA (a path or a sample's name) and its test set, both as `options` say.
+) -> LoadedData:
+    """Read DATA (a path or the name of a sample) and its test set with `options`.
 
-    The test set is `test` if given, else the sample's own, else `test_fraction` of the rows (see
-    `order.split`, to which `seed` goes; none where that is less than a row). For `scale` see
-    `scale.fit`. Raises DataError for a file that is not as it should be, and UsageError for a
-    fraction outside [0, 1).
+    The test set is `test` if given, else that of the sample, else `test_fraction` of the rows (none
+    if that is less than one row), split by `order.split` with `seed`. For `scale` see `scale.fit`.
+    Raises DataError for an invalid file and UsageError for a fraction outside [0, 1).
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
     if test is not None and is_standard_input(path) and is_standard_input(test):
-        raise UsageError("DATA and --test are both standard input, which can be read once")
+        raise UsageError("DATA and --test are both standard input, which can be read only once")
     if test is None and _is_sample(path):
         test = path
     raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features:
-        raise DataError(f"{raw.source}: not one row has a feature")
+        raise DataError(f"{raw.source}: no row has a feature")
     encoding = infer_encoding(raw, loss)
     kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
@@ -87,7 +86,7 @@ def load(
         inputs = scaled(raw.inputs, scaler, testing)
         held_back = Examples(inputs, take(labels, testing), raw.features)
     messages = (message for each in read for message in each.messages)
-    return Loaded(
+    return LoadedData(
         train,
         held_back,
         encoding,
@@ -112,26 +111,26 @@ def inputs_for(
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked and not yet scaled.
 
-    The columns of a CSV file are matched with those of the training file, `columns`. Labels come
-    along as the file has them, or not at all: `predict` ignores them, `evaluate` puts the result
-    through `encode`. The name of a sample stands for its test file.
+    The columns of a CSV file are matched to `columns` of the training file. Labels are those of the
+    file, or missing: `predict` ignores them, `evaluate` passes the result to `encode`. The name of
+    a sample means its test file.
     """
-    options = Options(label, index_base, features, header=header, columns=columns)
+    options = ReadOptions(label, index_base, features, header=header, columns=columns)
     return replace(_rows_as(path, options, cache), features=features)
 
 
 def expect_labels(raw: RawSet, columns: Columns) -> None:
-    """DataError if a file lacks the label column of the training file, where that has a name."""
+    """DataError if a file lacks the named label column of the training file."""
     if columns.label is not None and raw.labels is None and raw.label_lists is None:
         raise DataError(
             f"{raw.source} has no labels: expected the label column {columns.label!r} of the "
-            "training data; if it has another name, give that with --label"
+            "training data; if it has a different name, give it with --label"
         )
 
 
-def _alike(options: Options, raw: RawSet) -> Options:
-    """How the test file is read for training rows that were read as `options` say."""
-    label = options.label if raw.columns.position is None else None  # else the columns say it
+def _alike(options: ReadOptions, raw: RawSet) -> ReadOptions:
+    """Options for reading the test file of a training file that was read with `options`."""
+    label = options.label if raw.columns.position is None else None  # else `columns` has it
     return replace(
         options,
         label=label,
@@ -143,17 +142,17 @@ def _alike(options: Options, raw: RawSet) -> Options:
 
 
 def _declared(raw: RawSet, features: int | None) -> RawSet:
-    """Give training data the number of features that --features says, if it does."""
+    """Set the number of features of training data to --features, if given."""
     if features in (None, raw.features):
         return raw
     assert features is not None
     if len(raw.inputs.indptr) and raw.features < features:
         return replace(raw, features=features)
-    raise DataError(f"{raw.source} has {raw.features} features; --features says {features}")
+    raise DataError(f"{raw.source} has {raw.features} features; --features is {features}")
 
 
-def _rows_as(path: str | Path, options: Options, cache: DataCache | None) -> RawSet:
-    """Read rows for a model of `options.features` inputs, and check that it takes them."""
+def _rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
+    """Read rows for a model of `options.features` inputs and check their number of features."""
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
     return _fit(raw, options.features)
@@ -164,7 +163,7 @@ def _is_sample(path: str | Path) -> bool:
 
 
 def _file(path: str | Path, part: str) -> Path:
-    """Find the file behind DATA; `part` is "train" or "test" of a sample."""
+    """The file of DATA; `part` selects "train" or "test" of a sample."""
     if _is_sample(path):
         sample = SAMPLES[str(path)]
         return sample.train if part == "train" else sample.test
@@ -176,9 +175,9 @@ def _file(path: str | Path, part: str) -> Path:
 
 
 def _fit(raw: RawSet, features: int) -> RawSet:
-    """Leave out what sparse rows have of features the model does not know; refuse dense rows.
+    """Remove values of unknown features from sparse rows; DataError for dense rows with others.
 
-    Sparse rows may use fewer features than there are: those not stored are 0 in any case.
+    Sparse rows may have fewer features than the model, because features that are not stored are 0.
     """
     if not len(raw.inputs.indptr):
         if raw.features == features:
@@ -206,7 +205,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
-    """Bring a test set into the form of its training set."""
+    """Convert a test set to the dense or sparse form of its training set."""
     if sparse == bool(len(inputs.indptr)):
         return inputs
     return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
@@ -214,14 +213,14 @@ def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
 
 def _split(
     rows: int, test_fraction: float, seed: int, classes: NDArray[np.float32] | None
-) -> tuple[Rows | None, Rows | None]:
-    """The rows to train on (None: all, in the order of the file) and to test on, if any."""
+) -> tuple[RowNumbers | None, RowNumbers | None]:
+    """The training rows (None: all, in the order of the file) and the test rows, if any."""
     training, testing = split(rows, test_fraction, seed, classes)
     return (training, testing) if len(testing) else (None, None)
 
 
 def _expect_room_for_copy(inputs: RawInputs) -> None:
-    """UsageError unless the memory can hold `inputs` once more, split, scaled and in float32."""
+    """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
     size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored
     require(size, "the scaled rows", "use fewer rows")

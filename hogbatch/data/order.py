@@ -1,4 +1,4 @@
-"""Which rows, in which order: the split into training and test set, and each epoch's order."""
+"""The split into training and test set, and the row order of each epoch."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 def split(
     rows: int, test_fraction: float, seed: int = 0, classes: NDArray[np.float32] | None = None
-) -> tuple[Rows, Rows]:
-    """Permute `rows` with `seed` and set int(rows * test_fraction) of the last apart for testing.
+) -> tuple[RowNumbers, RowNumbers]:
+    """Permute `rows` with `seed` and use the last int(rows * test_fraction) for testing.
 
-    With the `classes`[rows] of the rows, numbered from 0, each class gives its share, rounded down
-    or up, so that the sum is kept, and keeps at least one row for training. If that leaves too few
-    classes to round up, there are fewer test rows.
+    With `classes`[rows], numbered from 0, the split is stratified: each class contributes its
+    fraction of test rows, rounded up or down to keep the sum, and keeps at least one training row.
+    If too few classes can be rounded up, there are fewer test rows.
     """
     order = np.random.default_rng(seed).permutation(rows)
     testing = int(rows * test_fraction)
@@ -28,15 +28,17 @@ def split(
     by_class = np.argsort(own, kind="stable")
     sizes = np.bincount(own)
     ends = np.cumsum(sizes)
-    from_end = np.empty(rows, np.int64)  # rows of the same class that follow a row, and itself
+    from_end = np.empty(rows, np.int64)  # number of rows of the same class from this row to the end
     from_end[by_class] = np.repeat(ends, sizes) - np.arange(rows)
     tested = from_end <= _fractions(sizes, testing, own)[own]
     return order[~tested], order[tested]
 
 
-def _fractions(sizes: Rows, testing: int, own: Rows) -> Rows:
-    """How many of each class's `sizes` rows are among `testing`; of equal remainders, the class
-    that comes first in `own`, the classes in random order, is rounded up first.
+def _fractions(sizes: RowNumbers, testing: int, own: RowNumbers) -> RowNumbers:
+    """The number of test rows of each class, for `sizes` rows per class and `testing` in total.
+
+    Among equal remainders, the class that occurs first in `own`, the classes in random order, is
+    rounded up first.
     """
     rows = max(int(sizes.sum()), 1)
     fractions, remainders = np.divmod(sizes * testing, rows)
@@ -48,12 +50,12 @@ def _fractions(sizes: Rows, testing: int, own: Rows) -> Rows:
     return fractions
 
 
-def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> Rows:
-    """Give the order of one epoch; it depends on the arguments and on nothing else.
+def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> RowNumbers:
+    """The row order of one epoch; it depends only on the arguments.
 
-    The rows `last` come behind all others.
+    The rows `last` come after all others.
     """
-    # A spawn key keeps epoch 0 of seed 0 apart from the generator that made the split.
+    # The spawn key makes epoch 0 of seed 0 independent of the generator of the split.
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
     order = np.random.default_rng(sequence).permutation(rows)
     if not last:
@@ -62,7 +64,7 @@ def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> R
     return np.concatenate([order[~behind], order[behind]])
 
 
-def take(labels: Labels, rows: Rows | None) -> Labels:
+def take(labels: Labels, rows: RowNumbers | None) -> Labels:
     """Copy the labels of `rows`, in that order; None: all of them, not copied."""
     if rows is None:
         return labels

@@ -1,4 +1,4 @@
-"""A data file as it was read: inputs not yet scaled, labels as the file has them."""
+"""The contents of a data file before scaling and label encoding."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -7,59 +7,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import RawInputs
-from hogbatch.data.skipped import NOTHING, Skipped
+from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 
-MAX_INDEX = 2**31 - 2  # indices are int32, and the number of features must fit as well
+MAX_INDEX = 2**31 - 2  # indices and the number of features must fit into int32
 
 
 class LabelLists(NamedTuple):
     """Label indices of N rows in CSR form."""
 
     indptr: NDArray[np.int64]  # [N + 1]
-    indices: NDArray[np.int32]  # [n], ascending within a row, none twice
+    indices: NDArray[np.int32]  # [n], strictly ascending within a row
 
 
 class Columns(NamedTuple):
-    """What is kept of a CSV file's columns, to find them in other files."""
+    """Columns of a CSV file, for matching the columns of other files."""
 
-    names: tuple[str, ...] = ()  # [F], of the features in their order; empty without a header
-    label: str | None = None  # name of the label column, if it has one
+    names: tuple[str, ...] = ()  # [F], in the order of the features; empty without a header
+    label: str | None = None  # name of the label column, if known
     position: int | None = None  # of the label column in the file, from 0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a reader is told beside the path; each format takes what concerns it."""
+class ReadOptions:
+    """Options for readers; each format uses those that apply to it."""
 
-    label: str | None = None  # label column of a CSV: a name, or a number counted from 0
-    index_base: int | None = None  # 0 or 1, where libsvm counts its features from; None: find out
-    features: int | None = None  # inputs of the model the rows are for, where there is one
-    threads: int | None = None  # that parse text; None: as many as this process may use
-    bad_lines: float = 0.0  # share of a text file's lines that may be left out; 0 stops at a first
-    header: str = "auto"  # whether a CSV begins with one: yes, no, or auto, by what is in it
-    columns: Columns | None = None  # of the training data, to match those of a CSV with
-    declared: int | None = None  # features that libsvm data have, also where none has the last ones
+    label: str | None = None  # label column of a CSV file: a name, or a number from 0
+    index_base: int | None = None  # 0 or 1: first feature index of libsvm; None: detect
+    features: int | None = None  # inputs of the model, if rows are read for one
+    threads: int | None = None  # for parsing text; None: all cores of this process
+    bad_lines: float = 0.0  # maximum fraction of malformed lines; 0: fail at the first
+    header: str = "auto"  # whether a CSV file has a header: yes, no or auto (detect)
+    columns: Columns | None = None  # of the training data, for matching CSV columns
+    declared: int | None = None  # number of features of libsvm data (--features)
 
 
-DEFAULTS: Final = Options()
+DEFAULTS: Final = ReadOptions()
 NO_COLUMNS: Final = Columns()
 
 
 @dataclass(frozen=True, slots=True)
 class RawSet:
-    """N rows of a file. At most one of `labels` and `label_lists` is there."""
+    """N rows of a file. At most one of `labels` and `label_lists` is set."""
 
     inputs: RawInputs
     features: int  # F
     labels: NDArray[np.float64] | None  # [N], as written in the file
     label_lists: LabelLists | None
     source: str  # path of the file
-    classes_hint: int = 0  # number of labels where the file states it, else 0
-    index_base: int | None = None  # what features were counted from, where that has a meaning
-    lines: NDArray[np.int64] | None = None  # [N], each row's line of a text file, from 1
-    skipped: Skipped = NOTHING  # lines of a text file that are not among the rows
+    classes_hint: int = 0  # number of labels if stated in the file, else 0
+    index_base: int | None = None  # first feature index, for formats that have one
+    lines: NDArray[np.int64] | None = None  # [N], line of each row in a text file, from 1
+    skipped: SkippedLines = NONE_SKIPPED  # skipped lines of a text file
     columns: Columns = NO_COLUMNS  # of a CSV file
-    notes: tuple[str, ...] = ()  # what was decided that is not obvious, a sentence each
+    notes: tuple[str, ...] = ()  # decisions that are not obvious, one sentence each
 
     @property
     def rows(self) -> int:
@@ -68,12 +68,12 @@ class RawSet:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What to tell the user of this file, a line each."""
+        """Messages for the user about this file, one line each."""
         notes = (f"{self.source}: {note}" for note in self.notes)
         return (*notes, *self.skipped.notes(self.source, self.rows))
 
     def locate(self, row: int) -> str:
-        """Where `row` stands: file:line, or the row number in files that have no lines."""
+        """The location of `row`: file:line, or the row number if the file has no lines."""
         if self.lines is None:
             return f"{self.source}: row {row}"
         return f"{self.source}:{self.lines[row]}"

@@ -1,8 +1,8 @@
-"""Where data comes from: a file, or a stream that is first copied into memory.
+"""Data sources: a file, or a stream that is first copied into memory.
 
-A reader opens its file several times and at any place. Standard input, a named pipe and a device
-can be read once, so they are copied into an anonymous file (memfd), which counts as memory of this
-process and is gone with it.
+Readers open their file several times and read it at any position. Standard input, named pipes and
+devices can be read only once, so they are copied into an anonymous file (memfd), which counts as
+memory of this process and is freed with it.
 """
 
 import os
@@ -16,76 +16,76 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_text, packing
+from hogbatch.data.signatures import FIRST_BYTES, compression_of, is_archive, not_text
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
 from hogbatch.machine.budget import byte_size
 from hogbatch.machine.printable import printable
 
 STANDARD_INPUT: Final = ("-", "/dev/stdin")
-FLEETING: Final = ("/dev/", "/proc/")
-STREAM_BYTES: Final = 1 << 20  # that are read of a stream at once
-STEP_BYTES: Final = 1 << 25  # of memory between two checks that it is there
-LONGEST_LINE: Final = 64_000_000  # bytes; a text file with a longer line hardly is one
+TRANSIENT_PREFIXES: Final = ("/dev/", "/proc/")
+STREAM_CHUNK_BYTES: Final = 1 << 20  # per read of a stream
+MEMORY_STEP_BYTES: Final = 1 << 25  # copied between two checks of the available memory
+MAX_LINE_BYTES: Final = 64_000_000  # a file with a longer line is hardly a text file
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of data."""
+    """A data file."""
 
     path: Path  # to open
-    given: Path | None = None  # by the user, if that is another
-    lasting: bool = True  # the path means the same file in the next run
+    given: Path | None = None  # path given by the user, if different
+    persistent: bool = True  # whether the path names the same file in the next run
 
     def __str__(self) -> str:
         return printable(str(self.given or self.path))
 
     @property
     def name(self) -> str:
-        """The name of the file, which may tell the format."""
+        """The name of the file, which may determine the format."""
         return (self.given or self.path).name
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file; DataError if that, or reading it, fails."""
+        """Open the file; DataError if opening or reading fails."""
         with reading(self), self.path.open("rb") as file:
             yield file
 
 
 def is_standard_input(path: str | Path) -> bool:
-    """Whether this is how standard input is named."""
+    """Whether `path` names standard input."""
     return str(path) in STANDARD_INPUT
 
 
 def shown(path: str | Path) -> str:
-    """How `path` is named in messages."""
+    """The name of `path` in messages."""
     return "standard input" if is_standard_input(path) else printable(str(path))
 
 
 def plain_name(path: str | Path) -> str:
-    """A name for what is made of the data at `path`: "covtype", "stdin"."""
-    if is_standard_input(path) or os.path.abspath(path).startswith(FLEETING):
+    """A name for results of the data at `path`, such as "covtype" or "stdin"."""
+    if is_standard_input(path) or os.path.abspath(path).startswith(TRANSIENT_PREFIXES):
         return "stdin" if is_standard_input(path) else "pipe"
     return re.sub(r"[^\w-]+", "-", Path(path).name.split(".")[0]).strip("-") or "run"
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Source]:
-    """Make a file or stream ready to be read; what a stream was copied into is closed at the end.
+    """Open a file or stream for reading; the copy of a stream is closed at the end.
 
-    DataError if it is missing, unreadable or no text, UsageError if it does not fit into memory.
+    DataError if it is missing, unreadable or not text, UsageError if it does not fit into memory.
     """
     if is_standard_input(path):
         if sys.stdin is None or sys.stdin.closed:
-            raise DataError("standard input is closed; expected data there, or the name of a file")
+            raise DataError("standard input is closed; expected data on it, or give a file name")
         with _copied(open(0, "rb", 0, closefd=False), Source(Path("standard input"))) as source:
             yield source
         return
-    lasting = not os.path.abspath(path).startswith(FLEETING)
-    source = Source(Path(path), lasting=lasting)
+    persistent = not os.path.abspath(path).startswith(TRANSIENT_PREFIXES)
+    source = Source(Path(path), persistent=persistent)
     with reading(source):
         mode = source.path.stat().st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # opening a directory says what is wrong
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # opening a directory raises the error
         yield source
         return
     with reading(source):
@@ -96,25 +96,25 @@ def opened(path: str | Path) -> Iterator[Source]:
 
 @contextmanager
 def _copied(stream: BinaryIO, source: Source) -> Iterator[Source]:
-    """Copy a stream into memory; `source` says how it is named."""
+    """Copy a stream into memory; `source` has its name."""
     with os.fdopen(os.memfd_create("hogbatch-data"), "wb", 0) as copy:
         with reading(source):
             _copy(stream, copy, source)
-        yield Source(Path(f"/proc/self/fd/{copy.fileno()}"), source.path, lasting=False)
+        yield Source(Path(f"/proc/self/fd/{copy.fileno()}"), source.path, persistent=False)
 
 
 def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
-    """Copy all of a stream, as long as it may be text and fits into memory."""
+    """Copy a whole stream; fail early if it is not text or does not fit into memory."""
     start, size, line, granted = b"", 0, 0, 0
-    while (content := stream.read(STREAM_BYTES)) != b"":
-        if content is None:  # nothing yet, from a pipe that does not block
+    while (content := stream.read(STREAM_CHUNK_BYTES)) != b"":
+        if content is None:  # no data yet, from a non-blocking pipe
             select.select([stream], [], [])
             continue
         if size >= granted:
-            granted += STEP_BYTES
+            granted += MEMORY_STEP_BYTES
             so_far = f", after {byte_size(size)}" if size else ""
             budget.require(
-                2 * STEP_BYTES, f"{source}{so_far}", "save it as a file, or use fewer rows"
+                2 * MEMORY_STEP_BYTES, f"{source}{so_far}", "save it as a file, or use fewer rows"
             )
         if len(start) < FIRST_BYTES:
             start += content[: FIRST_BYTES - len(start)]
@@ -122,7 +122,7 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
                 expect_text(start, source)
         size += len(content)
         line = len(content) - content.rfind(b"\n") if b"\n" in content else line + len(content)
-        if line > LONGEST_LINE and not packing(start) and b"\r" not in start:
+        if line > MAX_LINE_BYTES and not compression_of(start) and b"\r" not in start:
             raise too_long(source)
         view = memoryview(content)
         while view:
@@ -130,29 +130,29 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
 
 
 def expect_text(start: bytes, source: Source) -> None:
-    """DataError if a file that starts so is neither text nor compressed nor a zip archive."""
-    what = None if packing(start) or is_archive(start) else not_text(start)
+    """DataError if a file with these first bytes is not text, compressed or a zip archive."""
+    what = None if compression_of(start) or is_archive(start) else not_text(start)
     if what:
         raise not_data(source, what)
 
 
 def not_data(source: Source, what: str) -> DataError:
-    """The error for a file that is something else, which `what` names, with what to do."""
+    """The error for an unsupported file; `what` is its type and advice for the user."""
     return DataError(f"{source}: expected text or an .npz archive; got {what}")
 
 
 def too_long(source: Source, line: int | None = None) -> DataError:
-    """The error for a line without an end."""
+    """The error for a line that is too long."""
     place = f"{source}:{line}" if line else str(source)
     return DataError(
-        f"{place}: expected lines of up to {byte_size(LONGEST_LINE)}; got a longer one: is this a "
-        "text file?"
+        f"{place}: expected lines of up to {byte_size(MAX_LINE_BYTES)}; got a longer line: is "
+        "this a text file?"
     )
 
 
 @contextmanager
 def reading(source: Source) -> Iterator[None]:
-    """Turn errors of the file system into DataErrors."""
+    """Convert file system errors to DataError."""
     try:
         yield
     except FileNotFoundError:

@@ -1,14 +1,15 @@
 """Synthetic extreme classification data: sparse rows with many labels, of any size, seeded.
 
-Each label has a prototype, a few features of which the first are drawn most often. Labels belong to
-topics, and each topic ranks the features its own way: prototypes are drawn from that ranking by
-Zipf's law, so labels of a topic share its common features and differ in its rare ones. A row draws
-its labels from one topic, features from the prototypes of its labels, and beside them noise that
-tells nothing. Topics, labels and noise follow Zipf's law. Values are TF-IDF, rows of length 1.
+Each label has a prototype: a list of features, of which the first are drawn most often. Labels
+belong to topics, and each topic has its own ranking of the features. Prototypes are drawn from that
+ranking by Zipf's law, so labels of a topic share its common features and differ in its rare ones. A
+row draws its labels from one topic, features from the prototypes of its labels, and additional
+noise features that are independent of the labels. Topics, labels and noise follow Zipf's law.
+Values are TF-IDF, and rows are normalized to length 1.
 
-Without topics the labels of a large set have nothing in common, and a network learns none of them
-for a long time; equally frequent topics are learned all at once. Of topics by Zipf's law it learns
-one after the other, and then to tell their labels.
+Without topics, the labels of a large set have nothing in common, and a network learns none of them
+for a long time; equally frequent topics are learned all at the same time. With topics by Zipf's
+law, the network learns one topic after another, and then the labels within topics.
 
     python -m hogbatch.data.synthetic OUT_DIR --labels 100000 --rows 100000
 
@@ -41,36 +42,38 @@ from hogbatch.errors import UsageError
 
 Number = TypeVar("Number", int, float)
 
-BLOCK_ROWS: Final = 1 << 14  # drawn or written at a time, so that memory stays with the result
+BLOCK_ROWS: Final = 1 << 14  # drawn or written at a time, to limit temporary memory
 COUNT: Final = Constraint("from 1 to 2^31 - 2", lambda value: 1 <= value <= MAX_INDEX)
 UP_TO_A_MILLION: Final = Constraint("from 1 to 10^6", lambda value: 1 <= value <= 1e6)
 
 
 def _setting(default: Number, check: Constraint, about: str) -> Number:
-    """A dataclass field with its check and its help."""
+    """A dataclass field with its check and help text."""
     return field(default=default, metadata={"check": check, "about": about})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is to be generated; UsageError for a value that is out of its range."""
+class SyntheticSettings:
+    """Parameters of the generated data; UsageError for a value out of range."""
 
-    features: int = _setting(135_909, COUNT, "features, F")
-    labels: int = _setting(100_000, COUNT, "labels, C")
-    rows: int = _setting(100_000, COUNT, "training rows")
-    test_rows: int = _setting(10_000, COUNT, "test rows, of the same prototypes")
-    seed: int = _setting(0, INT64, "the same seed gives the same data")
-    labels_per_row: float = _setting(6.0, UP_TO_A_MILLION, "mean of labels drawn for a row")
-    features_per_row: float = _setting(75.0, UP_TO_A_MILLION, "mean of features drawn for a row")
-    topics: int = _setting(
-        100, COUNT, "groups of labels that share features; a row is of one topic"
+    features: int = _setting(135_909, COUNT, "number of features, F")
+    labels: int = _setting(100_000, COUNT, "number of labels, C")
+    rows: int = _setting(100_000, COUNT, "number of training rows")
+    test_rows: int = _setting(10_000, COUNT, "number of test rows, with the same prototypes")
+    seed: int = _setting(0, INT64, "random seed")
+    labels_per_row: float = _setting(6.0, UP_TO_A_MILLION, "mean number of labels drawn per row")
+    features_per_row: float = _setting(
+        75.0, UP_TO_A_MILLION, "mean number of features drawn per row"
     )
-    prototype: int = _setting(30, UP_TO_A_MILLION, "features of a label")
-    noise: float = _setting(0.25, FRACTION, "share of noise among the features drawn for a row")
+    topics: int = _setting(
+        100, COUNT, "number of groups of labels that share features; each row has one topic"
+    )
+    prototype: int = _setting(30, UP_TO_A_MILLION, "number of features per label")
+    noise: float = _setting(0.25, FRACTION, "fraction of noise among the features drawn per row")
     topic_skew: float = _setting(1.0, NON_NEGATIVE, "exponent of Zipf's law for topics")
     label_skew: float = _setting(0.5, NON_NEGATIVE, "exponent of Zipf's law for labels")
     feature_skew: float = _setting(
-        1.0, NON_NEGATIVE, "exponent of Zipf's law for features, of noise and of prototypes"
+        1.0, NON_NEGATIVE, "exponent of Zipf's law for features in noise and prototypes"
     )
 
     def __post_init__(self) -> None:
@@ -91,36 +94,36 @@ def _kind(setting: Field[object]) -> ValueType:
     return INTEGER if isinstance(setting.default, int) else NUMBER
 
 
-class Planted(NamedTuple):
-    """What training and test rows have in common. Shares are cumulative, and end at 1."""
+class Distributions(NamedTuple):
+    """Distributions of both training and test rows. Fractions are cumulative and end at 1."""
 
-    labels: NDArray[np.int32]  # [C], by topic
+    labels: NDArray[np.int32]  # [C], sorted by topic
     label_fractions: NDArray[np.float64]  # [C]
-    topic_fractions: NDArray[np.float64]  # [topics + 1], of which the first is 0
-    prototypes: NDArray[np.int32]  # [C, features of a label], most drawn first
-    prototype_fractions: NDArray[np.float64]  # [features of a label]
+    topic_fractions: NDArray[np.float64]  # [topics + 1], the first is 0
+    prototypes: NDArray[np.int32]  # [C, features per label], most frequent first
+    prototype_fractions: NDArray[np.float64]  # [features per label]
     features: NDArray[np.int32]  # [F], most frequent noise first
     feature_fractions: NDArray[np.float64]  # [F]
 
 
-class Lists(NamedTuple):
-    """Distinct columns of N rows in CSR form, and how often each was drawn."""
+class CountedCsr(NamedTuple):
+    """Distinct columns of N rows in CSR form, with the number of times each was drawn."""
 
     indptr: NDArray[np.int64]  # [N + 1]
     indices: NDArray[np.int32]  # [n], ascending within a row
     times: NDArray[np.float32]  # [n]
 
 
-def generate(settings: Settings) -> tuple[Examples, Examples]:
-    """Training and test rows: CSR inputs with lists of labels, at least one of each in a row.
+def generate(settings: SyntheticSettings) -> tuple[Examples, Examples]:
+    """Generate training and test rows: CSR inputs with label lists, at least one of each per row.
 
-    Each set has a stream of random numbers of its own: the number of rows of one changes nothing
-    about the other, except that document frequencies are those of the training rows.
+    Each set has its own stream of random numbers: the number of rows of one set does not affect the
+    other, except that document frequencies are computed from the training rows.
     """
     streams = map(np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(3))
-    planted = _plant(settings, next(streams))
-    train, train_labels = _draw(settings, settings.rows, planted, next(streams))
-    test, test_labels = _draw(settings, settings.test_rows, planted, next(streams))
+    distributions = _draw_distributions(settings, next(streams))
+    train, train_labels = _draw(settings, settings.rows, distributions, next(streams))
+    test, test_labels = _draw(settings, settings.test_rows, distributions, next(streams))
     found = np.bincount(train.indices, minlength=settings.features)
     rarity = (1 + np.log((1 + settings.rows) / (1 + found))).astype(np.float32)
     return (
@@ -129,7 +132,7 @@ def generate(settings: Settings) -> tuple[Examples, Examples]:
     )
 
 
-def _plant(settings: Settings, random: np.random.Generator) -> Planted:
+def _draw_distributions(settings: SyntheticSettings, random: np.random.Generator) -> Distributions:
     topics = _ranks(_zipf(settings.topics, settings.topic_skew), settings.labels, random)
     by_topic = np.argsort(topics, kind="stable")
     fractions = random.permutation(
@@ -140,7 +143,7 @@ def _plant(settings: Settings, random: np.random.Generator) -> Planted:
     first_of_topic = np.searchsorted(topics[by_topic], np.arange(settings.topics + 1))
     features = random.permutation(np.arange(settings.features, dtype=np.int32))
     feature_fractions = _zipf(settings.features, settings.feature_skew)
-    return Planted(
+    return Distributions(
         labels=by_topic.astype(np.int32),
         label_fractions=label_fractions,
         topic_fractions=np.concatenate([[0.0], label_fractions])[first_of_topic],
@@ -152,15 +155,15 @@ def _plant(settings: Settings, random: np.random.Generator) -> Planted:
 
 
 def _prototypes(
-    settings: Settings,
+    settings: SyntheticSettings,
     topics: NDArray[np.int64],
     features: NDArray[np.int32],
     feature_fractions: NDArray[np.float64],
     random: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """Draw the features of every label, whose topic is topics[C], by the topic's ranking.
+    """Draw the features of every label from the ranking of its topic, topics[C].
 
-    All topics rank the features in the order of one circle, each from a place of its own.
+    All topics rank the features in the same circular order, each with its own start.
     """
     starts = random.integers(settings.features, size=settings.topics)
     prototypes = np.empty((settings.labels, settings.prototype), np.int32)
@@ -173,7 +176,7 @@ def _prototypes(
 
 
 def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
-    """Cumulative shares of `count` things, the nth of which has a share of 1 / n^exponent."""
+    """Cumulative fractions of `count` items, with the nth proportional to 1 / n^exponent."""
     fractions: NDArray[np.float64] = np.cumsum(np.arange(1.0, count + 1) ** -exponent)
     fractions /= fractions[-1]
     return fractions
@@ -182,73 +185,87 @@ def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
 def _ranks(
     fractions: NDArray[np.float64], count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw `count` numbers, each as often as the cumulative shares[M] tell."""
+    """Draw `count` numbers below M with cumulative probabilities fractions[M]."""
     return np.searchsorted(fractions, random.random(count), side="right")
 
 
 def _draw(
-    settings: Settings, rows: int, planted: Planted, random: np.random.Generator
-) -> tuple[Lists, Labels]:
-    """Draw the labels of `rows` rows, and features for them."""
+    settings: SyntheticSettings,
+    rows: int,
+    distributions: Distributions,
+    random: np.random.Generator,
+) -> tuple[CountedCsr, Labels]:
+    """Draw labels and features of `rows` rows."""
     drawn = [
-        _draw_block(settings, min(BLOCK_ROWS, rows - start), planted, random)
+        _draw_block(settings, min(BLOCK_ROWS, rows - start), distributions, random)
         for start in range(0, rows, BLOCK_ROWS)
     ]
     labels = _joined([block.labels for block in drawn])
     return _joined([block.features for block in drawn]), multi_labels(labels.indptr, labels.indices)
 
 
-class Block(NamedTuple):
-    """Some rows as they were drawn."""
+class DrawnBlock(NamedTuple):
+    """A block of drawn rows."""
 
-    features: Lists
-    labels: Lists
+    features: CountedCsr
+    labels: CountedCsr
 
 
 def _draw_block(
-    settings: Settings, rows: int, planted: Planted, random: np.random.Generator
-) -> Block:
+    settings: SyntheticSettings,
+    rows: int,
+    distributions: Distributions,
+    random: np.random.Generator,
+) -> DrawnBlock:
     row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.labels_per_row - 1, rows))
-    topic = np.searchsorted(planted.topic_fractions, random.random(rows), side="right")[row_of]
-    first, last = planted.topic_fractions[topic - 1], planted.topic_fractions[topic]
+    topic = np.searchsorted(distributions.topic_fractions, random.random(rows), side="right")[
+        row_of
+    ]
+    first, last = distributions.topic_fractions[topic - 1], distributions.topic_fractions[topic]
     place = first + random.random(len(row_of)) * (last - first)
-    place = np.minimum(place, np.nextafter(last, 0))  # where rounding led into the next topic
-    names = planted.labels[np.searchsorted(planted.label_fractions, place, side="right")]
+    place = np.minimum(place, np.nextafter(last, 0))  # in case rounding led into the next topic
+    names = distributions.labels[
+        np.searchsorted(distributions.label_fractions, place, side="right")
+    ]
     labels = _distinct(rows, row_of, names, settings.labels)
 
     row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.features_per_row - 1, rows))
     count = len(row_of)
     of_row = random.random(count) * np.diff(labels.indptr)[row_of]
     label = labels.indices[labels.indptr[row_of] + of_row.astype(np.int64)]
-    columns = planted.prototypes[label, _ranks(planted.prototype_fractions, count, random)]
+    columns = distributions.prototypes[
+        label, _ranks(distributions.prototype_fractions, count, random)
+    ]
     noisy = np.flatnonzero(random.random(count) < settings.noise)
-    columns[noisy] = planted.features[_ranks(planted.feature_fractions, len(noisy), random)]
-    return Block(_distinct(rows, row_of, columns, settings.features), labels)
+    columns[noisy] = distributions.features[
+        _ranks(distributions.feature_fractions, len(noisy), random)
+    ]
+    return DrawnBlock(_distinct(rows, row_of, columns, settings.features), labels)
 
 
 def _distinct(
     rows: int, row_of: NDArray[np.int64], columns: NDArray[np.int32], width: int
-) -> Lists:
-    """Gather columns[n] below `width` by row, counting those drawn several times for a row."""
+) -> CountedCsr:
+    """Group columns[n], all below `width`, by row and count repeated columns."""
     cells, times = np.unique(row_of * width + columns, return_counts=True)
     starts = np.arange(rows + 1) * width
     indptr = np.searchsorted(cells, starts)
     indices = cells - np.repeat(starts[:-1], np.diff(indptr))
-    return Lists(indptr, indices.astype(np.int32), times.astype(np.float32))
+    return CountedCsr(indptr, indices.astype(np.int32), times.astype(np.float32))
 
 
-def _joined(lists: list[Lists]) -> Lists:
-    """The rows of all `lists`, one below the other."""
+def _joined(lists: list[CountedCsr]) -> CountedCsr:
+    """Concatenate the rows of all `lists`."""
     counts = np.concatenate([[0], *(np.diff(each.indptr) for each in lists)])
-    return Lists(
+    return CountedCsr(
         np.cumsum(counts, dtype=np.int64),
         np.concatenate([each.indices for each in lists]),
         np.concatenate([each.times for each in lists]),
     )
 
 
-def _tf_idf(drawn: Lists, rarity: NDArray[np.float32]) -> Inputs:
-    """(1 + log times) * rarity[F], and every row of length 1; `drawn.times` is overwritten."""
+def _tf_idf(drawn: CountedCsr, rarity: NDArray[np.float32]) -> Inputs:
+    """(1 + log times) * rarity[F], with rows normalized to length 1; overwrites `drawn.times`."""
     values = np.log(drawn.times, out=drawn.times)
     values += 1
     values *= rarity[drawn.indices]
@@ -258,13 +275,15 @@ def _tf_idf(drawn: Lists, rarity: NDArray[np.float32]) -> Inputs:
 
 
 def write_xmc(examples: Examples, labels: int, path: Path) -> None:
-    """Write rows as XMC text, compressed if the name ends in .gz; read back, they are the same.
+    """Write rows as XMC text, compressed if the name ends in .gz; reading restores them exactly.
 
-    `labels` is C, which the lists do not tell. UsageError for dense rows, for rows with one label
-    each instead of a list, and for a file that cannot be written.
+    `labels` is C, which the lists do not contain. UsageError for dense rows, for single labels
+    instead of lists, and for a file that cannot be written.
     """
     if not examples.sparse or not len(examples.labels.indptr):
-        raise UsageError(f"{path}: XMC text holds sparse rows with lists of labels; got others")
+        raise UsageError(
+            f"{path}: XMC text requires sparse rows with lists of labels; got other rows"
+        )
     try:
         with gzip.open(path, "wb", 6) if path.suffix == ".gz" else path.open("wb") as file:
             file.write(f"{examples.rows} {examples.features} {labels}\n".encode())
@@ -276,7 +295,7 @@ def write_xmc(examples: Examples, labels: int, path: Path) -> None:
 
 
 def _lines(examples: Examples, start: int, stop: int) -> Iterator[str]:
-    """Rows [start, stop) as text. Nine digits tell every float32 from its neighbours."""
+    """Yield rows [start, stop) as text. Nine digits represent every float32 exactly."""
     inputs, labels = examples.inputs, examples.labels
     for row in range(start, stop):
         first, last = labels.indptr[row], labels.indptr[row + 1]
@@ -295,10 +314,16 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="made if it is not there")
-    parser.add_argument("--name", default="synthetic", help="files are NAME-train.xmc and -test")
-    parser.add_argument("--gzip", action="store_true", help="compress the files, NAME-train.xmc.gz")
-    for each in fields(Settings):
+    parser.add_argument(
+        "out_dir", type=Path, metavar="OUT_DIR", help="output directory, created if missing"
+    )
+    parser.add_argument(
+        "--name", default="synthetic", help="prefix of the files NAME-train.xmc and NAME-test.xmc"
+    )
+    parser.add_argument(
+        "--gzip", action="store_true", help="write compressed files, NAME-train.xmc.gz"
+    )
+    for each in fields(SyntheticSettings):
         parser.add_argument(
             f"--{each.name.replace('_', '-')}",
             type=type(each.default),
@@ -310,11 +335,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generate and write both files; return the exit code. Errors are one sentence on stderr."""
+    """Generate and write both files; return the exit code. Errors are reported on stderr."""
     parser = _parser()
     given = vars(parser.parse_args(arguments))
     try:
-        settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
+        settings = SyntheticSettings(
+            **{each.name: given[each.name] for each in fields(SyntheticSettings)}
+        )
         _make_folder(given["out_dir"])
         suffix = ".xmc.gz" if given["gzip"] else ".xmc"
         for part, examples in zip(("train", "test"), generate(settings), strict=True):
@@ -331,7 +358,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {path}: {error.strerror}") from None
+        raise UsageError(f"cannot create the folder {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""XMC text: a header "rows features labels", then "label,label feature:value ..." a line.
+"""XMC text: a header "rows features labels", then one line "label,label feature:value ..." per row.
 
-As in the Extreme Classification Repository: indices count from 0, and a row may have no labels
-or no features.
+This is the format of the Extreme Classification Repository: indices are counted from 0, and a row
+may have no labels or no features.
 """
 
 import re
@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hogbatch.data import sparse
+from hogbatch.data import sparse, sparse_rows
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.raw import MAX_INDEX, Options, RawSet
+from hogbatch.data.raw import MAX_INDEX, RawSet, ReadOptions
 from hogbatch.data.source import Source
-from hogbatch.data.sparse import Lines, SparseRows
-from hogbatch.data.text import Block, TextFile
+from hogbatch.data.sparse import SparseFormat
+from hogbatch.data.sparse_rows import SparseRows
+from hogbatch.data.text import TextBlock, TextFile
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
@@ -23,26 +24,28 @@ NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Header(NamedTuple):
-    """The first line."""
+    """The numbers in the first line."""
 
     rows: int
     features: int
     labels: int
 
 
-def read(path: Source, options: Options) -> RawSet:
-    """Read an XMC file; what the header says must hold."""
+def read(path: Source, options: ReadOptions) -> RawSet:
+    """Read an XMC file; it must agree with its header."""
     file = TextFile(path, options)
     header, rest = _header(path, file.first)
-    lines = Lines(libsvm=False, base=0, features=header.features, labels=header.labels)
-    rows, facts, skipped = sparse.read_rows(file, rest, lines)
-    rows = _counted(rows, header, skipped.total, path)
-    skipped.check(path, len(rows.lines), options.bad_lines)  # blank lines at the end are no rows
+    line_format = SparseFormat(libsvm=False, base=0, features=header.features, labels=header.labels)
+    rows, summary, skipped = sparse.read_rows(file, rest, line_format)
+    rows = _check_row_count(rows, header, skipped.total, path)
+    skipped.check(
+        path, len(rows.lines), options.bad_lines
+    )  # again: blank lines at the end are not rows
     return RawSet(
         inputs=csr_inputs(rows.indptr, rows.indices, rows.values),
         features=header.features,
         labels=None,
-        label_lists=sparse.label_lists(rows, facts),
+        label_lists=sparse_rows.label_lists(rows, summary),
         source=str(path),
         classes_hint=header.labels,
         index_base=0,
@@ -51,7 +54,7 @@ def read(path: Source, options: Options) -> RawSet:
     )
 
 
-def _header(path: Source, block: Block) -> tuple[Header, Block]:
+def _header(path: Source, block: TextBlock) -> tuple[Header, TextBlock]:
     """Split the header line off the first block."""
     line, _, rest = block.text.partition(b"\n")
     text = line.decode("ascii", "replace")
@@ -61,12 +64,12 @@ def _header(path: Source, block: Block) -> tuple[Header, Block]:
             f"{path}:1:1: expected the header 'rows features labels'; got {quoted(text)}"
         )
     if counts[0] == 0:
-        raise DataError(f"{path}:1:1: the header promises no rows")
-    return Header(*counts), Block(2, rest)
+        raise DataError(f"{path}:1:1: the header declares 0 rows")
+    return Header(*counts), TextBlock(2, rest)
 
 
-def _counted(rows: SparseRows, header: Header, skipped: int, path: Source) -> SparseRows:
-    """Check the number of rows; blank lines after the last promised row are dropped."""
+def _check_row_count(rows: SparseRows, header: Header, skipped: int, path: Source) -> SparseRows:
+    """Check the number of rows; drop blank lines after the last row."""
     last = HEADER_LINES + header.rows
     count = int(np.searchsorted(rows.lines, last, side="right"))
     blank = (
@@ -74,7 +77,7 @@ def _counted(rows: SparseRows, header: Header, skipped: int, path: Source) -> Sp
     )
     if count + skipped != header.rows or not blank:
         raise DataError(
-            f"{path}:1:1: the header promises {header.rows} rows; "
+            f"{path}:1:1: the header declares {header.rows} rows; "
             f"the file has {len(rows.lines) + skipped}"
         )
     return rows._replace(

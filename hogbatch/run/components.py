@@ -22,7 +22,7 @@ from hogbatch.run.resume import describe_checkpoint
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.average import MovingMean
-from hogbatch.store.handover import Handover
+from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
@@ -78,7 +78,7 @@ class RunComponents:
                 segments.quarantined,
             ),
             segments.initialise_model,
-            moving_mean.forget,
+            moving_mean.reset,
             directory.saving,
         )
         return cls(
@@ -95,20 +95,22 @@ class RunComponents:
             launched_workers(workers, run_dir, config.pin) as launcher,
             mean.sampling() if samples else nullcontext(),
         ):
-            router, handover = planes
+            router, segment_server = planes
             if not launch:
                 self.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            loop = Loop(self.coordinator, self._adapters(router, handover, launcher))
+            loop = Loop(self.coordinator, self._adapters(router, segment_server, launcher))
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
-            handover.close()  # rejects workers that are still connecting
-        refused = RefusalCounts(router.refused, router.turned_away + handover.refused)
+            segment_server.close()  # rejects workers that are still connecting
+        refused = RefusalCounts(router.refused, router.rejected + segment_server.refused)
         return Outcome(finish, totals, refused)
 
-    def _adapters(self, router: Router, handover: Handover, launcher: Launcher) -> Adapters:
+    def _adapters(
+        self, router: Router, segment_server: SegmentServer, launcher: Launcher
+    ) -> Adapters:
         return Adapters(
             endpoint=router,
-            handover=handover,
+            segment_server=segment_server,
             fences=self.segments.fences,
             processes=launcher,
             snapshots=self.snapshots,

@@ -9,7 +9,7 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATED, Parts, RunSizes, max_stored_values, whole_run
 from hogbatch.model.losses import choose_loss
@@ -22,7 +22,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.wire.messages import Optimizer
 
 
-def network_for(config: TrainConfig, loaded: Loaded) -> Network:
+def network_for(config: TrainConfig, loaded: LoadedData) -> Network:
     """Return the network. Its output layer is output-major if it is hashed or has many outputs."""
     features, outputs = loaded.train.features, loaded.encoding.outputs
     hashed = _hashes(config, outputs)
@@ -45,7 +45,7 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
     return config.output == "lsh"
 
 
-def plan_for(config: TrainConfig, loaded: Loaded, network: Network, run: str) -> Plan:
+def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str) -> Plan:
     """Return the plan by which the coordinator decides; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
@@ -97,7 +97,9 @@ def limits_for(config: TrainConfig, rows: int) -> Limits:
     return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
 
 
-def _stopping_criteria(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> StoppingCriteria:
+def _stopping_criteria(
+    config: TrainConfig, loaded: LoadedData, *, hashed: bool
+) -> StoppingCriteria:
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = loaded.train.rows, config.patience
     if patience is None:
@@ -116,13 +118,13 @@ def _stopping_criteria(config: TrainConfig, loaded: Loaded, *, hashed: bool) -> 
     )
 
 
-def _test_rows(loaded: Loaded) -> int:
+def _test_rows(loaded: LoadedData) -> int:
     return loaded.test.rows if loaded.test is not None else 0
 
 
 def memory_for(
     config: TrainConfig,
-    loaded: Loaded,
+    loaded: LoadedData,
     network: Network,
     plan: Plan,
     workers: tuple[WorkerRequest, ...],
@@ -152,7 +154,7 @@ def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
     return structs.replace(settings, background=not config.deterministic)
 
 
-def _recommended_rate(config: TrainConfig, loaded: Loaded, network: Network) -> float:
+def _recommended_rate(config: TrainConfig, loaded: LoadedData, network: Network) -> float:
     train = loaded.train
     stored = (train.inputs.values if train.sparse else train.inputs.dense).size
     squares = train.mean_square * train.rows

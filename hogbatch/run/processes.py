@@ -12,7 +12,7 @@ from hogbatch.launch.base import Launcher
 from hogbatch.launch.claims import pinning
 from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.run.segments import RunSegments
-from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.segment_server import SegmentManifest, SegmentServer, describe_segments
 from hogbatch.wire.address import Address, RunLock
 from hogbatch.wire.sockets import Router
 
@@ -20,27 +20,30 @@ from hogbatch.wire.sockets import Router
 @contextmanager
 def open_planes(
     config: TrainConfig, run_dir: Path, segments: RunSegments, run_lock: RunLock
-) -> Iterator[tuple[Router, Handover]]:
+) -> Iterator[tuple[Router, SegmentServer]]:
     """Open the control and data plane, and publish their addresses to workers."""
     with ExitStack() as cleanup:
         router = Router(run_dir, listen=config.listen, insecure=config.insecure)
         cleanup.callback(router.close)
-        catalog = Catalog(
-            run_dir.name, segments.fingerprint, segments.features, records(segments.by_name)
+        manifest = SegmentManifest(
+            run_dir.name,
+            segments.fingerprint,
+            segments.features,
+            describe_segments(segments.by_name),
         )
-        handover = Handover.open(run_dir, catalog, segments.by_name)
-        cleanup.callback(handover.close)
+        segment_server = SegmentServer.open(run_dir, manifest, segments.by_name)
+        cleanup.callback(segment_server.close)
         run_lock.publish(
             Address(
                 run=run_dir.name,
                 pid=os.getpid(),
                 control=router.address,
-                store=handover.address,
+                store=segment_server.address,
                 since=datetime.now().isoformat(timespec="seconds"),
                 keys=router.keys,
             )
         )
-        yield router, handover
+        yield router, segment_server
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
@@ -48,7 +48,7 @@ class ResumePoint:
                 )
 
 
-def identity_of(config: TrainConfig, data: Loaded, network: Network) -> dict[str, object]:
+def identity_of(config: TrainConfig, data: LoadedData, network: Network) -> dict[str, object]:
     """Return the properties that a checkpoint and a run that resumes it must share."""
     train = data.train
     return {
@@ -146,7 +146,7 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
     path, checkpoints = Path(resume), located(run_dir, FOLDER)
     if resume != AUTO and path.parent.name == FOLDER:
         return _resume_point(run_dir, folder.read(checkpoints / path.name), [])
-    checkpoint, unusable = folder.newest_good(checkpoints)
+    checkpoint, unusable = folder.newest_intact(checkpoints)
     if checkpoint is not None:
         return _resume_point(run_dir, checkpoint, unusable)
     if unusable:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.load import Loaded
+from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -21,7 +21,9 @@ from hogbatch.store.segment import Segment
 class RunSegments:
     """The shared memory segments of a run, filled and ready to be sent to workers."""
 
-    def __init__(self, config: TrainConfig, data: Loaded, network: Network, run_dir: Path) -> None:
+    def __init__(
+        self, config: TrainConfig, data: LoadedData, network: Network, run_dir: Path
+    ) -> None:
         train, test = data.train, data.test
         self.data = Segment.create("data", arrange(dataset.fields(train, test)))
         dataset.fill(self.data, train, test)
@@ -63,7 +65,7 @@ class RunSegments:
         """Return the segments under the names that workers know."""
         return {"data": self.data, "shared": self.shared}
 
-    def as_views(self, data: Loaded) -> Loaded:
+    def as_views(self, data: LoadedData) -> LoadedData:
         """Return `data` with its sets as views of shared memory, so that only one copy remains."""
         features = self.features
         train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)

@@ -12,8 +12,8 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
-from hogbatch.data.load import Loaded, load
-from hogbatch.data.raw import Options
+from hogbatch.data.load import LoadedData, load
+from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import plain_name, shown
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.cachedir import find_cache_root
@@ -29,7 +29,7 @@ from hogbatch.run.resume import (
     resumed_dir,
 )
 from hogbatch.telemetry.console import Console
-from hogbatch.wire.listen import check_listen
+from hogbatch.wire.endpoint import parse_listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RunSetup:
 
     config: TrainConfig
     run_dir: Path
-    data: Loaded
+    data: LoadedData
     network: Network
     plan: Plan
     identity: Mapping[str, object]  # what a checkpoint and a run that resumes it must share
@@ -54,7 +54,7 @@ class RunSetup:
 def check_environment(config: TrainConfig) -> None:
     """UsageError or DataError if the run cannot start; called before anything is written."""
     check_limits()
-    check_listen(config.listen, config.insecure)
+    parse_listen(config.listen, config.insecure)
     if config.resume is not None:
         expect_checkpoints(config.resume)
 
@@ -130,10 +130,10 @@ def _choose_resume_point(
     return resume_point
 
 
-def _load(config: TrainConfig, console: Console) -> Loaded:
+def _load(config: TrainConfig, console: Console) -> LoadedData:
     data = load(
         config.data,
-        options=Options(
+        options=ReadOptions(
             label=config.label,
             index_base=None if config.index_base == "auto" else int(config.index_base),
             bad_lines=config.bad_lines,
@@ -152,7 +152,7 @@ def _load(config: TrainConfig, console: Console) -> Loaded:
     return data
 
 
-def _summary_line(config: TrainConfig, data: Loaded, network: Network, run_dir: Path) -> str:
+def _summary_line(config: TrainConfig, data: LoadedData, network: Network, run_dir: Path) -> str:
     """Describe data and network in one line."""
     form = "sparse" if data.train.sparse else "dense"
     testing = f"{data.test.rows:,} test rows" if data.test is not None else "no test set"

@@ -1,11 +1,12 @@
-"""The data plane: what all processes of a run share, without a byte copied between them.
+"""The data plane: memory shared by all processes of a run, without copies.
 
-Two memory segments without a name on disk. "data" holds the train and test set; the coordinator
-writes it once, then seals it, and nobody can map it for writing any more. "shared" holds the
-epoch orders, the model and the fences; everyone reads and writes it, without locks.
+There are two shared memory segments, neither with a name on disk. "data" holds the training and
+test set; the coordinator writes it once and then seals it, so that no process can map it for
+writing. "shared" holds the epoch orders, the model and the fences; all processes read and write it
+without locks.
 
-    layout, merge         arithmetic
-    pages                 huge ones, spread over NUMA nodes
-    segment, handover     memory, and how its descriptors reach a worker
-    dataset, model, fence what lies in it, as views
+    layout, merge             arithmetic only
+    pages                     huge pages, spread over NUMA nodes
+    segment, segment_server   shared memory, and sending its descriptors to workers
+    dataset, model, fence     views of the arrays in the segments
 """

@@ -1,7 +1,8 @@
-"""The moving mean of a model that is being trained, to be evaluated and kept in its place.
+"""The moving mean of the parameters during training; it is evaluated and saved as the model.
 
-Steps of constant size end in noise around a solution, and their mean is closer to it (Polyak &
-Juditsky 1992; of whole networks: Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
+With a constant learning rate the parameters fluctuate around a solution, and their mean is closer
+to it (Polyak & Juditsky 1992; for neural networks: Izmailov et al. 2018, "Averaging Weights Leads
+to Wider Optima").
 """
 
 import threading
@@ -13,51 +14,55 @@ import numpy as np
 
 from hogbatch.store.model import SharedModel
 
-LEAST_FRACTION = 0.1  # of the newest sample in the mean
-START = 3.0  # the first samples count for more: sample t has the share START / (t + START - 1)
-EVERY_S = 0.1  # between two samples, unless
-LOAD = 0.05  # they would take more than this share of a core
-TOGETHER = 1 << 18  # floats that are taken in or change places at a time
+MIN_WEIGHT = 0.1  # minimum weight of the newest sample in the mean
+# The first samples count for more: the weight of sample t is
+# INITIAL_WEIGHT / (t + INITIAL_WEIGHT - 1).
+INITIAL_WEIGHT = 3.0
+INTERVAL_S = 0.1  # minimum time between two samples,
+MAX_LOAD = 0.05  # increased so that sampling takes at most this fraction of a core
+BLOCK_VALUES = 1 << 18  # floats that are averaged or swapped at a time
 
 
 class MovingMean:
-    """The mean of a model's parameters over samples, the later the heavier.
+    """A weighted mean of samples of a model's parameters; later samples have more weight.
 
-    While it is shown, it lies in the place of the parameters, and these beside it.
+    While the mean is shown, it is stored in the model and the parameters are in the buffer.
     """
 
     def __init__(self, model: SharedModel) -> None:
         self._model, self._params = model, model.params
-        self._other = np.empty(0, np.float32)  # [P] from the first sample on
+        self._mean_buffer = np.empty(0, np.float32)  # [P] after the first sample
         self._samples = 0
         self._updates = 0  # of the model at the last sample
-        self._hidden = threading.Lock()  # held while the mean is shown, or changes
+        self._lock = threading.Lock()  # held while the mean is shown or updated
 
     def show(self, shown: bool) -> None:
-        """Sample the model once more, and show the mean; or put the model back.
+        """Take a sample and put the mean into the model; with False, restore the parameters.
 
-        Nobody may write the parameters from the one to the other.
+        No worker may write the parameters between the two calls.
         """
         if shown:
-            self._hidden.acquire()
+            self._lock.acquire()
             self._sample()
-        for start in range(0, len(self._params), TOGETHER):
-            model, other = (each[start : start + TOGETHER] for each in (self._params, self._other))
+        for start in range(0, len(self._params), BLOCK_VALUES):
+            model, other = (
+                each[start : start + BLOCK_VALUES] for each in (self._params, self._mean_buffer)
+            )
             before = model.copy()
             model[:] = other
             other[:] = before
         if not shown:
-            self._hidden.release()
+            self._lock.release()
 
-    def forget(self) -> None:
-        """Begin the mean anew, with the parameters as they are; nobody may write them."""
-        with self._hidden:
+    def reset(self) -> None:
+        """Discard all samples. No worker may write the parameters meanwhile."""
+        with self._lock:
             self._samples = 0
-            self._other = np.empty(0, np.float32)
+            self._mean_buffer = np.empty(0, np.float32)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Sample by a thread beside, as long as the model is trained."""
+        """Take samples in a background thread while the body runs."""
         ended = threading.Event()
         thread = threading.Thread(target=self._keep_sampling, args=(ended,), daemon=True)
         thread.start()
@@ -67,21 +72,23 @@ class MovingMean:
             ended.set()
 
     def _keep_sampling(self, ended: threading.Event) -> None:
-        pause = EVERY_S
+        pause = INTERVAL_S
         while not ended.wait(pause):
-            with self._hidden:
+            with self._lock:
                 began = time.thread_time()
                 if self._model.updates > self._updates:
                     self._sample()
-                pause = max(EVERY_S, (time.thread_time() - began) / LOAD)
+                pause = max(INTERVAL_S, (time.thread_time() - began) / MAX_LOAD)
 
     def _sample(self) -> None:
-        """Take the parameters into the mean, as they are; workers may be writing them."""
+        """Add the current parameters to the mean; workers may be writing them."""
         self._samples += 1
         self._updates = self._model.updates
-        if not len(self._other):
-            self._other = self._params.copy()
-        fraction = np.float32(max(LEAST_FRACTION, START / (self._samples + START - 1)))
-        for start in range(0, len(self._params), TOGETHER):
-            model, mean = (each[start : start + TOGETHER] for each in (self._params, self._other))
-            mean += fraction * (model - mean)
+        if not len(self._mean_buffer):
+            self._mean_buffer = self._params.copy()
+        weight = np.float32(max(MIN_WEIGHT, INITIAL_WEIGHT / (self._samples + INITIAL_WEIGHT - 1)))
+        for start in range(0, len(self._params), BLOCK_VALUES):
+            model, mean = (
+                each[start : start + BLOCK_VALUES] for each in (self._params, self._mean_buffer)
+            )
+            mean += weight * (model - mean)

@@ -1,4 +1,4 @@
-"""The train and test set in shared memory, and the order of an epoch's rows. Views throughout."""
+"""Views of the training set, the test set and the epoch orders in shared memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,36 +16,36 @@ TEST = "test"
 
 
 def fields(train: Examples, test: Examples | None) -> Mapping[str, tuple[str, Shape]]:
-    """The arrays to arrange for both sets."""
+    """The arrays of both sets, for :func:`hogbatch.store.layout.arrange`."""
     return {name: (array.dtype.str, array.shape) for name, array in _arrays(train, test).items()}
 
 
 def fill(segment: Segment, train: Examples, test: Examples | None) -> None:
-    """Copy both sets into `segment`, laid out by :func:`fields`: the only copy of a run."""
+    """Copy both sets into `segment`, which was laid out with :func:`fields`."""
     for name, array in _arrays(train, test).items():
         segment.array(name)[...] = array
 
 
 def train_of(segment: Segment, features: int) -> Examples:
-    """The train set, with F = `features`."""
+    """The training set, with F = `features`."""
     return _examples(segment, TRAIN, features)
 
 
 def test_of(segment: Segment, features: int) -> Examples | None:
-    """The test set, with F = `features`, if there is one."""
+    """The test set, with F = `features`; None if there is none."""
     return _examples(segment, TEST, features) if f"{TEST}/inputs/dense" in segment else None
 
 
 @dataclass(frozen=True, slots=True)
 class EpochOrders:
-    """Two orders of the N rows: while one epoch runs, the next one's order is being written."""
+    """Two orders of the N rows: during an epoch, the order of the next one is written."""
 
     even: NDArray[np.int64]  # [N]
     odd: NDArray[np.int64]  # [N]
 
     @staticmethod
     def fields(rows: int) -> Mapping[str, tuple[str, Shape]]:
-        """The arrays to arrange for N = `rows`."""
+        """The arrays for N = `rows`, for :func:`hogbatch.store.layout.arrange`."""
         return {"order/even": ("<i8", (rows,)), "order/odd": ("<i8", (rows,))}
 
     @classmethod
@@ -54,7 +54,7 @@ class EpochOrders:
         return cls(segment.array("order/even"), segment.array("order/odd"))
 
     def of(self, epoch: int) -> NDArray[np.int64]:
-        """The row numbers [N] in the order of `epoch`; epoch + 2 overwrites them."""
+        """The row numbers [N] in the order of `epoch`; they are overwritten by epoch + 2."""
         return self.odd if epoch % 2 else self.even
 
 

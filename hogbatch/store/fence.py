@@ -1,14 +1,14 @@
-"""The right to write to the shared model, one word per worker.
+"""Fences: permission to write to the shared model, one word per worker.
 
-A Work message carries the generation of its worker's fence. The worker's kernels compare it with
-the word in shared memory between two batches, and before a merge; as soon as the two differ they
-stop. So the coordinator can take a lease from a worker that fell silent, give it to another,
-and be sure that the first, should it wake up, does the rows no second time.
+A Work message contains the generation of its worker's fence. The worker's kernels compare it with
+the word in shared memory between batches and before each merge, and stop when the two differ. The
+coordinator can therefore take a lease from a worker that does not respond and give it to another:
+if the first worker resumes, it does not train on those rows again.
 
-No lock is needed. An aligned store of 8 bytes is atomic on every machine we run on (x86-64 and
-64-bit ARM), so a reader sees the old value or the new one and nothing between; and every word has
-a single writer, the coordinator. Each worker's word has a cache line to itself, so that revoking
-one worker costs the others nothing.
+No lock is needed. An aligned store of 8 bytes is atomic on all supported machines (x86-64 and
+64-bit ARM), so a reader sees either the old or the new value, and each word has a single writer,
+the coordinator. Each worker's word has its own cache line, so revoking one worker does not slow
+down the others.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ from numpy.typing import NDArray
 from hogbatch.store.layout import LINE, Shape
 from hogbatch.store.segment import Segment
 
-WORKERS = 16_384  # that a run can ever admit at one time; 1 MiB
-GENERATION = 0  # the word of a line that counts; the others only fill it
+MAX_WORKERS = 16_384  # at one time in a run; their fences take 1 MiB
+GENERATION = 0  # index of the generation in a line; the other words are padding
 
 
 @dataclass(frozen=True, slots=True)
 class Fences:
     """The fence lines of all workers; generations start at 0."""
 
-    lines: NDArray[np.int64]  # [WORKERS, 8]
+    lines: NDArray[np.int64]  # [MAX_WORKERS, 8]
 
     @staticmethod
     def fields() -> Mapping[str, tuple[str, Shape]]:
-        """The array to arrange."""
-        return {"fences": ("<i8", (WORKERS, LINE // 8))}
+        """The array, for :func:`hogbatch.store.layout.arrange`."""
+        return {"fences": ("<i8", (MAX_WORKERS, LINE // 8))}
 
     @classmethod
     def of(cls, segment: Segment) -> Self:
@@ -42,15 +42,15 @@ class Fences:
         return cls(segment.array("fences"))
 
     def current(self, worker: int) -> int:
-        """The generation that lets `worker` write."""
+        """The generation with which `worker` may write."""
         return int(self.lines[worker, GENERATION])
 
     def revoke(self, worker: int) -> int:
-        """End every lease of `worker`; return the generation for its next. Coordinator only."""
+        """Revoke all leases of `worker`; return its next generation. Coordinator only."""
         self.lines[worker, GENERATION] += 1
         return self.current(worker)
 
     def line(self, worker: int) -> NDArray[np.int64]:
-        """The line [8] of `worker`, a view for its kernels to watch."""
+        """The line [8] of `worker`, a view that its kernels read."""
         line: NDArray[np.int64] = self.lines[worker]
         return line

@@ -1,4 +1,4 @@
-"""Where the arrays of a segment lie, and the tensors of a model: arithmetic alone."""
+"""Offsets of the arrays in a segment and of the tensors in a model; arithmetic only."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,34 +19,34 @@ class Field:
     """One C-contiguous array, `offset` bytes into its segment."""
 
     name: str
-    dtype: str  # as NumPy reads it: "<f4", "int64"
+    dtype: str  # a NumPy dtype string: "<f4", "int64"
     shape: Shape
     offset: int
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array, without what pads it."""
+        """Bytes of the array, without padding."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind the array."""
+        """Offset of the first byte after the array."""
         return self.offset + self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The arrays of one segment of `size` bytes."""
+    """The arrays of one segment of `size` bytes, in order of offset."""
 
     fields: tuple[Field, ...]
     size: int
 
 
 def arrange(arrays: Mapping[str, tuple[str, Shape]]) -> Layout:
-    """Lay out arrays, given as name: (dtype, shape), one behind the other.
+    """Lay out arrays, given as name: (dtype, shape), one after another.
 
-    Every array starts on a cache line of its own; the size is a whole number of pages, at least
-    one, so that even a segment of empty arrays can be mapped.
+    Every array starts on a new cache line; the size is a whole number of pages, at least one, so
+    that a segment of empty arrays can be mapped too.
     """
     fields: list[Field] = []
     end = 0
@@ -57,7 +57,10 @@ def arrange(arrays: Mapping[str, tuple[str, Shape]]) -> Layout:
 
 
 def stripes(size: int, parts: int) -> list[list[tuple[int, int]]]:
-    """Deal [0, size) out to `parts` in turn, in stripes of 2 MiB: each part's (offset, length)."""
+    """Distribute [0, size) over `parts` in turn, in stripes of 2 MiB.
+
+    Returns the (offset, length) pairs of each part.
+    """
     dealt: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
     for number, offset in enumerate(range(0, size, HUGE_PAGE)):
         dealt[number % parts].append((offset, min(HUGE_PAGE, size - offset)))
@@ -65,9 +68,9 @@ def stripes(size: int, parts: int) -> list[list[tuple[int, int]]]:
 
 
 def stored_width(width: int) -> int:
-    """Columns to store for `width` real ones (at least 1), so that SIMD loads need no remainder.
+    """Number of columns stored for `width` columns (at least 1), so that SIMD needs no remainder.
 
-    From 16 on a multiple of 16, below it the next power of two: 1, 2, 4, 8, 16.
+    A multiple of 16 for widths from 16 on, below that the next power of two: 1, 2, 4, 8, 16.
     """
     if width < 1:
         raise ValueError(f"expected a width of at least 1; got {width}")
@@ -75,10 +78,10 @@ def stored_width(width: int) -> int:
 
 
 def tensor_offsets(shapes: Iterable[Shape]) -> tuple[tuple[int, ...], int]:
-    """Pack float32 tensors into one flat array: the offset of each, and the length of all.
+    """Pack float32 tensors into one flat array; return their offsets and the total length.
 
-    Both count floats. Every tensor starts on a cache line when the flat array does, and the
-    length is a whole number of lines.
+    Both count floats. Every tensor starts on a cache line if the flat array does, and the length
+    is a whole number of cache lines.
     """
     offsets: list[int] = []
     end = 0

@@ -1,11 +1,12 @@
-"""How the change that a worker made to its replica joins the shared parameters.
+"""Merge rules: how a replica's change is merged into the shared parameters.
 
-Three rules on flat float32 arrays [P]: `shared`, which others write at the same time without
-locks, and what the worker sends. Each works in place. What is sent has been looked through: a
-replica with a number that is not finite must not spoil the model of all.
+There are three rules on flat float32 arrays [P]: `shared`, which other workers write at the same
+time without locks, and the array that the worker merges. Each works in place. The caller has
+checked the array for NaN and Inf, because a non-finite replica must not corrupt the shared model.
 
-Work goes by chunks that stay in a core's cache: temporaries are no larger, and the gap
-between reading and writing a shared cell, in which another's update may be lost, stays short.
+Arrays are processed in chunks that fit into a core's cache: this limits the size of temporaries and
+keeps the time between reading and writing a shared cell, in which another worker's update may be
+lost, short.
 """
 
 import math
@@ -19,45 +20,46 @@ Floats = NDArray[np.float32]
 Merge = Callable[[Floats, Floats, float], None]
 
 CHUNK = 1 << 15  # floats: 128 KB of each array
-MERGING_FRACTION = 0.1  # of a GPU's time that may go into merging
+MERGING_FRACTION = 0.1  # maximum fraction of a GPU's time spent on merging
 
 
-def delta(shared: Floats, change: Floats, fraction: float = 1.0) -> None:
-    """shared += share * change: keeps what others did since the replica was pulled."""
-    weight = np.float32(fraction)
-    with np.errstate(over="ignore", invalid="ignore"):  # with what others have written
+def delta(shared: Floats, change: Floats, weight: float = 1.0) -> None:
+    """shared += weight * change: keeps other workers' updates since the replica was pulled."""
+    factor = np.float32(weight)
+    with np.errstate(over="ignore", invalid="ignore"):  # other workers may have written Inf or NaN
         for c in _chunks(change):
-            shared[c] += change[c] if fraction == 1.0 else weight * change[c]
+            shared[c] += change[c] if weight == 1.0 else factor * change[c]
 
 
-def overwrite(shared: Floats, replica: Floats, fraction: float = 1.0) -> None:
-    """shared = replica, as in the paper's code: what others did meanwhile is lost."""
-    del fraction
+def overwrite(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
+    """shared = replica, as in the paper's code: concurrent updates by other workers are lost."""
+    del weight
     shared[:] = replica
 
 
-def average(shared: Floats, replica: Floats, fraction: float = 1.0) -> None:
-    """shared = (shared + replica) / 2: half of either side's change is kept."""
-    del fraction
+def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
+    """shared = (shared + replica) / 2: keeps half of each side's change."""
+    del weight
     half = np.float32(0.5)
     for c in _chunks(replica):
-        # Halved before they are added, because the sum could overflow; and stored once, because
-        # others read `shared` all the time.
+        # Halve before adding, because the sum could overflow; store once, because other workers
+        # read `shared` all the time.
         shared[c] = shared[c] * half + replica[c] * half
 
 
 MERGES: Final[dict[str, Merge]] = {"delta": delta, "overwrite": overwrite, "average": average}
 
 
-def batches_between_merges(batch: float, in_the_way: float, beside: float) -> int:
-    """How many batches to train between two merges, so that merging takes a tenth of the time.
+def batches_between_merges(batch: float, blocking: float, background: float) -> int:
+    """Number of batches between two merges for which merging takes a tenth of the time.
 
-    Seconds of a batch, of what training waits for at each merge, and of what goes on beside it: no
-    merge begins before the one before it is done.
+    `batch` is the time of one batch in seconds, `blocking` the time that training waits for each
+    merge, and `background` the time of a merge that overlaps with training. A merge starts only
+    after the previous one has finished.
     """
     if not batch > 0:
         return 1
-    return max(1, math.ceil(in_the_way / (MERGING_FRACTION * batch)), math.ceil(beside / batch))
+    return max(1, math.ceil(blocking / (MERGING_FRACTION * batch)), math.ceil(background / batch))
 
 
 def _chunks(array: Floats) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""One model in shared memory, as flat arrays; which layer lies where is the models' business."""
+"""A model in shared memory, as flat arrays; :mod:`hogbatch.model.network` knows the layers."""
 
 import ctypes
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from hogbatch.store.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class SharedModel:
-    """Views of P parameters and the optimizer's state, which all workers write without locks."""
+    """Views of P parameters and the optimizer slots, which all workers write without locks."""
 
     params: NDArray[np.float32]  # [P]
-    first: NDArray[np.float32]  # [P], or [0] if the optimizer has no slots
-    second: NDArray[np.float32]  # [P], or [0] if the optimizer has fewer than two
+    first: NDArray[np.float32]  # first optimizer slot [P], or [0] if the optimizer has none
+    second: NDArray[np.float32]  # second optimizer slot [P], or [0] if it has fewer than two
     steps: NDArray[np.int64]  # [1], optimizer steps of the CPU workers so far
-    merges: NDArray[np.int64]  # [1], of the GPU workers so far
+    merges: NDArray[np.int64]  # [1], merges of the GPU workers so far
 
     @staticmethod
     def fields(parameters: int, slots: int) -> Mapping[str, tuple[str, Shape]]:
-        """The arrays to arrange for P = `parameters` and 0, 1 or 2 optimizer slots."""
+        """The arrays for P = `parameters` and 0, 1 or 2 optimizer slots, for `layout.arrange`."""
         return {
             "model/params": ("<f4", (parameters,)),
             "model/first": ("<f4", (parameters if slots > 0 else 0,)),
@@ -46,7 +46,7 @@ class SharedModel:
 
     @property
     def memory(self) -> NDArray[np.uint8]:
-        """Parameters and slots as the one run of bytes that they are in a segment."""
+        """Parameters and slots as one contiguous view of bytes."""
         arrays = [array for array in (self.params, self.first, self.second) if array.size]
         start = min(array.ctypes.data for array in arrays)
         size = max(array.ctypes.data + array.nbytes for array in arrays) - start
@@ -57,5 +57,5 @@ class SharedModel:
 
     @property
     def updates(self) -> int:
-        """Updates so far, of all workers; counted without locks, so a few may be missing."""
+        """Updates of all workers so far; counted without locks, so a few may be missing."""
         return int(self.steps[0]) + int(self.merges[0])

@@ -1,9 +1,9 @@
-"""The pages behind a segment: on which NUMA node they lie, how large they are, how they are mapped.
+"""The memory pages of a segment: their NUMA node, size and mapping.
 
-One entry of the processor's address cache covers one page. A batch gathers rows from all over a
-large array, so with pages of 4 KiB nearly every row misses that cache, with 2 MiB hardly any does.
-A kernel maps a huge page only where address and file offset agree modulo its size; the addresses
-that mmap(2) chooses need not, and Python's `mmap` takes none. Hence ctypes.
+One TLB entry covers one page. A batch gathers rows from all over a large array, so with pages of
+4 KiB nearly every row is a TLB miss, and with 2 MiB hardly any is. Linux maps a huge page only if
+address and file offset agree modulo its size. The addresses that mmap(2) chooses may not, and
+Python's `mmap` does not accept an address, so this module calls mmap(2) through ctypes.
 """
 
 import ctypes
@@ -31,17 +31,17 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def allocate(fd: int, size: int, nodes: Sequence[frozenset[int]]) -> None:
-    """Take the memory of `fd` now, spread over the NUMA nodes with these cores.
+    """Allocate the memory of `fd` now, spread over NUMA nodes given by their cores.
 
-    Linux puts a page on the node of the thread that first asks for it. OSError when there is
-    too little.
+    Linux allocates a page on the node of the thread that first requests it. OSError if there is
+    not enough memory.
     """
     if len(nodes) < 2:
         os.posix_fallocate(fd, 0, size)
         return
 
     def take(cores: frozenset[int], parts: list[tuple[int, int]]) -> None:
-        os.sched_setaffinity(0, cores)  # of this thread, which ends with the pool
+        os.sched_setaffinity(0, cores)  # only this thread, which ends with the pool
         for offset, length in parts:
             os.posix_fallocate(fd, offset, length)
 
@@ -53,9 +53,9 @@ def allocate(fd: int, size: int, nodes: Sequence[frozenset[int]]) -> None:
 
 
 def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
-    """The first `size` bytes of `fd`, mapped at a multiple of 2 MiB; the last view unmaps them.
+    """Map the first `size` bytes of `fd` at a multiple of 2 MiB; unmapped with the last view.
 
-    OSError if the kernel refuses, a PermissionError where a seal forbids it.
+    OSError if the kernel refuses; PermissionError if a seal forbids it.
     """
     size_mapped = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     room = size_mapped + HUGE_PAGE
@@ -71,18 +71,18 @@ def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
     if start > reserved:
         _libc.munmap(reserved, start - reserved)
     _libc.munmap(end, reserved + room - end)
-    _libc.madvise(start, size_mapped, mmap.MADV_HUGEPAGE)  # may be refused; it is only faster
+    _libc.madvise(start, size_mapped, mmap.MADV_HUGEPAGE)  # may fail: only an optimization
     memory = (ctypes.c_uint8 * size).from_address(start)
     view = memoryview(memory)
-    # Not at exit: threads inside kernels may still be using it.
+    # Not at exit: threads in kernels may still use it.
     weakref.finalize(memory, _libc.munmap, start, size_mapped).atexit = False
     return np.frombuffer(view if writable else view.toreadonly(), np.uint8)
 
 
 def collapse(memory: NDArray[np.uint8]) -> bool:
-    """Move what `map_shared` has mapped into huge pages, for all who map it; False if not all.
+    """Move memory from `map_shared` into huge pages for all processes; False if not all moved.
 
-    Alone this works at the usual setting of shared memory, shmem_enabled = never. The pages stay
+    This is the only method that works with the usual setting shmem_enabled = never. The pages stay
     on their NUMA node.
     """
     asked = _libc.madvise(memory.ctypes.data, memory.size, MADV_COLLAPSE)

@@ -1,4 +1,4 @@
-"""Rows that have killed three workers: noted in a file, and left out of later epochs."""
+"""Rows that have killed three workers: recorded in a file and left out of later epochs."""
 
 import json
 import time
@@ -13,14 +13,17 @@ NAME = "bad-leases.jsonl"
 
 
 class QuarantinedRows:
-    """Row numbers of the training set, in the order in which they were found."""
+    """Row numbers of the training set, in the order in which they were quarantined."""
 
     def __init__(self, run_dir: Path, rows: Sequence[int] = ()) -> None:
         self.rows = list(rows)
         self._path = run_dir / NAME
 
     def add(self, order: NDArray[np.int64], epoch: int, start: int, stop: int) -> None:
-        """Note rows [start, stop) of the `order`[N] of `epoch`; a full disk loses but the note."""
+        """Record rows [start, stop) of the `order`[N] of `epoch`.
+
+        If the disk is full, only the line in the file is lost.
+        """
         rows = [int(row) for row in order[start:stop]]
         self.rows += rows
         note = {"at": round(time.time(), 4), "epoch": epoch, "start": start, "stop": stop}

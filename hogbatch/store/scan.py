@@ -1,25 +1,25 @@
-"""Where a model is no longer finite."""
+"""Search for NaN and Inf in a model."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-# The bits of what is not finite, with no sign and with one: no number's are as large.
+# Smallest bit patterns of non-finite values without and with the sign bit.
 INFINITE = 0x7F80_0000
 MINUS_INFINITE = 0xFF80_0000
-TOGETHER = 1 << 17  # floats: half a MiB, which the second look finds in the cache
+BLOCK_VALUES = 1 << 17  # half a MiB of floats, which stays in cache for the second pass
 
 
 def first_not_finite(values: NDArray[np.float32]) -> int | None:
-    """The index of the first cell of values[P] that is NaN or infinite; None if all are finite.
+    """Index of the first cell of values[P] that is NaN or infinite; None if all are finite.
 
-    Others may be writing the values. Two maxima of their bits, as signed and as unsigned integers,
+    Workers may be writing the values. Two maxima of their bits, as signed and as unsigned integers,
     take half the time of np.isfinite(values).all(), and no memory.
     """
     signed, unsigned = values.view(np.int32), values.view(np.uint32)
-    for start in range(0, len(values), TOGETHER):
-        part = slice(start, start + TOGETHER)
+    for start in range(0, len(values), BLOCK_VALUES):
+        part = slice(start, start + BLOCK_VALUES)
         if signed[part].max() >= INFINITE or unsigned[part].max() >= MINUS_INFINITE:
             found = np.flatnonzero(~np.isfinite(values[part]))
-            if len(found):  # it may have been written over since
+            if len(found):  # it may have been overwritten since
                 return start + int(found[0])
     return None

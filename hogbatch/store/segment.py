@@ -1,7 +1,7 @@
-"""Memory that several processes map, known by a file descriptor and by nothing else.
+"""Shared memory segments, identified only by a file descriptor.
 
-A segment is a memfd (memfd_create(2)): no name in any file system, so nothing is left behind
-when its last process ends, by SIGKILL or otherwise.
+A segment is a memfd (memfd_create(2)). It has no name in any file system, so nothing is left
+behind when its last process ends, even by SIGKILL.
 """
 
 import errno
@@ -20,71 +20,71 @@ from hogbatch.store.layout import Layout
 from hogbatch.store.pages import allocate, collapse, map_shared
 
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
-FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-ADVICE = "end other programs, or use fewer rows or a smaller network"
+SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ADVICE = "close other programs, or use fewer rows or a smaller network"
 
 
 class Segment:
-    """The arrays of one layout, as views of one mapping. Owns the descriptor `fd`."""
+    """The arrays of one layout as views of one mapping. Owns the descriptor `fd`."""
 
     def __init__(self, fd: int, layout: Layout, writable: bool) -> None:
         """Map `fd`; use :meth:`create` or :meth:`attach`."""
         self.fd = fd
         self.layout = layout
-        self.sealed = False  # whether whoever maps it from now on can only read
-        self.memory = map_shared(fd, layout.size, writable)  # [size], all of it
+        self.sealed = False  # new mappings can only read
+        self.memory = map_shared(fd, layout.size, writable)  # [size], the whole mapping
         self._fields = {field.name: field for field in layout.fields}
 
     @classmethod
     def create(cls, name: str, layout: Layout) -> Self:
-        """Make a segment full of zeros; `name` shows in error messages and /proc/PID/maps.
+        """Create a segment filled with zeros; `name` appears in errors and /proc/PID/maps.
 
-        All its memory is taken here, so that too little is a UsageError now and never a SIGBUS
-        in the middle of a run.
+        All memory is allocated here, so that a lack of memory is a UsageError now and not a SIGBUS
+        during the run.
         """
-        # Asked before allocating, because a memfd that outgrows the memory wakes the OOM killer.
+        # Checked before allocating: a memfd that exceeds the memory triggers the OOM killer.
         require(layout.size, f"the {name} segment", ADVICE)
         fd = os.memfd_create(f"hogbatch-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             _allocate(name, fd, layout.size)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
             segment = cls(fd, layout, writable=True)
         except BaseException:
             os.close(fd)
             raise
-        collapse(segment.memory)  # before anyone touches it, so that little has to be copied
+        collapse(segment.memory)  # before it is used, so that little has to be copied
         return segment
 
     @classmethod
     def attach(cls, fd: int, layout: Layout, writable: bool) -> Self:
-        """Map a segment made elsewhere; takes over `fd` unless it raises."""
+        """Map a segment of another process; takes ownership of `fd` unless it raises."""
         size = os.fstat(fd).st_size
         if size < layout.size:
             raise ProtocolError(
-                f"expected a segment of {layout.size} bytes, as its layout says; got {size} bytes:"
+                f"expected a segment of {layout.size} bytes, as in its layout; got {size} bytes:"
                 " run coordinator and worker from the same version of hogbatch"
             )
         return cls(fd, layout, writable)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is an array of that name."""
+        """Whether the segment has an array of this name."""
         return name in self._fields
 
     def array(self, name: str) -> NDArray[Any]:
-        """The array `name`, a view; read-only when the segment was attached so."""
+        """A view of the array `name`; read-only if the segment was attached read-only."""
         field = self._fields[name]
         return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
 
     def seal_data(self) -> None:
-        """Let everyone from now on map it for reading only, for good.
+        """Make all new mappings read-only, irreversibly.
 
-        This process's mapping, and its views, stay writable.
+        The existing mapping of this process and its views stay writable.
         """
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
         self.sealed = True
 
     def close(self) -> None:
-        """Give up the descriptor and the mapping; views stay valid, and the last one unmaps it."""
+        """Close the descriptor and drop the mapping, which is unmapped with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
@@ -98,9 +98,9 @@ def _allocate(name: str, fd: int, size: int) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise insufficient_memory(size, f"the {name} segment", ADVICE) from error
-        if error.errno == errno.EFBIG:  # shared memory counts as a file
+        if error.errno == errno.EFBIG:  # the limit also applies to shared memory
             raise UsageError(
-                f"expected that files may have {byte_size(size)}, for the {name} segment in "
-                f"shared memory; {file_size_limit()}"
+                f"expected a file size limit of at least {byte_size(size)} for the {name} segment "
+                f"in shared memory; {file_size_limit()}"
             ) from error
         raise

@@ -1,8 +1,8 @@
-"""Where the coordinator of a run directory is to be found, and that there is only one.
+"""The address of a run's coordinator, and the lock that allows only one per run directory.
 
-RUN_DIR/coordinator.json says it; the coordinator holds a lock on that file (flock) as long as it
-lives. The kernel drops the lock with the process, so a stale file never bars the next coordinator.
-libzmq itself would let a second process take over an address without a word.
+The address is in RUN_DIR/coordinator.json. The coordinator holds a lock on that file (flock) while
+it is running. The kernel releases the lock when the process ends, so a stale file never blocks the
+next coordinator. libzmq alone would silently let a second process take over an address.
 """
 
 import fcntl
@@ -16,33 +16,35 @@ import msgspec
 from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
-SOCKET = "control.socket"  # of the control plane, while it is bound
+SOCKET = (
+    "control.socket"  # socket of the control plane; the name exists only while it is being bound
+)
 
 
 Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """What a worker needs to come in over tcp: a file that holds it must be the user's alone."""
+    """Keys that workers need to connect over tcp; only the user may read a file with them."""
 
     server: Key  # the coordinator's public key
-    public: Key  # of the pair that all workers of a run have
+    public: Key  # of the key pair that all workers of a run use
     secret: Key
 
 
 class Address(msgspec.Struct, frozen=True):
-    """How to reach a coordinator, and since when it lives (ISO 8601, for people)."""
+    """How to reach a coordinator, and when it started (ISO 8601, for display only)."""
 
     run: str
     pid: int
     control: str  # ZeroMQ endpoint
-    store: str  # path of the socket that hands the segments over
+    store: str  # path of the socket of the SegmentServer
     since: str
-    keys: Keys | None = None  # None: whoever can connect is let in
+    keys: Keys | None = None  # None: accepts unauthenticated connections
 
 
 def make_private(run_dir: Path) -> None:
-    """Make `run_dir` with mode 0700; UsageError if it is there and others may enter it."""
+    """Create `run_dir` with mode 0700; UsageError if it exists and other users may enter it."""
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     run_dir.mkdir(mode=0o700, exist_ok=True)
     mode = run_dir.stat().st_mode & 0o777
@@ -54,42 +56,45 @@ def make_private(run_dir: Path) -> None:
 
 
 class RunLock:
-    """The right to coordinate in a run directory, held until `close` or the process's end."""
+    """An exclusive lock on a run directory, held until `close` or until the process ends."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     @classmethod
     def take(cls, run_dir: Path) -> Self:
-        """Hold `run_dir`, made with mode 0700 if need be; RunDirectoryHeld if another does."""
+        """Lock `run_dir`, creating it with mode 0700 if it is missing.
+
+        RunDirectoryHeld if another process holds the lock.
+        """
         try:
             make_private(run_dir)
             while True:
                 fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                os.fchmod(fd, 0o600)  # if it was there already
+                os.fchmod(fd, 0o600)  # the file may have existed before
                 _lock(fd, run_dir)
                 if _is_named(fd, run_dir / NAME):
                     return cls(fd)
-                os.close(fd)  # its holder removed it just before we got the lock
+                os.close(fd)  # its holder removed the file just before we got the lock
         except OSError as error:
             raise UsageError(
                 f"cannot use {run_dir} as run directory: {error.strerror}; choose another --run-dir"
             ) from None
 
     def publish(self, address: Address) -> None:
-        """Let workers find the coordinator; UsageError if the file cannot be written."""
+        """Write the address for workers to find; UsageError if the file cannot be written."""
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, msgspec.json.encode(address), 0)
         except OSError as error:
             raise UsageError(
-                f"cannot write {NAME} in the run directory: {error.strerror}; make room, or choose "
-                "another --run-dir"
+                f"cannot write {NAME} in the run directory: {error.strerror}; free disk space, or "
+                "choose another --run-dir"
             ) from None
 
     def close(self) -> None:
-        """Withdraw the address and let go of the directory."""
-        with suppress(OSError):  # a file system that has become read-only
+        """Remove the address and release the lock."""
+        with suppress(OSError):  # the file system may have become read-only
             os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
@@ -97,25 +102,27 @@ class RunLock:
 def find(run_dir: Path) -> Address:
     """Return the address of the coordinator in `run_dir`.
 
-    UsageError if none is published, or if it comes with keys that others may have read.
+    UsageError if no address is published, or if it contains keys that other users may have read.
     """
     try:
         with (run_dir / NAME).open("rb") as file:
             address, mode = _parse(file.read()), os.fstat(file.fileno()).st_mode & 0o777
     except OSError as error:
-        raise UsageError(f"{run_dir} is no run directory: {NAME}: {error.strerror}") from None
+        raise UsageError(f"{run_dir} is not a run directory: {NAME}: {error.strerror}") from None
     if address is None:
-        raise UsageError(f"no coordinator lives in {run_dir}; start one with hogbatch coordinator")
+        raise UsageError(
+            f"no coordinator is running in {run_dir}; start one with hogbatch coordinator"
+        )
     if address.keys and mode & 0o077:
         raise UsageError(
-            f"expected mode 0600 for {run_dir / NAME}, which holds keys; got {mode:04o}: others may"
-            " have read them, so start the run anew"
+            f"expected mode 0600 for {run_dir / NAME}, which holds keys; got {mode:04o}: other"
+            " users may have read them, so start the run again"
         )
     return address
 
 
 def _lock(fd: int, run_dir: Path) -> None:
-    """Lock the open address file; RunDirectoryHeld, and `fd` closed, if another process has it."""
+    """Lock the open address file; close `fd` and raise RunDirectoryHeld if it is locked already."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -128,7 +135,7 @@ def _lock(fd: int, run_dir: Path) -> None:
 
 
 def _is_named(fd: int, path: Path) -> bool:
-    """Whether the open file is the one at `path`."""
+    """Whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:

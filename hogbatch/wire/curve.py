@@ -1,7 +1,8 @@
-"""Who may come in over tcp: workers that have this run's keys (CurveZMQ, RFC 26; ZAP, RFC 27).
+"""Authentication of workers over tcp by the keys of the run (CurveZMQ, RFC 26; ZAP, RFC 27).
 
-Two key pairs are made for each run. The coordinator's secret key never leaves its process; what
-workers need stands in coordinator.json, which only the user can read. All traffic is encrypted.
+Two key pairs are generated for each run. The coordinator's secret key never leaves its process;
+the keys that workers need are in coordinator.json, which only the user can read. All traffic is
+encrypted.
 """
 
 from typing import TypeAlias
@@ -11,11 +12,11 @@ from zmq.utils import z85
 
 from hogbatch.errors import UsageError
 from hogbatch.wire.address import Keys
-from hogbatch.wire.listen import Endpoint
+from hogbatch.wire.endpoint import Endpoint
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-ZAP = "inproc://zeromq.zap.01"  # where libzmq asks who may come in
+ZAP = "inproc://zeromq.zap.01"  # where libzmq sends authentication requests
 VERSION, CURVE = b"1.0", b"CURVE"
 HANDSHAKE_MS = 5000
 FAILURES = (
@@ -23,21 +24,24 @@ FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-MAX_AT_ONCE = 1000  # handshakes of one `attend`
+MAX_AT_ONCE = 1000  # handshakes handled by one call of `process`
 
 
 class Authenticator:
-    """Guards the ROUTER of one run. Answers libzmq's questions in `attend`, on no thread."""
+    """Authenticates connections to the ROUTER of one run.
+
+    Answers libzmq's authentication requests in `process`; needs no thread of its own.
+    """
 
     def __init__(self, context: "zmq.Context[Socket]", router: Socket, endpoint: Endpoint) -> None:
-        """Make keys and have `router`, to be bound to `endpoint`, let in only who has them."""
+        """Generate keys and make `router`, before it is bound to `endpoint`, require them."""
         if not zmq.has("curve"):
             raise UsageError(
-                f"--listen {endpoint} would let anyone in: this libzmq was built without"
-                " encryption; install pyzmq as a wheel, or say --insecure where you trust everyone"
-                " who can reach that address"
+                f"--listen {endpoint} would accept unauthenticated connections: this libzmq was"
+                " built without encryption; install pyzmq as a wheel, or use --insecure if you"
+                " trust every user who can reach that address"
             )
-        self.turned_away = 0
+        self.rejected = 0
         server, own_secret = zmq.curve_keypair()
         public, secret = zmq.curve_keypair()
         self.keys = Keys(server.decode(), public.decode(), secret.decode())
@@ -52,11 +56,11 @@ class Authenticator:
 
     @property
     def sockets(self) -> tuple[Socket, Socket]:
-        """When one of them is readable, `attend` has something to do."""
+        """Sockets to poll: call `process` when one of them is readable."""
         return self._questions, self._failures
 
-    def attend(self) -> None:
-        """Say who may come in, and count who may not; without waiting."""
+    def process(self) -> None:
+        """Answer authentication requests and count rejected connections, without waiting."""
         for _ in range(MAX_AT_ONCE):
             if not (self._answer() or self._count()):
                 return
@@ -76,12 +80,12 @@ class Authenticator:
             self._failures.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        self.turned_away += 1
+        self.rejected += 1
         return True
 
 
-def show_keys(dealer: Socket, keys: Keys) -> None:
-    """Have `dealer`, which is not connected yet, come in with the keys of a run."""
+def set_keys(dealer: Socket, keys: Keys) -> None:
+    """Make `dealer` authenticate with the keys of a run; call before connecting it."""
     dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
     dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
     dealer.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())

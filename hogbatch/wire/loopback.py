@@ -1,6 +1,6 @@
-"""The control plane inside one process: the same ends over queues, for tests and simulations.
+"""The control plane within one process: both channels over queues, for tests and simulations.
 
-Frames are encoded and decoded as on a socket, so a test over the loopback tests the codec too.
+Frames are encoded and decoded as on a socket, so tests that use the loopback also test the codec.
 """
 
 import os
@@ -36,7 +36,7 @@ class _Mailbox:
 
 
 class Loopback:
-    """The coordinator's end; `connect` makes workers' ends."""
+    """The coordinator's channel; `connect` creates the workers' channels."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -44,12 +44,12 @@ class Loopback:
         self._workers: dict[str, _Mailbox] = {}
 
     def connect(self, name: str) -> "LoopbackWorker":
-        """Return the end of a worker whose key is `name`."""
+        """Return the channel of a worker whose key is `name`."""
         self._workers[name] = _Mailbox()
         return LoopbackWorker(name, self._workers[name], self._inbox)
 
     def deliver(self, sender: str, frame: bytes) -> None:
-        """Put raw bytes into the coordinator's inbox, as a stranger might."""
+        """Put raw bytes, which may be invalid, into the coordinator's inbox."""
         self._inbox.put(sender, frame)
 
     def watch(self, fd: int) -> None:
@@ -80,7 +80,7 @@ class Loopback:
 
 
 class LoopbackWorker:
-    """A worker's end of a :class:`Loopback`."""
+    """A worker's channel of a :class:`Loopback`."""
 
     def __init__(self, name: str, inbox: _Mailbox, coordinator: _Mailbox) -> None:
         self.name = name

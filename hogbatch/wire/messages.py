@@ -1,11 +1,10 @@
-"""What crosses the control plane, and nothing else.
+"""All messages of the control plane.
 
     worker ─────── Hello, Ready, Done, Heartbeat, Failed, Goodbye ──▶ coordinator
     coordinator ── Welcome, Work, Stop, Refused ───────────────▶ worker
 
-A message is some dozens of bytes. Arrays never travel: they lie in shared memory
-(:mod:`hogbatch.store`), and a message names the rows to work on. Each docstring is what the
-sender says.
+A message is a few dozen bytes. Messages contain no arrays: those are in shared memory
+(:mod:`hogbatch.store`), and a message names the rows to process.
 """
 
 from typing import Annotated, Literal
@@ -15,11 +14,11 @@ import msgspec
 from hogbatch.config.lsh import Lsh
 from hogbatch.model.layers import Layer, layer_from
 
-# Bounds are part of the protocol: a number outside them is refused by the decoder, so nothing
-# behind it ever meets a negative count or a NaN.
+# Bounds are part of the protocol: the decoder rejects numbers outside them, so no other code has
+# to handle a negative count or a NaN.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
-Text = Annotated[str, msgspec.Meta(max_length=1000)]
+ShortText = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Message(
@@ -30,7 +29,7 @@ class Message(
     forbid_unknown_fields=True,
     gc=False,
 ):
-    """Base of every message; on the wire a msgpack array led by its tag."""
+    """Base of every message; encoded as a msgpack array that starts with the message's tag."""
 
 
 def decode_layer(expected: type, fields: object) -> Layer:
@@ -46,87 +45,93 @@ def decode_layer(expected: type, fields: object) -> Layer:
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The optimizer by name, with its constants; the learning rate comes with each Work."""
+    """The optimizer's name and constants; each Work contains the learning rate."""
 
     name: str
     l2: float
-    momentum: float  # Adam's beta1 too
+    momentum: float  # also Adam's beta1
     beta2: float
     epsilon: float
 
 
 class Hello(Message, frozen=True):
-    """I have mapped your shared memory; take me in."""
+    """The worker has mapped the shared memory and asks to join the run."""
 
     device: Literal["cpu", "gpu"]
-    name: Text  # what it runs on, for people: "cpu:2", "gpu:0", "gpu:host"
+    name: ShortText  # device, for display: "cpu:2", "gpu:0", "gpu:host"
     threads: Annotated[int, msgspec.Meta(ge=1, le=4096)]
     pid: Count
-    package: Text  # version of hogbatch
-    fingerprint: Text  # of the dataset it mapped
+    package: ShortText  # version of hogbatch
+    fingerprint: ShortText  # of the dataset it mapped
 
 
 class Ready(Message, frozen=True):
-    """Kernels are compiled and warm; send work. Rows per batch with seconds, if measured."""
+    """The worker's kernels are compiled and it can receive work.
+
+    `profile` has measured pairs of (rows per batch, seconds), or is empty.
+    """
 
     profile: tuple[tuple[Count, Amount], ...]
 
 
 class Done(Message, frozen=True):
-    """The lease is done; its updates are in the shared model. (The paper's ScheduleWork.)"""
+    """A lease is finished and its updates are in the shared model. (The paper's ScheduleWork.)"""
 
     lease: Count
     rows: Count
     updates: Count
-    seconds: Amount  # computing, mean over the worker's threads, without the wait for work
+    seconds: Amount  # computing time, mean over the worker's threads, excluding the wait for work
     loss: Amount  # summed over the rows
-    skipped: Count  # rows refused by the finite-gradient guard
+    skipped: Count  # rows skipped by the finite-gradient guard
     metric_sums: tuple[Amount, ...]  # evaluation only; see hogbatch.model.losses
-    staleness: Amount = 0.0  # updates of others between pull and merge, mean over its merges
-    refused: Count = 0  # merges whose change was not finite; their rows count as skipped
-    active: Amount = 0.0  # neurons of a hashed output layer that were computed, mean over updates
-    too_large: Count = 0  # rows of a batch that the device had no memory for, 0 if all fitted;
-    # then `rows` counts from the start of the lease, and the rest is yours again
-    skipped_row: Count = 0  # 1 + the number of a row that the guard refused, 0 if it refused none
+    staleness: Amount = 0.0  # updates by other workers between pull and merge, mean over merges
+    refused: Count = 0  # rejected merges with NaN or Inf; their rows count as skipped
+    active: Amount = 0.0  # active outputs of a hashed output layer, mean over updates
+    too_large: Count = 0  # batch size that did not fit into the device's memory, 0 if all did;
+    # then `rows` counts from the start of the lease, and the remaining rows are returned
+    skipped_row: Count = 0  # 1 + the number of a row that the guard skipped; 0: none skipped
 
 
 class Heartbeat(Message, frozen=True):
-    """I am alive. Sent when nothing else was for `Welcome.beat_seconds`, also while computing."""
+    """The worker is alive; sent after `Welcome.beat_seconds` without another message.
+
+    It is also sent while the worker computes.
+    """
 
     compiling: bool = False  # before Ready: kernels are compiled, not loaded from the cache
 
 
 class Failed(Message, frozen=True):
-    """I cannot go on. `reason` is for people, not for code."""
+    """The worker cannot continue. `reason` is for display only."""
 
-    reason: Text
+    reason: ShortText
 
 
 class Goodbye(Message, frozen=True):
-    """I leave; what I was given and have not reported is yours again."""
+    """The worker leaves the run; its unreported leases are returned."""
 
 
 class Welcome(Message, frozen=True):
-    """You are worker number `worker`, called `name`; this is the network."""
+    """The worker is accepted, with its number, its name and the network."""
 
     run: str
-    worker: int  # its line among the fences
+    worker: int  # index of its fence line
     name: str
     layers: tuple[Layer, ...]
     loss: str
     optimizer: Optimizer
     merge: str
-    merge_every: int  # batches between two merges; 0: so that merging takes a tenth of the time
+    merge_every: int  # batches between merges; 0: automatic, merging takes a tenth of the time
     staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
-    precision: str  # of a GPU's products: float32, tf32, bfloat16
-    lsh: Lsh | None = None  # how CPU workers find neurons of an output layer that lies by neuron
-    beat_seconds: float = 1.0  # say Heartbeat when you have said nothing for so long
+    precision: str  # of a GPU's matrix products: float32, tf32, bfloat16
+    lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
+    beat_seconds: float = 1.0  # maximum time between two messages of a worker
 
 
 class Work(Message, frozen=True):
-    """Do rows [start, stop). (The paper's ExecuteWork.)
+    """A lease: process rows [start, stop). (The paper's ExecuteWork.)
 
-    For "train" they are positions in the order of `epoch`, for "evaluate" rows of the test set.
+    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the test set.
     """
 
     lease: int
@@ -136,16 +141,16 @@ class Work(Message, frozen=True):
     stop: int
     batch_size: int
     learning_rate: float
-    fence: int  # the worker may write as long as its fence line shows this value
-    rollbacks: int = 0  # of the model so far; after another, whatever was copied is to be forgotten
+    fence: int  # the worker may write while its fence line has this value
+    rollbacks: int = 0  # of the model so far; when it changes, workers must discard copies of it
 
 
 class Stop(Message, frozen=True):
-    """Leave now; nothing more will come."""
+    """The worker must exit; no more messages follow."""
 
 
 class Refused(Message, frozen=True):
-    """I do not take you in, with the reason: other version, other data, no room."""
+    """The worker is not accepted; `reason` is a different version, different data or a full run."""
 
     reason: str
 

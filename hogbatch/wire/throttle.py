@@ -1,46 +1,46 @@
-"""Who is listened to on the control plane, and how much.
+"""Rate limit for reading the control plane.
 
-What is not read fills the queues of ZeroMQ, and then the sender's `send` waits: a flood costs its
-sender time and the training next to nothing. Workers need some 2,000 messages a second at most,
-and ZeroMQ takes its peers in turn, so an honest message waits for a rest, not behind the flood.
+Unread messages fill ZeroMQ's queues, and then the sender's `send` blocks: a flood costs its sender
+time and barely slows training. Workers send at most about 2,000 messages a second in total, and
+ZeroMQ reads its peers in turn, so a valid message waits for one pause, not for the whole flood.
 """
 
 RATE = 20_000.0  # tokens a second
-BURST = 1000.0  # tokens that may be saved up
-HONEST, GARBAGE = 1.0, 10.0  # tokens that a message costs, and one that is none
-REST_S = 0.001  # how long nothing is read once all tokens are spent
-STRIKES = 10  # messages that were none, after which a peer's are dropped unread
-MAX_PEERS = 1000  # with strikes that are remembered; the first to be struck is forgotten first
+BURST = 1000.0  # maximum number of saved tokens
+VALID, INVALID = 1.0, 10.0  # cost in tokens of a valid and of an invalid message
+PAUSE_S = 0.001  # length of the pause in reading when all tokens are spent
+MAX_STRIKES = 10  # invalid messages after which a peer's messages are dropped unread
+MAX_PEERS = 1000  # for which strikes are counted; the oldest entry is dropped first
 
 
 class Throttle:
-    """A token bucket for all peers together, and the strikes of each. Times in seconds."""
+    """A token bucket shared by all peers, and each peer's strikes. Times are in seconds."""
 
     def __init__(self, now: float) -> None:
         self._tokens = BURST
         self._counted = now
-        self._rested = now
+        self._paused_until = now
         self._strikes: dict[bytes, int] = {}
 
-    def rest(self, now: float) -> float:
-        """For how long nothing is to be read from now on."""
-        return max(0.0, self._rested - now)
+    def pause(self, now: float) -> float:
+        """Remaining time in which nothing may be read."""
+        return max(0.0, self._paused_until - now)
 
     def charge(self, tokens: float, now: float) -> None:
-        """Pay for a message that was read."""
+        """Charge the cost of a message that was read."""
         earned = (now - self._counted) * RATE
-        # A debt is forgiven with the rest, or honest messages would pay it off for long.
-        self._tokens = max(-REST_S * RATE, min(BURST, self._tokens + earned) - tokens)
+        # Debt is limited to one pause; otherwise valid messages would be delayed for long.
+        self._tokens = max(-PAUSE_S * RATE, min(BURST, self._tokens + earned) - tokens)
         self._counted = now
         if self._tokens < 0:
-            self._rested = now + REST_S
+            self._paused_until = now + PAUSE_S
 
     def strike(self, peer: bytes) -> None:
-        """`peer` has sent what is no message."""
+        """Count an invalid message of `peer`."""
         if peer not in self._strikes and len(self._strikes) >= MAX_PEERS:
             del self._strikes[next(iter(self._strikes))]
         self._strikes[peer] = self._strikes.get(peer, 0) + 1
 
-    def out(self, peer: bytes) -> bool:
-        """Whether `peer` is not listened to any more."""
-        return self._strikes.get(peer, 0) >= STRIKES
+    def is_blocked(self, peer: bytes) -> bool:
+        """Whether messages of `peer` are dropped unread."""
+        return self._strikes.get(peer, 0) >= MAX_STRIKES

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.common.event_log import EventLog
 from benchmarks.common.run_history import Event, Life, audit, check_summary
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.plan import Act
 from tests.saboteur import Job, wait_for
@@ -249,7 +249,7 @@ class Sabotage:
         return f"at {size - 1} bytes"
 
     def _poison(self, act: Act) -> str:
-        received = receive(self.job.address()["store"], timeout_s=5.0)
+        received = fetch_segments(self.job.address()["store"], timeout_s=5.0)
         params = received.segments["shared"].array("model/params")
         place = int(act.whom * len(params))
         params[place] = np.nan

@@ -30,7 +30,7 @@ def impostor(job, change):
         ("session.version = lambda name: '0.0.1'", "this worker 0.0.1: install the same version"),
         (
             "from hogbatch.wire import codec; codec.PREFIX = codec.MAGIC + b'\\x07\\x00'",
-            "the coordinator speaks protocol 1, this worker 7",
+            "the coordinator uses protocol 1, this worker 7",
         ),
     ],
     ids=["package", "protocol"],
@@ -60,7 +60,7 @@ def test_a_worker_that_comes_after_the_end_is_told_so(job):
     job.train("a9a", "--workers", "cpu:1", "--epochs", 1, "-q")
     assert job.finish() == 0
     late = cli("worker", "cpu", job.run_dir)
-    assert late.returncode == 2 and "no coordinator lives in" in late.stderr
+    assert late.returncode == 2 and "no coordinator is running in" in late.stderr
     assert len(late.stderr.splitlines()) == 1
 
 
@@ -69,7 +69,7 @@ def test_a_worker_that_comes_after_a_killed_coordinator_is_told_so(job):
     job.coordinator.kill()
     job.coordinator.wait()
     late = cli("worker", "cpu", job.run_dir)
-    assert late.returncode == 2 and "is the run over?" in late.stderr
+    assert late.returncode == 2 and "has the run finished?" in late.stderr
     assert len(late.stderr.splitlines()) == 1 and "Traceback" not in late.stderr
 
 

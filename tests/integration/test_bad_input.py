@@ -69,7 +69,7 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
     "more bad lines than allowed": (
         {"x.svm": GOOD + "+1 1:a\n+1 0:\n"},
         ["x.svm", "--bad-lines", "0.02"],
-        "x.svm: 2 of 42 lines (4.76%) are not as they should be, more than --bad-lines 0.02 "
+        "x.svm: 2 of 42 lines (4.76%) are malformed, more than --bad-lines 0.02 "
         "allows: x.svm:41:6: expected a number; got 'a'; x.svm:42:6: expected a number; got ''",
     ),
     "a test set with more bad lines than allowed": (
@@ -180,7 +180,7 @@ def test_a_few_bad_lines_are_said_and_left_out(tmp_path):
         assert done.returncode == 0, done.stderr
         models.append(load_file(tmp_path / name / "model.safetensors"))
     said = [line for line in done.stdout.splitlines() if "bad.svm:" in line]
-    assert said[0] == ("bad.svm: 23 of 4023 lines are left out (0.57%), of which the first 20 are:")
+    assert said[0] == ("bad.svm: 23 of 4023 lines skipped (0.57%); the first 20 are:")
     assert said[1] == "  bad.svm:2001:6: expected a number; got 'a'"
     assert said[2] == "  bad.svm:2002:8: feature index 2 occurs twice in one row"
     assert said[3].startswith("  bad.svm:2003:1: expected a number")
@@ -248,6 +248,6 @@ def test_a_command_that_does_not_exist_is_refused(arguments):
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_a_worker_needs_a_run_directory_with_a_coordinator(kind, tmp_path):
-    assert_refused(cli("worker", kind, tmp_path / "gone"), "gone is no run directory")
+    assert_refused(cli("worker", kind, tmp_path / "gone"), "gone is not a run directory")
     (tmp_path / "coordinator.json").touch()
-    assert_refused(cli("worker", kind, tmp_path), "no coordinator lives in")
+    assert_refused(cli("worker", kind, tmp_path), "no coordinator is running in")

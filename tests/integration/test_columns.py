@@ -72,7 +72,7 @@ def test_a_file_with_other_columns_gives_the_same_results(files, expected, name)
     lines = done.stderr.splitlines()
     assert len(lines) == (name != "other order")
     if name == "more":
-        assert "more.csv: 2 columns are ignored, for the training data lack" in lines[0]
+        assert "more.csv: 2 columns are ignored because the training data lack" in lines[0]
     if name == "bare":
         assert "bare.csv: there is no header, so columns are matched" in lines[0]
 
@@ -112,7 +112,7 @@ def test_a_header_of_column_numbers_is_no_row(tmp_path):
     numbers = ",".join(map(str, range(len(NAMES))))
     path.write_text(numbers + "\n" + write(path, CELLS, NAMES, header=False).read_text())
     done = cli("train", path, *FLAGS, "--run-dir", tmp_path / "run")
-    assert "the first line is taken for a header of column numbers (0 to 13)" in done.stdout
+    assert "the first line is treated as a header of column numbers (0 to 13)" in done.stdout
     assert load_model(tmp_path / "run" / "model.safetensors").encoding.classes == (0, 1, 2)
     settings = {"epochs": 1, "workers": "cpu:1", "quiet": True, "run_dir": tmp_path / "row"}
     run = hogbatch.train(path, header="no", **settings)

@@ -23,7 +23,7 @@ class Eager:
 
     @staticmethod
     def of(setting, say):
-        return DataCache(Path(setting), say, slow_s=0.0)
+        return DataCache(Path(setting), say, min_parse_s=0.0)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def write(tmp_path):
 @pytest.fixture
 def keep(tmp_path):
     """Puts a file into the cache of this test; returns the flags that make a command use it."""
-    cache = DataCache(tmp_path / "cache", slow_s=0.0)
+    cache = DataCache(tmp_path / "cache", min_parse_s=0.0)
 
     def keep(path, **options):
         read(path, cache=cache, **options)
@@ -56,7 +56,7 @@ def test_the_second_run_reads_what_the_first_has_kept(write, tmp_path, monkeypat
     path, cache = write("x.svm", ROWS * 50), tmp_path / "cache"
     settings = {"hidden": (4,), "epochs": 2, "deterministic": True, "data_cache": cache}
     models = []
-    for turn in ("kept in the cache", "read from the cache in "):
+    for turn in ("written to the cache", "read from the cache in "):
         run = hogbatch.train(path, run_dir=tmp_path / turn, **settings)
         assert f"{path}: {turn}" in capfd.readouterr().out
         models.append((run.run_dir / "model.safetensors").read_bytes())
@@ -107,7 +107,7 @@ from hogbatch.data.readers import read
 path, folder = sys.argv[1:]
 sys.stdin.read()
 for _ in range(40):
-    raw = read(path, cache=DataCache(Path(folder), slow_s=0.0))
+    raw = read(path, cache=DataCache(Path(folder), min_parse_s=0.0))
     assert raw.inputs.values.tolist() == [2.0, 3.0], raw
     for entry in Path(folder).glob("*.hogdata"):
         entry.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hogbatch.data.synthetic import Settings, generate, write_xmc
+from hogbatch.data.synthetic import SyntheticSettings, generate, write_xmc
 from hogbatch.model.file import load_model
 from tests.saboteur import Job, cli
 
@@ -17,7 +17,7 @@ BATCH = ("--cpu-batch", 32)
 def data(tmp_path_factory):
     """Flags that name the files."""
     folder = tmp_path_factory.mktemp("data")
-    settings = Settings(
+    settings = SyntheticSettings(
         features=2000,
         labels=LABELS,
         rows=ROWS,

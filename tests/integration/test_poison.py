@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hogbatch.model.file import load_model
-from hogbatch.store.handover import receive
 from hogbatch.store.model import SharedModel
+from hogbatch.store.segment_server import fetch_segments
 from tests.saboteur import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
 
 def poison(job, place):
     """Write NaN into a weight of the model that is trained; its name."""
-    received = receive(job.address()["store"], 10.0)
+    received = fetch_segments(job.address()["store"], 10.0)
     try:
         params = SharedModel.of(received.segments["shared"]).params
         params[place] = np.nan

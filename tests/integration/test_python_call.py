@@ -134,7 +134,7 @@ def test_a_model_that_cannot_be_saved_is_not_lost(train, tmp_path, monkeypatch):
 def test_a_run_directory_is_used_again_if_that_is_asked_for(file, tmp_path):
     settings = {"hidden": (), "workers": "cpu:1", "quiet": True, "run_dir": tmp_path / "run"}
     hogbatch.train(file, epochs=1, **settings)
-    with pytest.raises(UsageError, match=r"holds a run .* --overwrite to replace it"):
+    with pytest.raises(UsageError, match=r"contains a run .* --overwrite to replace it"):
         hogbatch.train(file, epochs=2, **settings)
     assert hogbatch.train(file, epochs=2, overwrite=True, **settings).summary["epochs"] == 2
 

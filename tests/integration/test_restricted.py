@@ -40,7 +40,7 @@ def test_few_open_files_are_one_sentence(tmp_path, command):
 @pytest.mark.parametrize("command", [TRAIN, COORDINATOR])
 def test_files_that_may_not_be_large_are_one_sentence(tmp_path, command):
     line = complaint(tmp_path, "ulimit -f 200", *command)
-    assert "expected that files may have 6.0" in line and "for the data segment" in line
+    assert "expected a file size limit of at least 6.0" in line and "for the data segment" in line
     assert "got a limit of 204800 bytes: raise it, as with 'ulimit -f unlimited'" in line
 
 

@@ -57,8 +57,8 @@ def test_a_second_run_is_refused_and_changes_nothing(job, finished):
     refused = cli("train", "a9a", "--run-dir", job.run_dir, *SHORT)
     assert refused.returncode == 2
     assert refused.stderr == (
-        f"hogbatch: {job.run_dir} holds a run (model.safetensors and 1 checkpoint): give --resume "
-        "to go on with it, --overwrite to replace it, or another --run-dir\n"
+        f"hogbatch: {job.run_dir} contains a run (model.safetensors and 1 checkpoint): give "
+        "--resume to continue it, --overwrite to replace it, or another --run-dir\n"
     )
     assert tree(job.run_dir) == finished
 
@@ -69,7 +69,7 @@ def test_a_model_without_checkpoints_is_not_replaced_by_resume_auto(job):
     before = tree(job.run_dir)
     job.train("a9a", *SHORT, "--resume", "auto")
     assert job.finish() == 2
-    assert "holds a run (model.safetensors): give --overwrite" in job.said(job.coordinator)
+    assert "contains a run (model.safetensors): give --overwrite" in job.said(job.coordinator)
     assert tree(job.run_dir) == before
 
 
@@ -97,7 +97,7 @@ def test_overwrite_with_a_mistake_loses_nothing(job, finished, mistake):
     job.train(*given, *SHORT, *OVERWRITE, PYTHONPATH=str(job.folder))
     assert job.finish() == 2
     assert tree(job.run_dir) == finished
-    assert ("is back in place" in job.printed(job.coordinator)) == (mistake == "policy")
+    assert ("was restored" in job.printed(job.coordinator)) == (mistake == "policy")
     assert (job.run_dir / "unsaved-run" / "events.jsonl").exists() == (mistake == "policy")
 
 
@@ -119,9 +119,9 @@ def test_a_run_replaced_by_one_that_is_killed_at_once_is_there_for_the_next(job,
         assert load_model(job.run_dir / "model.safetensors").network.layers[0].width == 512
     else:
         done = cli("train", "a9a", *SHORT, "--run-dir", job.run_dir)
-        assert done.returncode == 2 and "holds a run" in done.stderr
+        assert done.returncode == 2 and "contains a run" in done.stderr
         assert tree(job.run_dir) == finished
-    assert f"the earlier run in {job.run_dir} is back in place" in done.stdout
+    assert f"the earlier run in {job.run_dir} was restored" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_model_is_saved_elsewhere_if_the_run_directory_is_gone(job, how):
     if how == "replaced":
         assert [each.name for each in job.run_dir.iterdir()] == ["model.safetensors"]
     if how == "moved":
-        assert folder.newest_good(moved / "checkpoints")[0] is not None
+        assert folder.newest_intact(moved / "checkpoints")[0] is not None
 
 
 def test_a_path_to_resume_that_does_not_exist_is_named(tmp_path):

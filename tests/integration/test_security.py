@@ -55,8 +55,8 @@ def identity(job):
     """Package version and data fingerprint that this run asks for, as a worker learns them."""
     code = (
         "import sys; from importlib.metadata import version;"
-        "from hogbatch.store.handover import receive;"
-        "print(version('hogbatch'), receive(sys.argv[1], 60).catalog.fingerprint)"
+        "from hogbatch.store.segment_server import fetch_segments;"
+        "print(version('hogbatch'), fetch_segments(sys.argv[1], 60).manifest.fingerprint)"
     )
     command = [sys.executable, "-c", code, find(job.run_dir).store]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -111,7 +111,7 @@ def test_a_worker_does_not_use_keys_that_others_may_have_read(job):
     [
         (("--listen", "127.0.0.1:5555"), "--listen expects tcp://IP:PORT"),
         (("--listen", "tcp://192.0.2.1:0"), "choose another address"),
-        (("--insecure",), "--insecure is about --listen alone"),
+        (("--insecure",), "--insecure requires --listen"),
     ],
 )
 def test_an_address_that_cannot_be_is_refused_in_one_sentence(tmp_path, flags, said):
@@ -140,7 +140,7 @@ print(json.dumps({
     "list": outcome(lambda: os.listdir(run_dir)),
     "address": outcome(lambda: open(run_dir + "/coordinator.json").read()),
     "control": outcome(lambda: connect(control, socket.SOCK_STREAM)),
-    "handover": outcome(lambda: connect(store, socket.SOCK_SEQPACKET)),
+    "segment_server": outcome(lambda: connect(store, socket.SOCK_SEQPACKET)),
     "memory": outcome(lambda: open(f"/proc/{pid}/mem", "rb").read(1)),
     "descriptors": outcome(lambda: os.listdir(f"/proc/{pid}/fd")),
     "kill": outcome(lambda: os.kill(int(pid), 9)),
@@ -187,14 +187,14 @@ def test_both_sides_say_which_versions_they_speak(job):
         command = [sys.executable, "-c", code]
         refused = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
         assert refused.returncode == 4
-        speaks = f"the coordinator speaks protocol {PROTOCOL}, this worker {version}"
+        speaks = f"the coordinator uses protocol {PROTOCOL}, this worker {version}"
         assert speaks in refused.stderr
         assert "install the same hogbatch on both sides" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
     job.attach()
     assert job.finish() == 0
     for version in versions:
-        said = f"protocol version {version}; this side speaks {PROTOCOL}"
+        said = f"protocol version {version}; this side uses {PROTOCOL}"
         assert said in job.said(job.coordinator)
 
 
@@ -267,7 +267,9 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     faults = job.summary()["faults"]
     assert faults["messages_refused"] > 5_000
     assert faults["workers_lost"] == faults["leases_reissued"] == 0
-    refusals = [s for s in job.said(job.coordinator).splitlines() if "refused a message" in s]
+    refusals = [
+        s for s in job.said(job.coordinator).splitlines() if "rejected an invalid message" in s
+    ]
     assert len(refusals) == 1, "one complaint a minute"
     assert job.leftovers() == []
 

@@ -11,37 +11,44 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Catalog, Handover, Peer, receive, records
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
+from hogbatch.store.segment_server import (
+    PeerCredentials,
+    SegmentManifest,
+    SegmentServer,
+    describe_segments,
+    fetch_segments,
+)
 
 DEADLINE_S = 60  # far more than any step takes, so that a slow machine fails no test
 
 WORKER = f"""
 import sys
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import receive
+from hogbatch.store.segment_server import fetch_segments
 from hogbatch.store.model import SharedModel
 
-catalog, segments, coordinator = receive(sys.argv[1], {DEADLINE_S})
+manifest, segments, coordinator = fetch_segments(sys.argv[1], {DEADLINE_S})
 model, fences = SharedModel.of(segments["shared"]), Fences.of(segments["shared"])
 """
 
 COORDINATOR = """
 import select, sys
 from pathlib import Path
-from hogbatch.store.handover import Catalog, Handover, records
+from hogbatch.store.segment_server import SegmentManifest, SegmentServer, describe_segments
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 
 segments = {"shared": Segment.create("shared", arrange(SharedModel.fields(8, 0)))}
 SharedModel.of(segments["shared"]).params[:] = 4
-handover = Handover.open(Path(sys.argv[1]), Catalog("r", "f", 3, records(segments)), segments)
-print(handover.address, flush=True)
-select.select([handover], [], [])
-handover.serve()
+manifest = SegmentManifest("r", "f", 3, describe_segments(segments))
+segment_server = SegmentServer.open(Path(sys.argv[1]), manifest, segments)
+print(segment_server.address, flush=True)
+select.select([segment_server], [], [])
+segment_server.serve()
 sys.stdin.readline()
 """
 
@@ -64,9 +71,9 @@ def tell(child):
     child.stdin.flush()
 
 
-def serve_next(handover):
-    assert select.select([handover], [], [], DEADLINE_S)[0], "nobody came"
-    return handover.serve()
+def serve_next(segment_server):
+    assert select.select([segment_server], [], [], DEADLINE_S)[0], "nobody came"
+    return segment_server.serve()
 
 
 @pytest.fixture
@@ -84,22 +91,22 @@ def segments():
 
 
 @pytest.fixture
-def handover(tmp_path, segments):
-    catalog = Catalog("run-1", "abc", 54, records(segments))
-    with closing(Handover.open(tmp_path / "run", catalog, segments)) as handover:
-        yield handover
+def segment_server(tmp_path, segments):
+    manifest = SegmentManifest("run-1", "abc", 54, describe_segments(segments))
+    with closing(SegmentServer.open(tmp_path / "run", manifest, segments)) as segment_server:
+        yield segment_server
 
 
-def test_two_processes_see_each_others_writes(handover, segments):
+def test_two_processes_see_each_others_writes(segment_server, segments):
     code = """
 model.params[2] = 7
-print(catalog.run, catalog.features, coordinator, flush=True)
+print(manifest.run, manifest.features, coordinator, flush=True)
 sys.stdin.readline()
 print(model.params[3], fences.current(5), flush=True)
 """
     model, fences = SharedModel.of(segments["shared"]), Fences.of(segments["shared"])
-    with process(WORKER + code, handover.address) as worker:
-        assert serve_next(handover) == [Peer(worker.pid, os.geteuid())]
+    with process(WORKER + code, segment_server.address) as worker:
+        assert serve_next(segment_server) == [PeerCredentials(worker.pid, os.geteuid())]
         assert worker.stdout.readline().split() == ["run-1", "54", str(os.getpid())]
         assert model.params[2] == 7
         model.params[3] = 9
@@ -108,7 +115,7 @@ print(model.params[3], fences.current(5), flush=True)
         assert worker.stdout.readline().split() == ["9.0", "1"]
 
 
-def test_a_worker_can_read_the_data_and_in_no_way_write_it(handover):
+def test_a_worker_can_read_the_data_and_in_no_way_write_it(segment_server):
     code = """
 import mmap, os
 
@@ -132,8 +139,8 @@ attempts = {
 }
 print(x.sum(), *(outcome(attempt) for attempt in attempts.values()))
 """
-    with process(WORKER + code, handover.address) as worker:
-        serve_next(handover)
+    with process(WORKER + code, segment_server.address) as worker:
+        serve_next(segment_server)
         assert worker.stdout.readline().split() == [
             "10.0",
             *["ValueError"] * 2,
@@ -141,16 +148,18 @@ print(x.sum(), *(outcome(attempt) for attempt in attempts.values()))
         ]
 
 
-def test_a_killed_worker_takes_nothing_from_the_others(handover, segments):
-    with process(WORKER + "print(flush=True); sys.stdin.readline()", handover.address) as worker:
-        serve_next(handover)
+def test_a_killed_worker_takes_nothing_from_the_others(segment_server, segments):
+    with process(
+        WORKER + "print(flush=True); sys.stdin.readline()", segment_server.address
+    ) as worker:
+        serve_next(segment_server)
         worker.stdout.readline()
         worker.kill()
         worker.wait()
     SharedModel.of(segments["shared"]).params[0] = 1
     code = "print(model.params[0], flush=True)"
-    with process(WORKER + code, handover.address) as worker:
-        serve_next(handover)
+    with process(WORKER + code, segment_server.address) as worker:
+        serve_next(segment_server)
         assert worker.stdout.readline() == "1.0\n"
 
 
@@ -158,15 +167,15 @@ def test_a_killed_coordinator_leaves_nothing_behind(tmp_path):
     run_dir = tmp_path / "run"
     with process(COORDINATOR, run_dir) as coordinator:
         address = coordinator.stdout.readline().strip()
-        received = receive(address, DEADLINE_S)
+        received = fetch_segments(address, DEADLINE_S)
         assert received.coordinator_pid == coordinator.pid
         assert places(coordinator.pid, "memfd:hogbatch-shared") != []
         assert places(coordinator.pid, "/dev/shm") == []
         coordinator.kill()
         coordinator.wait()
     assert list(run_dir.iterdir()) == []
-    with pytest.raises(UsageError, match="is the run over"):
-        receive(address, DEADLINE_S)
+    with pytest.raises(UsageError, match="has the run finished"):
+        fetch_segments(address, DEADLINE_S)
     assert SharedModel.of(received.segments["shared"]).params.tolist() == [4] * 8
     received.segments["shared"].close()
 
@@ -191,12 +200,12 @@ RUDE_CLIENTS = {
 
 
 @pytest.mark.parametrize("behaviour", RUDE_CLIENTS)
-def test_a_client_cannot_keep_the_coordinator_from_serving_a_worker(handover, behaviour):
+def test_a_client_cannot_keep_the_coordinator_from_serving_a_worker(segment_server, behaviour):
     code = "print(model.params[0], flush=True)"
     rudeness = CLIENT + RUDE_CLIENTS[behaviour] + "\nprint(flush=True); sys.stdin.readline()"
-    with process(rudeness, handover.address) as rude:
+    with process(rudeness, segment_server.address) as rude:
         rude.stdout.readline()
-        serve_next(handover)
-        with process(WORKER + code, handover.address) as worker:
-            assert serve_next(handover) == [Peer(worker.pid, os.geteuid())]
+        serve_next(segment_server)
+        with process(WORKER + code, segment_server.address) as worker:
+            assert serve_next(segment_server) == [PeerCredentials(worker.pid, os.geteuid())]
             assert worker.stdout.readline() == "0.0\n"

@@ -1,4 +1,4 @@
-"""What is left of any file without its bad lines is what a plain reader of its own mind keeps."""
+"""Readers with --bad-lines keep the same rows as simple independent readers."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, strategies as st
 
 from hogbatch.data import text
 from hogbatch.data.readers import read
-from hogbatch.data.signatures import not_text, packing
+from hogbatch.data.signatures import compression_of, not_text
 from hogbatch.errors import DataError
 from tests.support.property_tests import max_examples
 
@@ -26,11 +26,11 @@ LARGEST = 2**31 - 2
 
 
 class Bad(Exception):
-    """A line is not as it should be."""
+    """A line is malformed."""
 
 
 class Row(NamedTuple):
-    """A line that is kept."""
+    """A row that is kept."""
 
     line: int
     labels: list
@@ -47,7 +47,7 @@ def decimal(token):
 
 
 def kept(content, parse):
-    """The rows that `parse` makes of lines, and the numbers of those it calls bad."""
+    """The rows that `parse` returns, and the numbers of malformed lines."""
     rows, bad = [], []
     if b"\n" not in content:
         content = content.replace(b"\r", b"\n")
@@ -63,7 +63,7 @@ def kept(content, parse):
 
 
 def pairs_of(content):
-    """Labels and index:value pairs of a line."""
+    """The labels and index:value pairs of a line."""
     fields = content.decode("ascii", "replace").replace(", ", ",").split()
     labels = fields.pop(0).split(",") if fields and ":" not in fields[0] else []
     labels, features = [decimal(label) for label in labels], {}
@@ -83,7 +83,7 @@ def is_listed(label):
 
 
 def libsvm(content, wanted):
-    """Rows, bad lines, and what indices count from."""
+    """Rows, malformed lines, and the first index."""
 
     def parse(line):
         line = re.sub(rb"(?<!\S)qid:\d+(?!\S)", lambda q: b" " * len(q[0]), line.split(b"#")[0])
@@ -104,7 +104,7 @@ def libsvm(content, wanted):
 
 
 def xmc(content, features, labels):
-    """Rows of what follows the header, and bad lines."""
+    """Rows after the header, and malformed lines."""
 
     def parse(line):
         mine, pairs = pairs_of(line)
@@ -118,7 +118,7 @@ def xmc(content, features, labels):
 
 
 def table(content, width):
-    """Rows and bad lines."""
+    """Rows and malformed lines."""
 
     def parse(line):
         if not line.strip(b"\r"):
@@ -186,7 +186,7 @@ bytes_line = st.binary(max_size=8).map(lambda line: line.replace(b"\n", b""))
 
 
 def files(line):
-    """The content of a file, its newlines, and whether the last line has one."""
+    """The content of a file, its line ends, and whether the last line has one."""
     lines = st.lists(st.one_of(line, line, line, bytes_line), max_size=8)
     ends = st.sampled_from([b"\n", b"\n", b"\r\n"])
     return st.builds(
@@ -201,8 +201,8 @@ WAYS = list(itertools.product(["", ".gz"], [1 << 22, 8]))
 
 
 def read_all(name, content, **options):
-    """Read a file plain and compressed, in one block and in small ones; all must be alike."""
-    assume(not_text(content) is None and not packing(content))
+    """Read a file plain and compressed, in one block and in small blocks; results must be equal."""
+    assume(not_text(content) is None and not compression_of(content))
     outcomes = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "PIECE_BYTES", 1)
@@ -223,7 +223,7 @@ def read_all(name, content, **options):
 
 
 def rows_of(raw):
-    """The rows as the plain readers give them; label lists sorted, without doubles."""
+    """The rows in the form of the simple readers; label lists sorted, without duplicates."""
     for row, line in enumerate(raw.lines.tolist()):
         if raw.labels is not None:
             labels = [raw.labels[row].item()]
@@ -244,7 +244,7 @@ def summary(raw):
 
 
 def assert_kept(outcome, rows, bad, lists):
-    """Just these rows were kept, and these lines said to be bad."""
+    """Check that exactly these rows were kept and these lines reported."""
     if not rows:
         assert isinstance(outcome, str)
         return

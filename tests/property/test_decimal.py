@@ -1,4 +1,4 @@
-"""Numbers in text become the nearest float64, as Python's float() has it."""
+"""Numbers in text are parsed to the nearest float64, like Python's float()."""
 
 import math
 import struct
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarn
 
 
 def parse(token):
-    """Bounds of the number a token begins with, and the length of that number."""
+    """Bounds and length of the number at the start of a token."""
     text = np.frombuffer(token.encode() + b"\n", np.uint8)
     low, high, end = number(text, np.uint64(0))
     return low, high, int(end)
@@ -33,7 +33,7 @@ def assert_nearest(token):
 
 
 def halfway(value):
-    """The number just between `value` and the next one away from 0, in all its digits."""
+    """The number halfway between `value` and the next one away from 0, with all digits."""
     numerator, denominator = abs(value).as_integer_ratio()
     up, below = math.nextafter(abs(value), math.inf).as_integer_ratio()
     top, bottom = numerator * below + up * denominator, 2 * denominator * below

@@ -1,4 +1,4 @@
-"""A file is read alike compiled and line by line, and as scikit-learn reads it."""
+"""Compiled and line-by-line parsers agree with each other and with scikit-learn."""
 
 import itertools
 import math
@@ -16,15 +16,15 @@ from hogbatch.data.columns import IGNORED, LABEL, Table, by_position
 from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
 from hogbatch.data.samples import SAMPLES
-from hogbatch.data.skipped import Skipped
+from hogbatch.data.skipped import SkippedLines
 from hogbatch.data.source import Source
-from hogbatch.data.text import Block, Parser
+from hogbatch.data.text import BlockParser, TextBlock
 from hogbatch.errors import DataError
 from tests.support.property_tests import max_examples
 
 SOURCE = Source(Path("some.file"))
 
-# Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+# Compiled code wraps integers and overflows floats silently; NumPy warns in interpreted code.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 plain = st.one_of(
@@ -66,73 +66,77 @@ def assert_same_arrays(one, other):
 
 
 def in_blocks(lines, sizes):
-    """Cut lines into blocks of so many, the last one of all that are left; newlines are added."""
+    """Split lines into blocks of these sizes, and a last block; newlines are added."""
     first, blocks = 7, []
     for size in [*sizes, len(lines)]:
         text = "".join(line + "\n" for line in lines[:size]).encode()
-        blocks.append(Block(first, text))
+        blocks.append(TextBlock(first, text))
         first, lines = first + text.count(b"\n"), lines[size:]
     return blocks
 
 
-def parse_compiled(layout, blocks, strict=True):
-    """What the compiled parser makes of blocks, in one room for all."""
-    ends = np.cumsum([layout.count(block.text) for block in blocks], axis=0)
-    room = layout.reserve(tuple(ends[-1].tolist()))
+def parse_compiled(line_format, blocks, strict=True):
+    """Parse blocks with the compiled parser into shared buffers."""
+    ends = np.cumsum([line_format.max_counts(block.text) for block in blocks], axis=0)
+    buffers = line_format.allocate(tuple(ends[-1].tolist()))
     begins = np.vstack([np.zeros_like(ends[:1]), ends[:-1]]).tolist()
     places = zip(blocks, begins, ends.tolist(), strict=True)
-    parser = Parser(SOURCE, layout, strict)
-    parts = [parser.block(block, room, tuple(b), tuple(e)) for block, b, e in places]
-    return list(itertools.chain.from_iterable(parts)), room
+    parser = BlockParser(SOURCE, line_format, strict)
+    parts = [parser.block(block, buffers, tuple(b), tuple(e)) for block, b, e in places]
+    return list(itertools.chain.from_iterable(parts)), buffers
 
 
 @pytest.mark.parametrize(
-    "layout",
+    "line_format",
     [
-        sparse.Lines(True, 1),
-        csv.Lines(Table(SOURCE, ",", 4, (), 1), np.array([0, 1, LABEL, 2], np.int32)),
-        csv.Lines(Table(SOURCE, ",", 3, (), 1), np.array([0, IGNORED, 1], np.int32)),
+        sparse.SparseFormat(True, 1),
+        csv.TableFormat(Table(SOURCE, ",", 4, (), 1), np.array([0, 1, LABEL, 2], np.int32)),
+        csv.TableFormat(Table(SOURCE, ",", 3, (), 1), np.array([0, IGNORED, 1], np.int32)),
     ],
 )
-def test_a_room_has_the_size_that_memory_is_checked_for(layout):
+def test_buffers_have_the_size_that_is_checked_against_memory(line_format):
     for counts in ((0, 0, 0), (10, 20, 30)):
-        counts = counts[: len(layout.count(b""))]
-        room = layout.reserve(counts)
-        assert layout.byte_size(counts) == sum(array.nbytes for array in room)
+        counts = counts[: len(line_format.max_counts(b""))]
+        buffers = line_format.allocate(counts)
+        assert line_format.byte_size(counts) == sum(array.nbytes for array in buffers)
 
 
-def room_for(layout, block):
-    """Room for one block, where it begins and where it ends."""
-    counts = tuple(layout.count(block.text))
-    return layout.reserve(counts), (0,) * len(counts), counts
+def buffers_for(line_format, block):
+    """Buffers for one block, with its begin and end."""
+    counts = tuple(line_format.max_counts(block.text))
+    return line_format.allocate(counts), (0,) * len(counts), counts
 
 
 def outcome(parse):
-    """What it returns, or what the DataError says."""
+    """The result, or the message of the DataError."""
     try:
         return parse()
     except DataError as error:
         return str(error)
 
 
-def assert_same_outcome(layout, lines, sizes, join):
-    """Blocks give what one block gives line by line: the arrays, or the first mistake's place."""
+def assert_same_outcome(line_format, lines, sizes, join):
+    """Blocks give the same arrays, or the same first error, as one block line by line."""
     [whole] = in_blocks(lines, [])
-    by_line = outcome(lambda: join([Parser(SOURCE, layout, True).by_line(whole)], None, layout))
-    compiled = outcome(lambda: join(*parse_compiled(layout, in_blocks(lines, sizes)), layout))
+    by_line = outcome(
+        lambda: join([BlockParser(SOURCE, line_format, True).by_line(whole)], None, line_format)
+    )
+    compiled = outcome(
+        lambda: join(*parse_compiled(line_format, in_blocks(lines, sizes)), line_format)
+    )
     if isinstance(by_line, str):
         assert compiled == by_line
     else:
         assert_same_arrays(compiled, by_line)
-    kept = layout.parse_lines(whole)
-    parts, room = parse_compiled(layout, in_blocks(lines, sizes), strict=False)
-    assert_same_arrays(join(parts, room, layout), kept.rows)
-    assert Skipped.of_parts(part.skipped for part in parts) == kept.skipped
+    kept = line_format.parse_lines(whole)
+    parts, buffers = parse_compiled(line_format, in_blocks(lines, sizes), strict=False)
+    assert_same_arrays(join(parts, buffers, line_format), kept.rows)
+    assert SkippedLines.of_parts(part.skipped for part in parts) == kept.skipped
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces():
-    """Whatever is unusual is looked for down to single lines."""
+    """Split unusual blocks down to single lines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "PIECE_BYTES", 1)
         yield
@@ -153,17 +157,17 @@ sizes = st.lists(st.integers(0, 3), max_size=3)
 @example(["1 2:1", "q", "3 1:1"], [1, 1], True, 1)
 @example(["# 1:1, 2:2", "qid:1 2:1", "1,2 qid:3", " 3:1 # 4:1"], [1, 1, 1], True, 1)
 def test_sparse_text_is_read_alike_compiled_and_line_by_line(lines, sizes, libsvm, base):
-    assert_same_outcome(sparse.Lines(libsvm, base), lines, sizes, sparse.join)
+    assert_same_outcome(sparse.SparseFormat(libsvm, base), lines, sizes, sparse.join)
 
 
 @max_examples(200)
 @given(sparse_lines, sizes)
 def test_facts_are_alike_compiled_and_line_by_line(lines, sizes):
-    layout = sparse.Lines(True, 1)
+    line_format = sparse.SparseFormat(True, 1)
     for block in in_blocks(lines, sizes):
-        compiled = layout.parse(block, *room_for(layout, block))
+        compiled = line_format.parse(block, *buffers_for(line_format, block))
         if compiled is not None:
-            assert compiled.facts == layout.parse_lines(block).facts
+            assert compiled.summary == line_format.parse_lines(block).summary
 
 
 @max_examples(200)
@@ -182,10 +186,10 @@ def test_usual_sparse_text_takes_the_fast_way(rows):
         ",".join(map(str, some)) + "".join(f" {i}:{value!r}" for i, value in pairs.items())
         for some, pairs in rows
     ]
-    layout = sparse.Lines(False, 0)
-    parts, room = parse_compiled(layout, in_blocks(lines, [1, 2]))
-    assert all(part.room is room for part in parts)
-    parsed = sparse.join(parts, room, layout)
+    line_format = sparse.SparseFormat(False, 0)
+    parts, buffers = parse_compiled(line_format, in_blocks(lines, [1, 2]))
+    assert all(part.buffers is buffers for part in parts)
+    parsed = sparse.join(parts, buffers, line_format)
     assert np.diff(parsed.label_indptr).tolist() == [len(some) for some, _ in rows]
     assert parsed.labels.tolist() == [label for some, _ in rows for label in some]
     assert np.diff(parsed.indptr).tolist() == [len(pairs) for _, pairs in rows]
@@ -195,24 +199,24 @@ def test_usual_sparse_text_takes_the_fast_way(rows):
 
 
 def test_rows_stay_in_the_room_they_were_read_into():
-    layout = sparse.Lines(True, 1)
-    parts, room = parse_compiled(layout, in_blocks(["1 1:1", "1 qid:1 1:2", "2"], [1, 1]))
-    assert np.shares_memory(sparse.join(parts, room, layout).values, room.values)
+    line_format = sparse.SparseFormat(True, 1)
+    parts, buffers = parse_compiled(line_format, in_blocks(["1 1:1", "1 qid:1 1:2", "2"], [1, 1]))
+    assert np.shares_memory(sparse.join(parts, buffers, line_format).values, buffers.values)
 
 
 @pytest.mark.parametrize("line", ["1 2:3", "1 2:3 4:5", "1,2 3:4"])
 @pytest.mark.parametrize("less", range(3))
 def test_no_more_is_written_than_was_counted(line, less):
-    layout = sparse.Lines(False, 0)
+    line_format = sparse.SparseFormat(False, 0)
     block = in_blocks([line], [])[0]
-    room, begin, counts = room_for(layout, block)
+    buffers, begin, counts = buffers_for(line_format, block)
     end = tuple(count - (which == less) for which, count in enumerate(counts))
-    before = [array.copy() for array in room]
+    before = [array.copy() for array in buffers]
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):
-        Parser(SOURCE, layout, True).block(block, room, begin, end)
+        BlockParser(SOURCE, line_format, True).block(block, buffers, begin, end)
     for which, place in ((0, 0), (1, 2), (2, 4), (2, 5)):
         if which == less:
-            assert_array_equal(room[place][end[which] :], before[place][end[which] :])
+            assert_array_equal(buffers[place][end[which] :], before[place][end[which] :])
 
 
 cell = st.one_of(plain, plain, plain, odd, st.sampled_from([" 1", "2 ", "\t3", '"4"', " \r"]))
@@ -236,18 +240,18 @@ rows_of_cells = st.lists(st.lists(cell, min_size=2, max_size=3), max_size=5)
 def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, places, sizes):
     lines = [delimiter.join(row) + end for row in rows]
     table = Table(SOURCE, delimiter[0], 2, (), 1)
-    layout = csv.Lines(table, np.array(places, np.int32))
-    assert_same_outcome(layout, lines, sizes, csv.join)
+    line_format = csv.TableFormat(table, np.array(places, np.int32))
+    assert_same_outcome(line_format, lines, sizes, csv.join)
 
 
 @max_examples(100)
 @given(st.lists(st.tuples(plain, st.sampled_from(["", "x", "a b", "1-2", "é"])), min_size=1))
 def test_csv_with_ignored_text_takes_the_fast_way(rows):
-    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32))
-    parts, room = parse_compiled(layout, in_blocks([",".join(row) for row in rows], [1]))
-    assert all(np.shares_memory(part.rows.dense, room.dense) for part in parts if part.size[0])
+    line_format = csv.TableFormat(Table(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32))
+    parts, buffers = parse_compiled(line_format, in_blocks([",".join(row) for row in rows], [1]))
+    assert all(np.shares_memory(part.rows.dense, buffers.dense) for part in parts if part.size[0])
     expected = [[float(number)] for number, _ in rows]
-    assert_array_equal(csv.join(parts, room, layout).dense, expected)
+    assert_array_equal(csv.join(parts, buffers, line_format).dense, expected)
 
 
 @max_examples(100)
@@ -255,28 +259,30 @@ def test_csv_with_ignored_text_takes_the_fast_way(rows):
     st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5), sizes
 )
 def test_usual_csv_takes_the_fast_way(rows, sizes):
-    layout = csv.Lines(Table(SOURCE, ",", 3, (), 1), by_position(3, 1).places)
+    line_format = csv.TableFormat(Table(SOURCE, ",", 3, (), 1), by_position(3, 1).destinations)
     blocks = in_blocks([",".join(map(repr, row)) for row in rows], sizes)
-    parts, room = parse_compiled(layout, blocks)
-    parsed = csv.join(parts, room, layout)
-    assert np.shares_memory(parsed.dense, room.dense)
-    assert all(np.shares_memory(part.rows.dense, room.dense) for part in parts if part.size[0])
+    parts, buffers = parse_compiled(line_format, blocks)
+    parsed = csv.join(parts, buffers, line_format)
+    assert np.shares_memory(parsed.dense, buffers.dense)
+    assert all(np.shares_memory(part.rows.dense, buffers.dense) for part in parts if part.size[0])
     assert_array_equal(parsed.dense, np.array(rows)[:, [0, 2]], strict=True)
     assert_array_equal(parsed.labels, np.array(rows)[:, 1], strict=True)
 
 
 def test_no_more_rows_are_written_than_were_counted():
-    layout = csv.Lines(Table(SOURCE, ",", 2, (), 1), by_position(2, 1).places)
-    room = layout.reserve((2,))
-    room.labels[:] = 7
+    line_format = csv.TableFormat(Table(SOURCE, ",", 2, (), 1), by_position(2, 1).destinations)
+    buffers = line_format.allocate((2,))
+    buffers.labels[:] = 7
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):
-        Parser(SOURCE, layout, True).block(Block(1, b"1,2\n3,4\n"), room, (0,), (1,))
-    assert room.labels[1] == 7
+        BlockParser(SOURCE, line_format, True).block(
+            TextBlock(1, b"1,2\n3,4\n"), buffers, (0,), (1,)
+        )
+    assert buffers.labels[1] == 7
 
 
 @st.composite
 def labelled_matrices(draw):
-    """A matrix, and one label or (for True) one to four labels a row."""
+    """A matrix with one label or (for True) one to four labels per row."""
     rows, features = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     value = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32))
     matrix = [[draw(value) for _ in range(features)] for _ in range(rows)]

@@ -1,4 +1,4 @@
-"""Lines of labels and index:value pairs: see `hogbatch.data.sparse` for the grammar."""
+"""Compiled parser for lines of labels and index:value pairs; grammar in `hogbatch.data.sparse`."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ MAX_DIGITS = np.uint64(10)  # of an index
 
 @kernel
 def count(text):
-    """Rows, labels and values of a text at most."""
+    """The maximum number of rows, labels and values in a text."""
     newlines, commas, colons = 0, 0, 0
     for at in range(text.shape[0]):
         newlines += text[at] == NEWLINE
@@ -25,19 +25,19 @@ def count(text):
 
 @kernel
 def is_blank(byte):
-    """Whether a byte stands between fields."""
+    """Whether a byte separates fields."""
     return byte in (SPACE, TAB, RETURN)
 
 
 @kernel
 def ends_field(byte):
-    """Whether a field may end here."""
+    """Whether a byte ends a field."""
     return byte in (SPACE, TAB, RETURN, NEWLINE)
 
 
 @kernel
 def skip(text, at, libsvm):
-    """Skip blanks, and where there may be any, query ids and a comment."""
+    """Skip blanks, and in libsvm text query ids and comments."""
     while True:
         while is_blank(text[at]):
             at += ONE
@@ -55,7 +55,7 @@ def skip(text, at, libsvm):
 
 @kernel
 def query(text, at):
-    """Where the field qid:N at text[at] ends: at `at` if there is none."""
+    """The end of the field qid:N at text[at]; `at` if there is none."""
     end = at
     for byte in QID:
         if text[end] != byte:
@@ -68,16 +68,16 @@ def query(text, at):
 
 
 @kernel
-def parse_labels(text, at, m, most, out):
-    """Read labels and the commas between them into out[m:most].
+def parse_labels(text, at, m, max_labels, out):
+    """Parse labels separated by commas into out[m:max_labels].
 
-    Returns where they end, how many labels there are now, and whether they are indices that
-    ascend. If anything is unusual, they end at `at`.
+    Returns their end, the new number of labels, and whether they are ascending indices. The end is
+    `at` if anything is unusual.
     """
     start, listed, previous = at, True, -1.0
     while True:
         low, high, end = number(text, at)
-        if end == at or low != high or not abs(low) < FLOAT32_LIMIT or m == most:
+        if end == at or low != high or not abs(low) < FLOAT32_LIMIT or m == max_labels:
             return start, m, False
         out[m] = low
         m += 1
@@ -91,7 +91,7 @@ def parse_labels(text, at, m, most, out):
 
 @kernel
 def has_label(text, at):
-    """Whether a line whose first field is at text[at] begins with labels, rather than a feature."""
+    """Whether the first field of a line, at text[at], has labels rather than a feature."""
     while text[at] != COLON and not ends_field(text[at]):
         at += ONE
     return text[at] != COLON
@@ -99,10 +99,10 @@ def has_label(text, at):
 
 @kernel
 def rows(text, line, libsvm, base, begin, end, out):
-    """Read whole lines into `out`, from `begin` to `end`.
+    """Parse whole lines into `out`, from `begin` to `end`.
 
-    Returns whether all lines are usual, rows, labels and values reached, and the `sparse.Facts`
-    (the rest means nothing unless they are).
+    Returns whether all lines are usual, the counts of rows, labels and values reached, and the
+    fields of a `RowSummary`; the latter two are valid only if all lines are usual.
     """
     r, m, n = begin
     lowest, highest, ascending, single, listed = MAX_INDEX, -1, True, True, True

@@ -1,4 +1,4 @@
-"""Lines of numbers between delimiters: see `hogbatch.data.csv` for the grammar."""
+"""Compiled parser for lines of numbers with delimiters; grammar in `hogbatch.data.csv`."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ TAB, NEWLINE, RETURN, SPACE, QUOTE = b'\t\n\r "'
 
 @kernel
 def skip_blanks(text, at, delimiter):
-    """Skip what may stand around a number."""
+    """Skip blanks around a number."""
     while text[at] == SPACE or (text[at] == TAB and delimiter != TAB):
         at += ONE
     return at
@@ -20,13 +20,13 @@ def skip_blanks(text, at, delimiter):
 
 @kernel
 def line_end(text, at):
-    """Where the line feed is, if at most a carriage return comes before it; else `at`."""
+    """The position of the line feed if it is at `at` or after a carriage return; else `at`."""
     return at + np.uint64(text[at] == RETURN and text[at + ONE] == NEWLINE)
 
 
 @kernel
 def cell(text, at, delimiter):
-    """Bounds of the number in a cell, and where the cell ends: at `at` if anything is unusual."""
+    """Bounds of the number in a cell, and the end of the cell; `at` if anything is unusual."""
     start = skip_blanks(text, at, delimiter)
     low, high, end = number(text, start)
     if end == start or not abs(low) < FLOAT32_LIMIT:
@@ -36,19 +36,19 @@ def cell(text, at, delimiter):
 
 @kernel
 def skip_cell(text, at, delimiter):
-    """Where a cell of any content ends; a quote ends it too, for it may hide a delimiter."""
+    """The end of a cell with any content; a quote also ends it, as it may hide a delimiter."""
     while text[at] != delimiter and text[at] != NEWLINE and text[at] != QUOTE:
         at += ONE
     return at
 
 
 @kernel
-def rows(text, line, delimiter, places, out):
-    """Read whole lines; places[D] says which feature each column is, or that it is none.
+def rows(text, line, delimiter, destinations, out):
+    """Parse whole lines; destinations[D] is the feature of each column, or LABEL, or IGNORED.
 
-    Returns how many rows there are, or -1 if any line is unusual.
+    Returns the number of rows, or -1 if any line is unusual.
     """
-    r, width = 0, places.shape[0]
+    r, width = 0, destinations.shape[0]
     at, size = np.uint64(0), np.uint64(text.shape[0])
     while at < size:
         end = line_end(text, at)
@@ -59,12 +59,14 @@ def rows(text, line, delimiter, places, out):
         if r == out.lines.shape[0]:
             return -1
         for column in range(width):
-            place = places[column]
+            destination = destinations[column]
             last = NEWLINE if column == width - 1 else delimiter
-            if ZERO <= text[at] <= NINE and text[at + ONE] == last:  # one digit: most common
+            if (
+                ZERO <= text[at] <= NINE and text[at + ONE] == last
+            ):  # one digit: the most common case
                 low = high = np.float64(np.int64(text[at]) - ZERO)
                 end = at + ONE
-            elif place == IGNORED:
+            elif destination == IGNORED:
                 low = high = 0.0
                 end = skip_cell(text, at, delimiter)
                 if text[end] != last:
@@ -77,9 +79,9 @@ def rows(text, line, delimiter, places, out):
                     return -1
             if low != high:
                 return -1
-            if place >= 0:
-                out.dense[r, place] = low
-            elif place == LABEL:
+            if destination >= 0:
+                out.dense[r, destination] = low
+            elif destination == LABEL:
                 out.labels[r] = low
             at = end + ONE
         out.lines[r] = line

@@ -1,4 +1,4 @@
-"""Small real sets that ship with the package, by name (sources and licences: README.md here)."""
+"""Small real data sets bundled with the package (sources and licences: README.md here)."""
 
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -7,7 +7,7 @@ FOLDER = Path(__file__).parent
 
 
 class Sample(NamedTuple):
-    """The two files of a set."""
+    """The training and test file of a bundled data set."""
 
     train: Path
     test: Path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.slide import clocks as slide_clocks, split as slide_split
-from hogbatch.data.synthetic import Settings, generate
+from hogbatch.data.synthetic import SyntheticSettings, generate
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.lsh import network as loop
 
@@ -20,7 +20,7 @@ ALL_HELD = "simhash:K=1,L=64,bits=1,bucket=60,sampling=union,most=60"
 @pytest.fixture(scope="module")
 def rows():
     """400 rows of 60 labels."""
-    settings = Settings(
+    settings = SyntheticSettings(
         features=300, labels=60, rows=400, test_rows=1, labels_per_row=2, features_per_row=12
     )
     return generate(settings)[0]

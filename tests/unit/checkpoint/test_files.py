@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from hogbatch.checkpoint import files
-from hogbatch.checkpoint.files import UNFINISHED, write_directory, write_through
+from hogbatch.checkpoint.files import TEMPORARY_SUFFIX, write_directory, write_through
 
 CHUNKS = [b"first", memoryview(b" second")]
 CONTENT = {"one": lambda: iter(CHUNKS), "two": lambda: iter(())}
@@ -18,7 +18,7 @@ def path(tmp_path):
 
 @pytest.fixture(params=["unnamed files", "no O_TMPFILE", "no /proc"])
 def system(request, monkeypatch):
-    """What the file system and the kernel have."""
+    """The contents of the directory and the open files."""
     open_, link = os.open, os.link
 
     def open_named(path, flags, *mode, **keywords):
@@ -38,14 +38,14 @@ def system(request, monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls that decide what survives a power cut, in order."""
+    """The calls that determine which data survives a power failure, in order."""
     calls = []
     real = {name: getattr(os, name) for name in ("fsync", "rename", "link")}
 
     def fsync(descriptor):
         folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
-        calls.append(("sync", "unfinished" if name.endswith(UNFINISHED) else name * folder))
+        calls.append(("sync", "unfinished" if name.endswith(TEMPORARY_SUFFIX) else name * folder))
         real["fsync"](descriptor)
 
     def rename(source, target):

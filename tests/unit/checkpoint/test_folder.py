@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hogbatch.checkpoint.folder import FORMAT, newest_good, paths, prune, read, write
+from hogbatch.checkpoint.folder import FORMAT, newest_intact, paths, prune, read, write
 from hogbatch.checkpoint.tensors import DTYPES
 from hogbatch.errors import DataError
 
@@ -37,7 +37,7 @@ def flip(file, place, bits=1):
 
 
 def sealed(manifest):
-    """A manifest that no checksum speaks against."""
+    """A manifest with valid checksums."""
     rest = json.dumps(manifest).encode().replace(b"{", b" ", 1)
     return b'{"crc32": "%08x",%b' % (zlib.crc32(rest), rest)
 
@@ -128,7 +128,7 @@ class TestDamage:
         file = path / "tensors.safetensors"
         file.write_bytes(file.read_bytes()[:-1])
         with pytest.raises(
-            DataError, match=r"layers.0.weight is cut off: expected 24 bytes; got 23"
+            DataError, match=r"layers.0.weight is truncated: expected 24 bytes; got 23"
         ):
             read(path)
 
@@ -205,7 +205,7 @@ class TestFolder:
         written = [write(folder, ARRAYS, {"number": number}) for number in range(3)]
         assert [path.name for path in written] == ["000001", "000002", "000003"]
         assert paths(folder) == written[::-1]
-        checkpoint, bad = newest_good(folder)
+        checkpoint, bad = newest_intact(folder)
         assert (checkpoint.description, bad) == ({"number": 2}, [])
 
     def test_numbers_go_on_beyond_six_digits(self, folder, path):
@@ -224,17 +224,17 @@ class TestFolder:
         (unlisted / "manifest.json").unlink()
         shutil.rmtree(empty)
         empty.mkdir()
-        checkpoint, bad = newest_good(folder)
+        checkpoint, bad = newest_intact(folder)
         assert checkpoint.path == good
         assert [re.sub(r".*/(\d+/)", r"\1", each) for each in bad] == [
             "000004/manifest.json: cannot read the checkpoint: No such file or directory",
             "000003/manifest.json: cannot read the checkpoint: No such file or directory",
-            "000002/tensors.safetensors: tensor layers.0.weight is damaged (its CRC-32 is wrong)",
+            "000002/tensors.safetensors: tensor layers.0.weight is damaged (CRC-32 mismatch)",
         ]
 
     def test_there_may_be_no_good_one(self, folder, path):
         (path / "tensors.safetensors").unlink()
-        checkpoint, bad = newest_good(folder)
+        checkpoint, bad = newest_intact(folder)
         assert checkpoint is None
         assert len(bad) == 1
 
@@ -249,14 +249,14 @@ class TestFolder:
 
     def test_there_may_be_no_folder(self, folder):
         prune(folder, 3)
-        assert newest_good(folder) == (None, [])
+        assert newest_intact(folder) == (None, [])
 
     def test_a_folder_that_cannot_be_listed_is_named(self, folder, caplog):
         folder.touch()
         prune(folder, 3)
-        assert f"{folder}: cannot be removed: Not a directory" in caplog.text
-        reason = f"{folder}: cannot look for checkpoints: Not a directory"
-        assert newest_good(folder) == (None, [reason])
+        assert f"{folder}: cannot remove it: Not a directory" in caplog.text
+        reason = f"{folder}: cannot list checkpoints: Not a directory"
+        assert newest_intact(folder) == (None, [reason])
 
 
 class TestPrune:
@@ -283,7 +283,7 @@ class TestPrune:
         prune(folder, 0)
         assert names(folder) == [".mine.tmp", "000001", "000002"]
         assert len(names(path)) == 3
-        assert f"{path}: not removed, because it also holds notes" in caplog.text
+        assert f"{path}: not removed, because it also contains notes" in caplog.text
 
     @pytest.mark.parametrize(("module", "call"), [(os, "rename"), (os, "rmdir")])
     def test_what_may_not_be_removed_is_logged(self, folder, monkeypatch, caplog, module, call):
@@ -298,7 +298,7 @@ class TestPrune:
 
         monkeypatch.setattr(module, call, refuse)
         prune(folder, 1)
-        assert re.search(r"000001.*: cannot be removed: Operation not permitted", caplog.text)
+        assert re.search(r"000001.*: cannot remove it: Operation not permitted", caplog.text)
         assert names(folder) == [
             "000001" if call == "rename" else ".000001.old.tmp",
             "000003",

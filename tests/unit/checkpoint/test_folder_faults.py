@@ -1,4 +1,4 @@
-"""Checkpoints on a full disk, and of processes that are killed."""
+"""Checkpoints on a full disk and in killed processes."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint.folder import newest_good, paths, prune, read, write
+from hogbatch.checkpoint.folder import newest_intact, paths, prune, read, write
 from hogbatch.errors import SaveError
 from tests.unit.checkpoint.test_folder import ARRAYS, names
 
@@ -43,7 +43,7 @@ except SaveError as error:
 class TestFullDisk:
     @pytest.mark.parametrize("limit", [50, 400, 1000], ids=["header", "tensor", "manifest"])
     def test_it_is_named_and_earlier_ones_stay(self, folder, path, limit):
-        """RLIMIT_FSIZE in a process of its own."""
+        """RLIMIT_FSIZE in a separate process."""
         command = [sys.executable, "-c", LIMITED, folder, str(limit)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert re.fullmatch(
@@ -119,7 +119,7 @@ sys.exit(code)
 
 
 def doomed(place, what):
-    """Do it to copies of `place`/0, killed before and after each call that touches the disk.
+    """Run it on copies of `place`/0, killed before and after each call that modifies the disk.
 
     Each copy with the call it died at, and the last one, which did not die, with "".
     """
@@ -137,7 +137,7 @@ class TestKilled:
         victims = doomed(tmp_path, f"write {how}")
         found, unfinished = [], set()
         for folder, call in victims:
-            checkpoint, bad = newest_good(folder)
+            checkpoint, bad = newest_intact(folder)
             number = checkpoint.description["number"]
             assert bad == []
             assert (checkpoint.arrays["x"] == number).all()
@@ -163,6 +163,6 @@ class TestKilled:
         for folder, _ in victims:
             for path in paths(folder):
                 read(path)
-            assert newest_good(folder)[0].description == {"number": 2}
+            assert newest_intact(folder)[0].description == {"number": 2}
             prune(folder, 1)
             assert names(folder) == ["000003"]

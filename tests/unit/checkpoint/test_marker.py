@@ -94,6 +94,6 @@ def test_a_marker_that_another_process_has_just_written_stays(tmp_path, monkeypa
 def test_a_file_that_is_not_a_marker_is_refused(tmp_path, text):
     (tmp_path / marker.NAME).write_text(text)
     for use in (marker.listed, lambda path: marker.claim(path, NAMES, "lock")):
-        with pytest.raises(UsageError, match=f"{tmp_path}/run.json: expected the list of a run's"):
+        with pytest.raises(UsageError, match=f"{tmp_path}/run.json: expected a list of a run's"):
             use(tmp_path)
     assert (tmp_path / marker.NAME).read_text() == text

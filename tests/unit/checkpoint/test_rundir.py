@@ -29,7 +29,7 @@ def path(tmp_path):
 
 
 def write_run(directory, name, model=True, checkpoints=2):
-    """What a run called `name` writes after it has begun."""
+    """The files that a run called `name` writes."""
     for file in ("events.jsonl", "worker-0.log", "worker-1.log", *[MODEL] * model):
         (directory.path / file).write_text(name)
     for _ in range(checkpoints):
@@ -37,9 +37,9 @@ def write_run(directory, name, model=True, checkpoints=2):
 
 
 def old_run(path, **kinds):
-    """A run directory with a run called "old", and files of the user."""
+    """Create a run directory with a run called "old" and files of the user."""
     with RunDirectory.hold(path, LOGS) as directory:
-        directory.begin("old", goes_on=False)
+        directory.begin("old", resuming=False)
         write_run(directory, "old", **kinds)
     (path / FOLDER).mkdir(exist_ok=True)
     for name in MINE:
@@ -47,7 +47,7 @@ def old_run(path, **kinds):
 
 
 def contents(path):
-    """All that belongs to the run in `path`, but for the log of a worker."""
+    """All files of the run in `path`, except the worker log."""
     files = ("events.jsonl", CONFIG, MODEL)
     found = {name: (path / name).read_text() for name in files if (path / name).exists()}
     for each in folder.paths(path / FOLDER):
@@ -61,7 +61,7 @@ OLD = {"events.jsonl": "old", CONFIG: "old", MODEL: "old", "000001": "old", "000
 class TestHolding:
     def test_a_new_directory_is_the_users_alone_and_says_what_is_the_runs(self, path):
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             assert {CONFIG, MODEL, "coordinator.json", *LOGS} <= marker.listed(path)
         assert path.stat().st_mode & 0o777 == 0o700
         assert (path / CONFIG).read_text() == "new"
@@ -120,8 +120,8 @@ class TestHolding:
             RunDirectory.hold(path, LOGS) as directory,
             pytest.raises(
                 UsageError,
-                match=r"holds a run \(model.safetensors and 2 checkpoints\): give --resume to go "
-                "on with it, --overwrite to replace it, or another --run-dir",
+                match=r"contains a run \(model.safetensors and 2 checkpoints\): give --resume to "
+                "continue it, --overwrite to replace it, or another --run-dir",
             ),
         ):
             directory.expect_no_run()
@@ -139,7 +139,7 @@ class TestHolding:
         old_run(path, model=False, checkpoints=0)
         with RunDirectory.hold(path, LOGS) as directory:
             directory.expect_no_run()
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
         assert contents(path) == {CONFIG: "new"}
         assert contents(path / UNSAVED) == {"events.jsonl": "old", CONFIG: "old"}
 
@@ -148,10 +148,10 @@ class TestReplacing:
     def test_a_run_that_saves_nothing_leaves_the_earlier_one(self, path):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             assert contents(path) == {CONFIG: "new"}
             write_run(directory, "new", model=False, checkpoints=0)
-            assert "is back in place; files of the run that saved nothing" in directory.end()
+            assert "was restored; the files of the run that saved nothing" in directory.end()
         assert contents(path) == OLD
         assert contents(path / UNSAVED) == {"events.jsonl": "new", CONFIG: "new"}
         assert not (path / PREVIOUS).exists()
@@ -160,7 +160,7 @@ class TestReplacing:
     def test_the_first_that_is_saved_replaces_it(self, path, what):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with directory.saving():
                 assert contents(path / PREVIOUS) == OLD
                 write_run(directory, "new", what == "model", what == "checkpoint")
@@ -172,7 +172,7 @@ class TestReplacing:
     def test_a_save_that_fails_leaves_it(self, path):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with pytest.raises(SaveError, match="full"), directory.saving():
                 raise SaveError("full")
             directory.end()
@@ -181,7 +181,7 @@ class TestReplacing:
     def test_files_of_the_user_stay_where_they_are(self, path):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with directory.saving():
                 write_run(directory, "new")
         assert all((path / name).read_text() == "mine" for name in MINE)
@@ -190,21 +190,23 @@ class TestReplacing:
         old_run(path)
         (path / FOLDER / "000001" / "mine").touch()
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with directory.saving():
                 write_run(directory, "new")
         assert (path / PREVIOUS / FOLDER / "000001" / "mine").exists()
         with (
             RunDirectory.hold(path, LOGS) as directory,
-            pytest.raises(UsageError, match=f"{PREVIOUS} holds files that are not of a run"),
+            pytest.raises(
+                UsageError, match=f"{PREVIOUS} contains files that do not belong to a run"
+            ),
         ):
-            directory.begin("third", goes_on=False)
+            directory.begin("third", resuming=False)
         assert contents(path)[CONFIG] == "new"
 
     def test_a_file_of_the_user_is_not_overwritten_by_what_comes_back(self, path):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             os.rename(path / PREVIOUS, path / f"{PREVIOUS}.moving")  # killed while moving back
         (path / "summary.json").write_text("mine")
         (path / f"{PREVIOUS}.moving" / "summary.json").write_text("old")
@@ -225,7 +227,7 @@ class TestReplacing:
     def test_the_end_does_not_wait_for_a_save(self, path):
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with directory.saving():
                 assert directory.end() == ""
                 assert contents(path / PREVIOUS) == OLD
@@ -236,7 +238,7 @@ class TestReplacing:
 
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             with monkeypatch.context() as patch:
                 patch.setattr(os, "rename", refuse)
                 assert "Operation not permitted" in directory.end()
@@ -246,7 +248,7 @@ class TestReplacing:
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
 def test_another_directory_is_left_alone(path, how):
     with RunDirectory.hold(path, LOGS) as directory:
-        directory.begin("new", goes_on=False)
+        directory.begin("new", resuming=False)
         path.rename(path.with_name("moved"))
         if how == "removed":
             shutil.rmtree(path.with_name("moved"))
@@ -281,7 +283,7 @@ def run(victim):
         directory.recover()
         if what == "recover":
             return
-        directory.begin("new", goes_on=False)
+        directory.begin("new", resuming=False)
         write_run(directory, "new", model=False, checkpoints=0)
         if what == "save":
             with directory.saving():
@@ -305,7 +307,7 @@ sys.exit(code)
 
 
 def doomed(place, what):
-    """Do it to copies of `place`/0, each killed at another call that touches the disk."""
+    """Run it on copies of `place`/0, each killed at a different call that modifies the disk."""
     done = subprocess.run(
         [sys.executable, "-c", DOOMED, place, what], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -313,7 +315,7 @@ def doomed(place, what):
 
 
 def started_again(path):
-    """What is in a run directory once the next process has put it in order."""
+    """The contents of a run directory after the next process has recovered it."""
     expected = located(path, CONFIG).read_text()
     with RunDirectory.hold(path, LOGS) as directory:
         directory.recover()
@@ -344,7 +346,7 @@ class TestKilled:
         path = tmp_path / "0"
         old_run(path)
         with RunDirectory.hold(path, LOGS) as directory:
-            directory.begin("new", goes_on=False)
+            directory.begin("new", resuming=False)
             write_run(directory, "new", model=False, checkpoints=saved)
         new = {"events.jsonl": "new", CONFIG: "new", "000001": "new"}
         for victim in doomed(tmp_path, "recover"):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hogbatch.checkpoint import folder, snapshots as snapshots_module
-from hogbatch.checkpoint.snapshots import KEPT, ModelCopy, Snapshots
+from hogbatch.checkpoint.snapshots import MAX_CHECKPOINTS, ModelCopy, Snapshots
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
 from hogbatch.coordinator.saved_state import SavedState
@@ -94,7 +94,7 @@ def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, s
     before = ModelCopy.of(model)
     model.params[:] = 0
     assert draft.write() == ""
-    written, bad = folder.newest_good(tmp_path / "checkpoints")
+    written, bad = folder.newest_intact(tmp_path / "checkpoints")
     assert bad == []
     for name in before._fields:
         assert np.array_equal(written.arrays[name], getattr(before, name))
@@ -105,7 +105,7 @@ def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, s
 
 
 def test_the_last_few_are_kept(snapshots, tmp_path):
-    for _ in range(KEPT + 2):
+    for _ in range(MAX_CHECKPOINTS + 2):
         draft = snapshots.draft(SAVED)
         snapshots.copy(draft)
         draft.write()
@@ -121,7 +121,7 @@ def test_why_it_cannot_be_written_is_said(snapshots, tmp_path):
 
 
 class TestLarge:
-    """A model that may not fit into the memory a second time."""
+    """A model larger than LARGE, of which no snapshot is kept."""
 
     @pytest.fixture
     def large(self, monkeypatch, request, model):
@@ -135,7 +135,7 @@ class TestLarge:
 
     def test_it_is_written_at_once(self, model, large, tmp_path):
         draft = self.save(large)
-        written, _ = folder.newest_good(tmp_path / "checkpoints")
+        written, _ = folder.newest_intact(tmp_path / "checkpoints")
         assert np.array_equal(written.arrays["params"], model.params)
         assert draft.write() == ""
         assert len(folder.paths(tmp_path / "checkpoints")) == 1
@@ -189,6 +189,6 @@ class TestLarge:
 
         monkeypatch.setattr(folder, "write", poisoned)
         assert self.save(large).write() == (
-            "no checkpoint is made of a model that is not finite at layers.0.bias[2]"
+            "not saving a checkpoint of a model with NaN or Inf at layers.0.bias[2]"
         )
         assert folder.paths(tmp_path / "checkpoints") == []

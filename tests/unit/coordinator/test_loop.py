@@ -41,8 +41,8 @@ class ScriptedState:
         return []
 
 
-class FakeHandover:
-    """A handover without connections."""
+class FakeSegmentServer:
+    """A segment_server without connections."""
 
     def __init__(self):
         self._fd = os.eventfd(0)
@@ -63,15 +63,15 @@ class FiniteSnapshots:
 
 
 @pytest.fixture
-def handover():
-    with closing(FakeHandover()) as made:
+def segment_server():
+    with closing(FakeSegmentServer()) as made:
         yield made
 
 
-def adapters(handover, shuffle, children, record=None):
+def adapters(segment_server, shuffle, children, record=None):
     return Adapters(
         endpoint=Loopback(),
-        handover=handover,
+        segment_server=segment_server,
         fences=Fences(np.zeros((4, 8), np.int64)),
         processes=children,
         snapshots=FiniteSnapshots(),
@@ -84,7 +84,7 @@ def adapters(handover, shuffle, children, record=None):
     )
 
 
-def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
+def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
     written, ending = [], threading.Timer(0.05, lambda: None)
 
     def shuffle(epoch, without):
@@ -94,7 +94,7 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(handover):
     ending.start()
     loop = Loop(
         ScriptedState([Shuffle(0), Finish("finished", "")]),
-        adapters(handover, shuffle, LocalLauncher()),
+        adapters(segment_server, shuffle, LocalLauncher()),
     )
     assert loop.run() == (Finish("finished", ""), "totals")
     assert written == [0]
@@ -109,7 +109,7 @@ os._exit(12 if number < 2 * {failures} else 0)
 
 
 @pytest.fixture
-def run(handover, tmp_path, monkeypatch):
+def run(segment_server, tmp_path, monkeypatch):
     """Runs a loop with one worker that never attaches and fails a given number of times.
 
     Returns how the run ended, what was recorded, and the worker's log.
@@ -122,7 +122,7 @@ def run(handover, tmp_path, monkeypatch):
         monkeypatch.setattr(local, "command", lambda *_: [sys.executable, "-SEc", code])
         monkeypatch.setattr(restarts, "MAX_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
-        given = adapters(handover, lambda *_: None, launcher, lambda *r: recorded.append(r))
+        given = adapters(segment_server, lambda *_: None, launcher, lambda *r: recorded.append(r))
         finish, _ = Loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
         return finish, recorded, log.read_text()
 

@@ -17,7 +17,7 @@ from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
 from tests.unit.coordinator.stage import FINGERPRINT, PACKAGE, make_plan
-from tests.unit.coordinator.test_loop import FakeHandover, adapters
+from tests.unit.coordinator.test_loop import FakeSegmentServer, adapters
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
 REALLY_S = 0.001  # that a turn takes, while threads beside the loop are waited for
@@ -82,8 +82,8 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: end.now})
     monkeypatch.setattr(loop, "time", clock)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
-    with closing(FakeHandover()) as handover:
-        given = adapters(handover, ignore, LocalLauncher(), ignore)
+    with closing(FakeSegmentServer()) as segment_server:
+        given = adapters(segment_server, ignore, LocalLauncher(), ignore)
         given = replace(given, endpoint=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
         finish, totals = Loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
     assert finish == Finish("finished", "")

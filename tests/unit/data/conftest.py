@@ -1,6 +1,11 @@
+import os
+
 import pytest
 
-from hogbatch.data import text
+from hogbatch.data import csv, libsvm, text, xmc
+from hogbatch.data.cache import DataCache
+from hogbatch.data.readers import READERS, RELEVANT_OPTIONS
+from tests.unit.data.cache_files import LONG_AGO
 
 
 @pytest.fixture
@@ -17,9 +22,51 @@ def write(tmp_path):
 
 @pytest.fixture(params=["line by line", "compiled"])
 def both_ways(request, monkeypatch):
-    """Read small files in a single block, which goes line by line, and in blocks of a line or two.
-
-    These go through the compiled parser.
-    """
+    """Run a test with a single block, parsed line by line, and with small compiled blocks."""
     if request.param == "compiled":
         monkeypatch.setattr(text, "BLOCK_BYTES", 8)
+
+
+@pytest.fixture
+def old_file(write):
+    """Write a file with a modification time long ago."""
+
+    def old_file(name, content):
+        path = write(name, content)
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        return path
+
+    return old_file
+
+
+@pytest.fixture
+def messages():
+    """The messages of the cache."""
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path, messages):
+    """A cache that also stores files that are parsed quickly."""
+    return DataCache(tmp_path / "cache" / "data", messages.append, min_parse_s=0.0)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The paths that were parsed, in order."""
+    paths = []
+
+    def watched(reader):
+        def parse(path, options):
+            paths.append(path.path)
+            return reader(path, options)
+
+        return parse
+
+    for reader in (libsvm.read, xmc.read, csv.read):
+        watching = watched(reader)
+        monkeypatch.setitem(RELEVANT_OPTIONS, watching, RELEVANT_OPTIONS[reader])
+        for ending, usual in READERS.items():
+            if usual is reader:
+                monkeypatch.setitem(READERS, ending, watching)
+    return paths

@@ -2,19 +2,19 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.data.columns import Table, assign, find_features, in_order, numbered
-from hogbatch.data.raw import Columns, Options
+from hogbatch.data.columns import Table, find_features, in_order, map_columns, numbered
+from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.errors import DataError
 
 KNOWN = Columns(("a", "b", "c"), "y", 3)
 
 
 def found(names, known=KNOWN, label=None):
-    """Sources of the features, label column and notes of a table for a known model."""
+    """Feature columns, label column and notes of a table for a known model."""
     names = tuple(names.split(","))
     table = Table(Path("t.csv"), ",", len(names), names, 2, numbered(names))
-    options = Options(label, features=len(known.names), columns=known)
-    assigned = assign(table, options)
+    options = ReadOptions(label, features=len(known.names), columns=known)
+    assigned = map_columns(table, options)
     return list(assigned.sources), assigned.label, assigned.notes
 
 
@@ -24,7 +24,7 @@ def test_names_decide_in_any_order():
     assert found("c,a,b") == ([1, 2, 0], None, ())
     assert found("y,c,a,b,z", label="z") == (
         *([2, 3, 1], 4),
-        ("1 column is ignored, for the training data lack it: 'y'",),
+        ("1 column is ignored because the training data lack it: 'y'",),
     )
     assert found("c,a,b,z", label="3")[:2] == ([1, 2, 0], 3)
 
@@ -32,7 +32,7 @@ def test_names_decide_in_any_order():
 def test_columns_that_are_too_many_are_named_first_ones_first():
     notes = found("a,b,c,y," + ",".join(f"x{n}" for n in range(9)))[2]
     assert notes == (
-        "9 columns are ignored, for the training data lack them: "
+        "9 columns are ignored because the training data lack them: "
         "'x0', 'x1', 'x2', 'x3', 'x4' and 4 more",
     )
 
@@ -42,7 +42,7 @@ def test_a_missing_feature_is_named_though_the_width_is_right():
         found("a,c,y")
     with pytest.raises(DataError, match=r"no column 'a', 'c'$"):
         found("A,b,C,y")
-    with pytest.raises(DataError, match=r"no column 'b' beside the label column$"):
+    with pytest.raises(DataError, match=r"no column 'b' in addition to the label column$"):
         found("a,b,c", label="b")
     wide = Columns(tuple(f"f{n}" for n in range(100_000)), "y", 0)
     with pytest.raises(DataError, match=r"got no column 'f0', .*'f4' and 99995 more$") as caught:
@@ -78,21 +78,23 @@ def test_two_columns_of_one_name_in_the_training_data_keep_their_order():
 )
 def test_without_names_on_both_sides_position_decides(names, known, why):
     table = Table(Path("t.csv"), ",", 4, tuple(names.split(",")), 1, numbered(names.split(",")))
-    assigned = assign(table, Options(features=3, columns=known))
+    assigned = map_columns(table, ReadOptions(features=3, columns=known))
     assert (assigned.sources, assigned.label) == ([0, 1, 2], 3)
     assert assigned.notes == (
-        f"{why}, so columns are matched with those of the training data by position",
+        f"{why}, so columns are matched to those of the training data by position",
     )
 
 
 def test_a_table_without_names_has_its_label_where_the_training_data_had_it():
     table = Table(Path("t.csv"), ",", 4, (), 1)
     known = KNOWN._replace(position=0)
-    assert assign(table, Options(features=3, columns=known)).label == 0
-    assert assign(table._replace(width=3), Options(features=3, columns=known)).label is None
-    assert assign(table, Options("1", features=3, columns=known)).label == 1
+    assert map_columns(table, ReadOptions(features=3, columns=known)).label == 0
+    assert (
+        map_columns(table._replace(width=3), ReadOptions(features=3, columns=known)).label is None
+    )
+    assert map_columns(table, ReadOptions("1", features=3, columns=known)).label == 1
     with pytest.raises(DataError, match="no label column 'y': its 4 columns have no names"):
-        assign(table, Options("y", features=3, columns=known))
+        map_columns(table, ReadOptions("y", features=3, columns=known))
 
 
 def test_a_wide_table_is_matched_in_no_time():
@@ -101,7 +103,7 @@ def test_a_wide_table_is_matched_in_no_time():
 
 
 class Frame:
-    """As much of a data frame as is used."""
+    """The part of a data frame's interface that is used."""
 
     def __init__(self, columns):
         self.columns = columns

@@ -111,7 +111,7 @@ def test_a_file_as_wide_as_the_model_has_no_label_column(write):
     ("content", "complaint"),
     [
         ("", "is empty"),
-        ("\n\n", "nothing but blanks"),
+        ("\n\n", "only blanks"),
         ("a,b\n", "has a header and no rows"),
         ("1\n2\n", ":1:1: expected features and a label"),
         ("1;2\n", ":1:1: expected features and a label"),
@@ -131,7 +131,7 @@ def test_bad_lines_are_left_out_and_rows_keep_their_lines(write, first):
     assert raw.inputs.dense[skip:].tolist() == [[1, 2], [7, 8]]
     assert raw.labels[skip:].tolist() == [3, 9]
     assert raw.locate(1 + skip) == f"{path}:6"
-    assert [mistake.where("a").split(": ")[0] for mistake in raw.skipped.first] == [
+    assert [mistake.describe("a").split(": ")[0] for mistake in raw.skipped.first] == [
         "a:3:4",
         "a:5:3",
         "a:7:7",
@@ -139,7 +139,7 @@ def test_bad_lines_are_left_out_and_rows_keep_their_lines(write, first):
 
 
 def test_a_table_without_one_good_line_is_an_error(write):
-    with pytest.raises(DataError, match=r"not one of 2 lines is as it should be: .*a\.csv:2:1: "):
+    with pytest.raises(DataError, match=r"all 2 lines are malformed: .*a\.csv:2:1: "):
         read(write("a.csv", "a,b\nx,1\ny,2\n"), bad_lines=1.0)
 
 
@@ -210,8 +210,8 @@ def test_lines_with_a_mistake_are_told_from_ignored_cells(write):
     path = write("a.csv", "id,b,a\nx,1,2\ny,z,2\nx,1\n,3,4\n")
     raw = read(path, features=2, columns=KNOWN, bad_lines=0.5)
     assert raw.inputs.dense.tolist() == [[2, 1], [4, 3]]
-    assert [mistake.where("a") for mistake in raw.skipped.first] == [
+    assert [mistake.describe("a") for mistake in raw.skipped.first] == [
         "a:3:3: column 1 (b): expected a number; got 'z'",
         "a:4:4: 2 columns; expected 3 as in line 1",
     ]
-    assert raw.messages[0] == f"{path}: 1 column is ignored, for the training data lack it: 'id'"
+    assert raw.messages[0] == f"{path}: 1 column is ignored because the training data lack it: 'id'"

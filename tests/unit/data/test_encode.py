@@ -107,12 +107,12 @@ def test_whole_labels_are_lists_of_one_for_multilabel():
         (
             a_set([1, -1]),
             "multilabel",
-            "a.svm:11: multi-label needs whole labels from 0 on; got -1",
+            "a.svm:11: multi-label losses need whole-number labels >= 0; got -1",
         ),
-        (a_set(lists=[[1], [2, 3]]), "hinge", "a.svm:11: loss hinge needs one label a row"),
-        (a_set(lists=[[1], []]), "squared", "a.svm:11: .* one label a row; got a list of 0"),
-        (a_set([1, 1, 1]), "auto", "a.svm: every label is 1; expected at least two different"),
-        (a_set(lists=[[], []]), "auto", "a.svm: not one row has a label"),
+        (a_set(lists=[[1], [2, 3]]), "hinge", "a.svm:11: loss hinge needs one label per row"),
+        (a_set(lists=[[1], []]), "squared", "a.svm:11: .* one label per row; got a list of 0"),
+        (a_set([1, 1, 1]), "auto", "a.svm: every label is 1; expected at least two distinct"),
+        (a_set(lists=[[], []]), "auto", "a.svm: no row has a label"),
         (a_set(), "auto", "a.svm has no labels"),
     ],
 )

@@ -1,12 +1,12 @@
 import pytest
 
-from hogbatch.data.header import Decision, decide
+from hogbatch.data.header import HeaderDecision, decide
 
 NUMBERS = [["1", "2.5", "0"], ["3", "-1e3", "1"]]
 
 
 def header(first, following, setting="auto", expected=()):
-    """The decision on lines that are written with blanks between their cells."""
+    """The decision for lines with blanks between cells."""
     return decide(first.split(), [line.split() for line in following], setting, expected)
 
 
@@ -30,15 +30,15 @@ def header(first, following, setting="auto", expected=()):
     ],
 )
 def test_a_header_is_told_by_the_types_of_the_columns(first, following, expected):
-    assert header(first, following) == Decision(expected)
+    assert header(first, following) == HeaderDecision(expected)
 
 
 @pytest.mark.parametrize("expected", [False, True])
 def test_a_setting_decides_whatever_the_cells_are(expected):
     setting = "yes" if expected else "no"
     for first in ("a b y", "1 2 3", "NA x 1"):
-        assert header(first, ["1 2 0"], setting) == Decision(expected)
-    assert header("0 1 2", ["1 2 0"], "yes") == Decision(True, numbered=True)
+        assert header(first, ["1 2 0"], setting) == HeaderDecision(expected)
+    assert header("0 1 2", ["1 2 0"], "yes") == HeaderDecision(True, numbered=True)
 
 
 @pytest.mark.parametrize(

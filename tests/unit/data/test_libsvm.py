@@ -120,7 +120,7 @@ def test_any_cut_into_blocks_reads_alike(write, monkeypatch):
         ("1 1:1-2", 5, "expected a number; got '1-2'"),
         ("1 qid:x 1:1", 3, "expected a number; got 'qid'"),
         ("1 4:1 2:1 4:2", 11, "feature index 4 occurs twice"),
-        ("1.5,2 1:1", 1, "a label must be a whole number from 0 on; got 1.5"),
+        ("1.5,2 1:1", 1, "each label must be a whole number >= 0; got 1.5"),
         ("-1,2 1:1", 1, "got -1"),
         ("1 1:1\x00", 5, "expected a number"),
         ("1\xa01:1", 1, "expected a"),
@@ -141,7 +141,7 @@ def test_bad_lines_are_left_out_and_rows_keep_their_lines(write):
     assert (raw.labels.tolist(), raw.features) == ([1, -1], 4)
     assert dense(raw) == [[1, 0, 0, 0], [0, 0, 0, 4]]
     assert [raw.locate(row) for row in range(2)] == [f"{path}:1", f"{path}:6"]
-    assert [mistake.where("a") for mistake in raw.skipped.first] == [
+    assert [mistake.describe("a") for mistake in raw.skipped.first] == [
         "a:2:5: expected a number; got 'x'",
         "a:4:8: feature index 3 occurs twice in one row",
         "a:7:5: expected a finite number within float32; got '1e400'",
@@ -173,7 +173,7 @@ def test_labels_that_are_no_indices_are_bad_where_most_are_lists(write):
     raw = read(path, bad_lines=0.25)
     assert raw.label_lists.indices.tolist() == [1, 2, 3, 0, 2]
     assert (raw.features, raw.lines.tolist()) == (3, [1, 2, 4])
-    assert raw.skipped.first[0].where("a").startswith("a:3:3: rows have lists of labels here")
+    assert raw.skipped.first[0].describe("a").startswith("a:3:3: labels are lists in this file")
 
 
 def test_a_label_of_a_pipe_is_named_with_its_column(tmp_path):
@@ -184,7 +184,7 @@ def test_a_label_of_a_pipe_is_named_with_its_column(tmp_path):
     raw = read(path, bad_lines=0.5)
     writer.join()
     assert raw.lines.tolist() == [1, 3]
-    assert raw.skipped.first[0].where("a").startswith("a:2:1: rows have lists of labels here")
+    assert raw.skipped.first[0].describe("a").startswith("a:2:1: labels are lists in this file")
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n"])

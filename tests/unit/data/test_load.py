@@ -8,7 +8,7 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.order import split
-from hogbatch.data.raw import Columns, Options
+from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
@@ -69,7 +69,7 @@ def test_classes_of_one_row_each_leave_none_to_test(write):
 
 def test_what_whole_numbers_were_taken_for_is_said(write):
     quantities = "".join(f"0,{i}\n" for i in range(30))
-    said = "labels: 30 distinct whole numbers taken as numbers (--loss softmax for classes)"
+    said = "labels: 30 distinct whole numbers treated as numbers (--loss softmax for classes)"
     assert load(write("a.csv", quantities)).notes == (said,)
     said = "labels: 3 classes (--loss squared for numbers)"
     assert load(write("a.csv", CSV), scale="none").notes == (said,)
@@ -119,33 +119,33 @@ def test_features_that_training_never_saw_are_ignored_with_a_note(write):
 
 
 def test_the_number_of_features_can_be_given(write):
-    wide = Options(declared=9)
+    wide = ReadOptions(declared=9)
     loaded = load(write("a.svm", SVM), test=write("t.svm", "1 9:1\n-1 2:1\n"), options=wide)
     assert (loaded.train.features, loaded.test.features, loaded.notes) == (9, 9, ())
     assert loaded.test.inputs.indices.tolist() == [8, 1]
     with pytest.raises(
         DataError, match=r"a\.svm:1:8: feature index 3; expected at most 2 \(--feat"
     ):
-        load(write("a.svm", SVM), options=Options(declared=2))
+        load(write("a.svm", SVM), options=ReadOptions(declared=2))
     assert load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=wide).train.features == 9
-    with pytest.raises(DataError, match=r"a\.xmc has 3 features; --features says 2"):
-        load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=Options(declared=2))
-    with pytest.raises(DataError, match=r"a\.csv has 2 features; --features says 9"):
+    with pytest.raises(DataError, match=r"a\.xmc has 3 features; --features is 2"):
+        load(write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n"), options=ReadOptions(declared=2))
+    with pytest.raises(DataError, match=r"a\.csv has 2 features; --features is 9"):
         load(write("a.csv", CSV), options=wide)
 
 
 def test_the_number_of_features_counts_from_the_index_base(write):
     from_zero = write("z.svm", "1 0:1\n-1 2:1\n1 1:1\n1 3:1\n")
-    assert load(from_zero, options=Options(declared=4)).train.features == 4
+    assert load(from_zero, options=ReadOptions(declared=4)).train.features == 4
     for base in (None, 0):
         with pytest.raises(DataError, match=r"z\.svm:4(:3)?: feature index 3; expected at most 2 "):
-            load(from_zero, options=Options(declared=3, index_base=base))
-    loaded = load(from_zero, options=Options(declared=3, bad_lines=0.5), test_fraction=0)
+            load(from_zero, options=ReadOptions(declared=3, index_base=base))
+    loaded = load(from_zero, options=ReadOptions(declared=3, bad_lines=0.5), test_fraction=0)
     assert (loaded.train.rows, loaded.train.features, loaded.skipped) == (3, 3, 1)
 
 
 def shuffled(name, columns):
-    """The rows of CSV with other columns, which are made of one row as a dictionary."""
+    """Read CSV rows with other columns; each row is made from a dictionary."""
     header, *lines = CSV.splitlines()
     rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
     cells = [",".join(str(make(row)) for make in columns.values()) for row in rows]
@@ -174,7 +174,7 @@ def test_a_test_file_may_have_its_columns_in_another_order(write, columns):
 
 def test_a_label_given_by_number_is_found_by_its_name(write):
     first = write("a.csv", shuffled("a", {"y": Y, "a": A, "b": B}))
-    loaded = load(first, test=write("t.csv", CSV), options=Options(label="0"), scale="none")
+    loaded = load(first, test=write("t.csv", CSV), options=ReadOptions(label="0"), scale="none")
     assert loaded.columns == Columns(("a", "b"), "y", 0)
     assert loaded.test.inputs.dense[:, 0].tolist() == list(range(20))
 
@@ -194,7 +194,7 @@ def test_names_do_not_change_the_fingerprint(write):
 
 def test_the_label_of_a_test_file_in_another_format_goes_by_its_own_name(write):
     test = write("t.csv", "y,u,v,w\n1,5,0,1\n-1,4,1,1\n")
-    loaded = load(write("a.svm", SVM), test=test, options=Options(label="y"))
+    loaded = load(write("a.svm", SVM), test=test, options=ReadOptions(label="y"))
     assert loaded.test.labels.values.tolist() == [1, 0]
 
 
@@ -253,13 +253,13 @@ def test_both_sets_are_scaled_by_the_training_rows(write):
 
 
 def test_labels_and_options_reach_the_reader(write):
-    loaded = load(write("a.csv", CSV), options=Options(label="a"), loss="squared")
+    loaded = load(write("a.csv", CSV), options=ReadOptions(label="a"), loss="squared")
     assert loaded.encoding.kind == "real"
-    assert load(write("a.svm", SVM), options=Options(index_base=0)).train.features == 4
+    assert load(write("a.svm", SVM), options=ReadOptions(index_base=0)).train.features == 4
 
 
 def test_a_file_without_features_cannot_be_trained_on(write):
-    with pytest.raises(DataError, match=r"a\.svm: not one row has a feature"):
+    with pytest.raises(DataError, match=r"a\.svm: no row has a feature"):
         load(write("a.svm", "1\n-1\n"))
 
 
@@ -309,12 +309,12 @@ def test_rows_to_evaluate_keep_their_labels(write):
 
 def test_bad_lines_of_both_files_are_counted_and_said(write):
     train, test = write("a.svm", SVM + "1 1:x\n"), write("t.svm", "1 1:5\n-1 0:1\n")
-    loaded = load(train, test=test, options=Options(bad_lines=0.5))
+    loaded = load(train, test=test, options=ReadOptions(bad_lines=0.5))
     assert (loaded.train.rows, loaded.test.rows, loaded.skipped) == (10, 1, 2)
     assert loaded.notes[:3] == (
-        f"{train}: 1 of 11 lines are left out (9.09%):",
+        f"{train}: 1 of 11 lines skipped (9.09%):",
         f"  {train}:11:5: expected a number; got 'x'",
-        f"{test}: 1 of 2 lines are left out (50.00%):",
+        f"{test}: 1 of 2 lines skipped (50.00%):",
     )
     assert loaded.notes[3].startswith(f"  {test}:2:4: feature index 0")
     plain = load(write("b.svm", SVM), test=write("t.svm", "1 1:5\n"))
@@ -322,7 +322,7 @@ def test_bad_lines_of_both_files_are_counted_and_said(write):
 
 
 class TestTooLittleMemory:
-    """Rows are copied where they are split, scaled or written out."""
+    """Copies are made when rows are split, scaled or converted to dense."""
 
     @pytest.fixture(autouse=True)
     def nearly_full(self, monkeypatch):

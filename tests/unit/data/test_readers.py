@@ -43,7 +43,9 @@ def test_rows_without_features_do_not_hide_a_libsvm_file(write):
 
 @pytest.mark.parametrize("content", [b"hello world\n", b"1\n2\n"])
 def test_a_format_nobody_can_tell_is_an_error(write, content):
-    with pytest.raises(DataError, match=r"a\.txt: neither the name nor the first lines"):
+    with pytest.raises(
+        DataError, match=r"a\.txt: cannot determine the format from the name or first lines"
+    ):
         read(write("a.txt", content))
 
 
@@ -101,7 +103,7 @@ def test_small_files_are_read_without_the_compiler(write):
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
 def test_a_share_of_bad_lines_outside_its_range_is_refused(write, fraction):
-    with pytest.raises(UsageError, match="bad lines must be a share from 0 to 1; got"):
+    with pytest.raises(UsageError, match="bad lines must be a fraction from 0 to 1; got"):
         read(write("a.csv", "1,2\n"), bad_lines=fraction)
 
 
@@ -124,7 +126,7 @@ def test_a_line_of_20_mb_is_a_bad_line_like_any_other(write, name, before, long,
     path = write(name, before + long + after)
     raw = read(path, bad_lines=0.34)
     assert (raw.rows, raw.skipped.total) == (2, 1)
-    assert raw.skipped.first[0].where("a").startswith(f"a:{place}: ")
+    assert raw.skipped.first[0].describe("a").startswith(f"a:{place}: ")
     assert len(raw.skipped.first[0].why) < 200
 
 

@@ -61,7 +61,7 @@ FILES = {  # content, and what the sentence says of it
     "HDF5": (b"\x89HDF\r\n\x1a\n\0\0", "an HDF5 file"),
     "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(9), "an old Excel"),
     "xlsx": (archive("[Content_Types].xml", "xl/workbook.xml"), "an Excel file (.xlsx); export"),
-    "zip": (archive("a.csv"), "a zip archive without arrays of NumPy; decompress"),
+    "zip": (archive("a.csv"), "a zip archive without NumPy arrays; decompress"),
     "safetensors": (save({"a": np.eye(2)}), "a safetensors file; is it a model?"),
     "Zstandard": (b"\x28\xb5\x2f\xfd\x04\x58", "Zstandard"),
     "gzip of gzip": (gzip.compress(gzip.compress(b"1,2\n")), "gzip data of gzip data"),
@@ -77,10 +77,10 @@ FILES = {  # content, and what the sentence says of it
     "UTF-32BE": (TABLE.encode("utf-32-be"), "iconv -f UTF-32BE -t"),
     "noise": (
         np.random.default_rng(0).bytes(5000),
-        "binary data of an unknown kind; hogbatch reads",
+        "binary data of an unknown type; hogbatch reads",
     ),
     "zeros": (bytes(100), "zero bytes only; is the file damaged?"),
-    "blanks": (b" \n\t\n\r\n", "nothing but blanks; expected rows"),
+    "blanks": (b" \n\t\n\r\n", "only blanks; expected rows"),
 }
 
 

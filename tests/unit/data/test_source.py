@@ -18,7 +18,7 @@ TABLE = b"a,b,y\n1,2,0\n3,4,1\n"
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A named pipe that others write to, until nobody reads from it."""
+    """A named pipe with a writer, which stops when the reader closes it."""
     writers = []
 
     def pipe(name, content, times=1):
@@ -70,7 +70,7 @@ def test_a_mistake_in_a_pipe_is_placed(pipe):
 
 def test_rows_of_a_pipe_with_other_labels_are_named(pipe):
     path = pipe("a.svm", b"1 1:1\n1,2 1:1\n2,3 2:1\n0.5 1:1\n")
-    with pytest.raises(DataError, match=r"/a\.svm:4:1: rows have lists of labels here"):
+    with pytest.raises(DataError, match=r"/a\.svm:4:1: labels are lists in this file"):
         read(path)
 
 
@@ -94,7 +94,7 @@ def test_a_path_that_means_another_file_in_the_next_run_is_not_kept_in_the_cache
 def test_a_stream_that_is_no_text_is_refused_at_once(pipe):
     with pytest.raises(DataError, match=r"/dev/zero: .*zero bytes only"):
         read("/dev/zero")
-    with pytest.raises(DataError, match=r"/dev/urandom: .*binary data of an unknown kind"):
+    with pytest.raises(DataError, match=r"/dev/urandom: .*binary data of an unknown type"):
         read("/dev/urandom")
     with pytest.raises(DataError, match="/dev/null is empty"):
         read("/dev/null")
@@ -103,8 +103,8 @@ def test_a_stream_that_is_no_text_is_refused_at_once(pipe):
 
 
 def test_a_stream_without_lines_is_refused(pipe, monkeypatch):
-    monkeypatch.setattr(source, "LONGEST_LINE", 10**6)
-    with pytest.raises(DataError, match=r"a\.csv: expected lines of up to 1 MB; got a longer one"):
+    monkeypatch.setattr(source, "MAX_LINE_BYTES", 10**6)
+    with pytest.raises(DataError, match=r"a\.csv: expected lines of up to 1 MB; got a longer line"):
         read(pipe("a.csv", b"1" * 10**6, times=10**6))
 
 
@@ -121,7 +121,9 @@ def test_a_stream_without_an_end_is_refused_when_memory_is_short(pipe, monkeypat
 
 def test_standard_input_cannot_be_both_sets():
     for test in ("-", "/dev/stdin"):
-        with pytest.raises(UsageError, match="are both standard input, which can be read once"):
+        with pytest.raises(
+            UsageError, match="are both standard input, which can be read only once"
+        ):
             load("-", test=test)
 
 

@@ -16,10 +16,10 @@ from hogbatch.data.batch import (
     single_labels,
 )
 from hogbatch.data.readers import read
-from hogbatch.data.synthetic import Settings, generate, main, write_xmc
+from hogbatch.data.synthetic import SyntheticSettings, generate, main, write_xmc
 from hogbatch.errors import UsageError
 
-SMALL = Settings(
+SMALL = SyntheticSettings(
     features=500, labels=200, rows=1500, test_rows=400, features_per_row=30.0, topics=20
 )
 
@@ -44,7 +44,7 @@ def dense(examples):
 
 
 def first_labels(examples):
-    """Of rows with a single label: the rows, and their labels."""
+    """Rows with a single label, and their labels."""
     single = np.flatnonzero(np.diff(examples.labels.indptr) == 1)
     return single, examples.labels.indices[examples.labels.indptr[single]]
 
@@ -79,7 +79,7 @@ def test_values_are_positive_and_rows_have_length_one(small):
 
 
 def test_a_value_is_tf_idf():
-    """Of two features drawn for a row, the ratio of values is that of TF times IDF."""
+    """The ratio of two values in a row is the ratio of TF times IDF."""
     drawn = synthetic.Lists(
         np.array([0, 2]), np.array([3, 5], np.int32), np.array([1, 4], np.float32)
     )
@@ -103,7 +103,7 @@ def test_a_seed_gives_the_same_data_and_another_gives_other(small):
 
 
 def test_blocks_are_put_together_in_order(monkeypatch):
-    """In blocks of rows the numbers are drawn in another order, yet the sets keep their form."""
+    """Other block sizes change the order of random numbers, but not the form of the sets."""
     monkeypatch.setattr(synthetic, "BLOCK_ROWS", 64)
     train, test = generate(SMALL)
     assert (train.rows, test.rows) == (1500, 400)
@@ -136,7 +136,7 @@ def planted(settings):
 
 
 def topic_of_label(settings):
-    """For each label, its topic: label_shares between two topic_shares are those of a topic."""
+    """The topic of each label: label_fractions between two topic_fractions belong to a topic."""
     known = planted(settings)
     middles = known.label_fractions - np.diff(known.label_fractions, prepend=0) / 2
     topics = np.empty(settings.labels, np.int64)
@@ -174,7 +174,7 @@ def test_popular_labels_bear_any_number(small):
 
 @pytest.mark.parametrize("mean", [1.0, 2.5])
 def test_a_row_has_the_labels_and_features_that_were_asked_for(mean):
-    settings = Settings(
+    settings = SyntheticSettings(
         features=10**6, labels=200, rows=4000, test_rows=1, prototype=1000, feature_skew=0.0,
         label_skew=0.0, topics=1, labels_per_row=mean, features_per_row=40.0,
     )  # fmt: skip
@@ -198,7 +198,7 @@ def test_without_noise_features_come_from_all_labels_of_the_row_alike():
 
 
 def test_rows_of_a_label_resemble_each_other_across_both_sets():
-    """Test rows are nearest to the mean training row of their own label, noise or not."""
+    """Test rows are nearest to the mean training row of their own label, with and without noise."""
     train, test = generate(replace(SMALL, labels_per_row=1.2, noise=0.3))
     rows, of_label = first_labels(train)
     means = np.zeros((200, 500))
@@ -291,7 +291,9 @@ def flags(settings, *more):
 
 
 def test_the_command_writes_both_files(tmp_path, capsys):
-    settings = Settings(features=50, labels=20, rows=30, test_rows=10, seed=3, noise=0.25, topics=4)
+    settings = SyntheticSettings(
+        features=50, labels=20, rows=30, test_rows=10, seed=3, noise=0.25, topics=4
+    )
     folder = tmp_path / "new" / "er"
     assert main([str(folder), "--name", "toy", "--gzip", *flags(settings)]) == 0
     files = [folder / "toy-train.xmc.gz", folder / "toy-test.xmc.gz"]
@@ -330,4 +332,4 @@ def test_a_bad_flag_is_one_sentence(tmp_path, capsys, arguments, complaint):
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main([str(tmp_path / "file" / "out"), *flags(SMALL)]) == 2
-    assert "cannot make the folder" in capsys.readouterr().err
+    assert "cannot create the folder" in capsys.readouterr().err

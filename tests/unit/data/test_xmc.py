@@ -40,12 +40,12 @@ def test_blank_lines_after_the_last_row_do_not_count(write):
         ("1 2\n0 0:1\n", ":1:1: expected the header"),
         ("1 2 -3\n0 0:1\n", ":1:1: expected the header"),
         ("1 99999999999 3\n0 0:1\n", ":1:1: expected the header"),
-        ("0 2 2\n", ":1:1: the header promises no rows"),
-        ("3 2 2\n0 0:1\n1 1:1\n", ":1:1: the header promises 3 rows; the file has 2"),
-        ("1 2 2\n0 0:1\n1 1:1\n", ":1:1: the header promises 1 rows; the file has 2"),
-        ("2 2 2\n0 0:1\n1 2:1\n", ":3:3: feature 2, but the header promises 2 features"),
-        ("2 2 2\n0 0:1\n1,5 1:1\n", ":3:3: label 5, but the header promises 2 labels"),
-        ("2 2 2\n0 0:1\n1.5 1:1\n", ":3:1: rows have lists of labels"),
+        ("0 2 2\n", ":1:1: the header declares 0 rows"),
+        ("3 2 2\n0 0:1\n1 1:1\n", ":1:1: the header declares 3 rows; the file has 2"),
+        ("1 2 2\n0 0:1\n1 1:1\n", ":1:1: the header declares 1 rows; the file has 2"),
+        ("2 2 2\n0 0:1\n1 2:1\n", ":3:3: feature 2, but the header declares 2 features"),
+        ("2 2 2\n0 0:1\n1,5 1:1\n", ":3:3: label 5, but the header declares 2 labels"),
+        ("2 2 2\n0 0:1\n1.5 1:1\n", ":3:1: labels are lists in this file"),
         ("2 2 2\n0 0:1\n1 1:1 1:1\n", ":3:7: feature index 1 occurs twice"),
         ("2 2 2\n0 0:1\n1 1:a\n", ":3:5: expected a number; got 'a'"),
         ("2 2 2\n0 0:1\n1 -1:1\n", ":3:3: a feature index cannot be negative"),
@@ -64,10 +64,10 @@ def test_bad_lines_are_left_out_but_counted_by_the_header(write):
     raw = read(write("a.xmc", content), bad_lines=0.7)
     assert raw.label_lists.indptr.tolist() == [0, 2, 2]
     assert (raw.features, raw.classes_hint, raw.lines.tolist()) == (4, 7, [2, 4])
-    places = [mistake.where("a").split(": ", 1) for mistake in raw.skipped.first]
+    places = [mistake.describe("a").split(": ", 1) for mistake in raw.skipped.first]
     assert [place for place, _ in places] == ["a:3:1", "a:5:3", "a:6:1", "a:7:1"]
-    assert places[0][1] == "label 7, but the header promises 7 labels, counted from 0"
-    with pytest.raises(DataError, match=r":1:1: the header promises 7 rows; the file has 6$"):
+    assert places[0][1] == "label 7, but the header declares 7 labels, counted from 0"
+    with pytest.raises(DataError, match=r":1:1: the header declares 7 rows; the file has 6$"):
         read(write("b.xmc", content[:-1].replace("6", "7", 1)), bad_lines=0.7)
 
 

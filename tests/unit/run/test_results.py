@@ -58,7 +58,7 @@ def test_a_directory_that_is_gone_costs_no_model(directory, temporary):
     assert same(load_model(place / "model.safetensors"), model)
     assert json.loads((place / "summary.json").read_text()) == SUMMARY
     assert str(raised.value) == (
-        f"{directory.path}: cannot save anything there: the run directory was removed, moved or "
+        f"{directory.path}: cannot save: the run directory was removed, moved or "
         f"replaced; the model is in {place}/model.safetensors instead; the summary is in "
         f"{place}/summary.json instead; there is no checkpoint in {directory.path}/checkpoints"
     )

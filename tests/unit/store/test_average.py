@@ -1,4 +1,4 @@
-"""The moving mean of a model in training."""
+"""The moving mean of the parameters during training."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ NONE = np.empty(0, np.float32)
 
 @pytest.fixture
 def model(monkeypatch):
-    monkeypatch.setattr(average, "TOGETHER", 7)  # several pieces, the last one short
+    monkeypatch.setattr(average, "BLOCK_VALUES", 7)  # several pieces, the last one short
     return SharedModel(
         np.zeros(30, np.float32), NONE, NONE, np.zeros(1, np.int64), np.zeros(1, np.int64)
     )
@@ -52,7 +52,7 @@ def until(condition):
 
 
 def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
-    monkeypatch.setattr(average, "EVERY_S", 0.001)
+    monkeypatch.setattr(average, "INTERVAL_S", 0.001)
     mean = MovingMean(model)
     with mean.sampling():
         model.params[:] = 2.0
@@ -64,7 +64,7 @@ def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
         mean.show(True)
         assert_allclose(model.params, 3.5 + 0.6 * 0.5)
         model.steps[0] = 2
-        assert mean._hidden.locked()  # nothing is sampled while the mean is shown
+        assert mean._lock.locked()  # no samples are taken while the mean is shown
         mean.show(False)
         until(lambda: mean._samples == 4)
     assert_array_equal(model.params, 4.0)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.store.fence import GENERATION, WORKERS, Fences
+from hogbatch.store.fence import GENERATION, MAX_WORKERS, Fences
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
 
@@ -20,14 +20,14 @@ def test_revoking_changes_the_fence_of_one_worker_alone(segment):
 
 
 def test_a_worker_sees_in_its_line_that_it_was_revoked(segment):
-    line = Fences.of(segment).line(WORKERS - 1)
-    Fences.of(segment).revoke(WORKERS - 1)
+    line = Fences.of(segment).line(MAX_WORKERS - 1)
+    Fences.of(segment).revoke(MAX_WORKERS - 1)
     assert line[GENERATION] == 1
 
 
 def test_each_worker_has_a_cache_line_to_itself(segment):
     lines = Fences.of(segment).lines
-    assert lines.shape == (WORKERS, 8)
+    assert lines.shape == (MAX_WORKERS, 8)
     assert lines.dtype == np.int64
     assert lines.ctypes.data % 64 == 0
     assert lines.strides[0] == 64
@@ -35,4 +35,4 @@ def test_each_worker_has_a_cache_line_to_itself(segment):
 
 def test_a_worker_beyond_the_last_line_is_an_error(segment):
     with pytest.raises(IndexError):
-        Fences.of(segment).revoke(WORKERS)
+        Fences.of(segment).revoke(MAX_WORKERS)

@@ -18,7 +18,7 @@ milliseconds = st.integers(0, 500).map(lambda count: count / 1000)
 
 
 def whole(seed):
-    """Small whole numbers, whose sums and halves float32 holds exactly."""
+    """Small whole numbers, whose sums and halves are exact in float32."""
     return np.random.default_rng(seed).integers(-50, 50, P).astype(np.float32)
 
 
@@ -97,7 +97,7 @@ def test_an_empty_model_merges(name):
 
 
 def merging_fits(batches, batch, in_the_way, beside):
-    """Whether merging after so many batches takes its share of the time at most."""
+    """Whether merging after this many batches takes at most its fraction of the time."""
     training = batches * batch * (1 + 1e-9)
     return in_the_way <= MERGING_FRACTION * training and beside <= training
 

@@ -7,7 +7,7 @@ from hogbatch.store.segment import Segment
 
 @pytest.fixture
 def segment():
-    """Memory for a model of 20 parameters, under an optimizer of two slots."""
+    """A segment for a model of 20 parameters and an optimizer with two slots."""
     segment = Segment.create("shared", arrange(SharedModel.fields(20, 2)))
     yield segment
     segment.close()

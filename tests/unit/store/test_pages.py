@@ -21,12 +21,12 @@ def memfd():
 
 
 def taken(fd):
-    """Bytes of memory behind `fd`."""
+    """Bytes of memory allocated for `fd`."""
     return os.fstat(fd).st_blocks * 512
 
 
 def huge(memory):
-    """Bytes of a mapping that are mapped in huge pages, as /proc tells."""
+    """Bytes of a mapping in huge pages, according to /proc."""
     start = f"{memory.ctypes.data:x}-"
     with open("/proc/self/smaps") as lines:
         for line in lines:
@@ -115,7 +115,7 @@ def test_nothing_but_the_mapping_itself_is_left_mapped(memfd):
 
 
 def mapped_bytes():
-    """Address space of this process."""
+    """Size of the address space of this process."""
     with open("/proc/self/statm") as line:
         return int(line.read().split()[0]) * os.sysconf("SC_PAGESIZE")
 

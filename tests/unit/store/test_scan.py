@@ -1,4 +1,4 @@
-"""Finding the first cell that is not finite."""
+"""Search for the first NaN or Inf."""
 
 import numpy as np
 import pytest
@@ -23,12 +23,12 @@ NOT_FINITE = {
 
 @pytest.fixture(autouse=True)
 def several_parts(monkeypatch):
-    monkeypatch.setattr(scan, "TOGETHER", PART)
+    monkeypatch.setattr(scan, "BLOCK_VALUES", PART)
 
 
 @pytest.fixture
 def values():
-    """All kinds of finite numbers, the extreme ones at the edges of parts."""
+    """All kinds of finite numbers, with extreme values at block boundaries."""
     values = np.random.default_rng(0).standard_normal(SIZE, np.float32)
     extremes = LARGEST, -LARGEST, SMALLEST, -SMALLEST, 0.0, -0.0
     for start in (0, PART, 2 * PART, SIZE - len(extremes)):
@@ -58,7 +58,7 @@ def test_the_first_of_several_is_named(values):
 
 def test_parts_as_they_are_in_a_run(values, monkeypatch):
     monkeypatch.undo()
-    many = np.resize(values, 2 * scan.TOGETHER + 1)
+    many = np.resize(values, 2 * scan.BLOCK_VALUES + 1)
     assert first_not_finite(many) is None
     many[-1] = -np.inf
-    assert first_not_finite(many) == 2 * scan.TOGETHER
+    assert first_not_finite(many) == 2 * scan.BLOCK_VALUES

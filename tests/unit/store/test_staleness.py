@@ -2,17 +2,17 @@ import math
 
 import pytest
 
-from hogbatch.store.staleness import NEEDED, REMEMBERED, Damping
+from hogbatch.store.staleness import HISTORY, MIN_HISTORY, Damping
 
 
 def see(damping, *staleness):
-    """The weight of the last of these changes."""
-    return [damping.fraction(each) for each in staleness][-1]
+    """The weight of the last change."""
+    return [damping.weight(each) for each in staleness][-1]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1, None])
 def test_a_change_that_nobody_has_overtaken_counts_in_full(beta):
-    assert see(Damping(beta), *[9] * NEEDED, 0) == 1
+    assert see(Damping(beta), *[9] * MIN_HISTORY, 0) == 1
 
 
 @pytest.mark.parametrize("staleness", [1, 7, 300])
@@ -26,37 +26,37 @@ def test_no_damping_gives_every_change_the_same_weight():
 
 def test_half_of_the_usual_staleness_weighs_what_the_paper_says():
     # Damaskinos et al. 2020: e^(-beta t / 2) = 1 / (t / 2 + 1)
-    assert see(Damping("auto"), *[8] * NEEDED, 4) == pytest.approx(1 / 5)
-    assert see(Damping("auto"), *[100] * NEEDED, 50) == pytest.approx(1 / 51)
+    assert see(Damping("auto"), *[8] * MIN_HISTORY, 4) == pytest.approx(1 / 5)
+    assert see(Damping("auto"), *[100] * MIN_HISTORY, 50) == pytest.approx(1 / 51)
 
 
 def test_the_weight_of_a_change_comes_from_those_before_it():
     damping = Damping("auto")
-    fractions = [damping.fraction(8) for _ in range(NEEDED + 1)]
-    assert fractions[:NEEDED] == [1.0] * NEEDED  # too few to tell what is usual
-    assert fractions[NEEDED] == pytest.approx(1 / 25)
+    weights = [damping.weight(8) for _ in range(MIN_HISTORY + 1)]
+    assert weights[:MIN_HISTORY] == [1.0] * MIN_HISTORY  # too few merges for a percentile
+    assert weights[MIN_HISTORY] == pytest.approx(1 / 25)
 
 
 def test_a_straggler_in_a_thousand_does_not_make_its_staleness_usual():
-    many, straggler = [8] * (REMEMBERED - 1), 10_000
+    many, straggler = [8] * (HISTORY - 1), 10_000
     assert see(Damping("auto"), *many, straggler, 4) == pytest.approx(1 / 5)
 
 
 def test_what_is_usual_is_forgotten_with_time():
-    assert see(Damping("auto"), *[1000] * NEEDED, *[8] * REMEMBERED, 4) == pytest.approx(1 / 5)
+    assert see(Damping("auto"), *[1000] * MIN_HISTORY, *[8] * HISTORY, 4) == pytest.approx(1 / 5)
 
 
 def test_where_nothing_was_ever_overtaken_a_change_counts_in_full():
-    assert see(Damping("auto"), *[0] * (2 * NEEDED), 5) == 1
+    assert see(Damping("auto"), *[0] * (2 * MIN_HISTORY), 5) == 1
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.03, None])
 def test_staler_changes_never_weigh_more(beta):
     damping = Damping(beta)
-    see(damping, *range(REMEMBERED))  # what follows changes little in what is usual
-    fractions = [damping.fraction(staleness) for staleness in (0, 1, 10, 100, 10_000)]
-    assert fractions == sorted(fractions, reverse=True)
-    assert all(0 <= fraction <= 1 for fraction in fractions)
+    see(damping, *range(HISTORY))  # later values change the percentile little
+    weights = [damping.weight(staleness) for staleness in (0, 1, 10, 100, 10_000)]
+    assert weights == sorted(weights, reverse=True)
+    assert all(0 <= fraction <= 1 for fraction in weights)
 
 
 @pytest.mark.parametrize(("staleness", "fraction"), [(0, 1), (3, 0.5), (99, 0.1)])
@@ -65,4 +65,4 @@ def test_the_root_rule_weighs_by_one_over_the_root(staleness, fraction):
 
 
 def test_off_weighs_nothing():
-    assert see(Damping("off"), *[50] * NEEDED, 10**6) == 1
+    assert see(Damping("off"), *[50] * MIN_HISTORY, 10**6) == 1

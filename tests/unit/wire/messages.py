@@ -1,4 +1,4 @@
-"""One message of every kind, for the tests of the wire."""
+"""One message of every type, for tests of the wire package."""
 
 from hogbatch.config.lsh import defaults
 from hogbatch.model.layers import DenseLayer

@@ -31,7 +31,7 @@ def run_dir(tmp_path):
 
 @pytest.fixture
 def holder(run_dir):
-    """Another process that holds the run directory."""
+    """Another process that holds the lock of the run directory."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, run_dir], stdout=subprocess.PIPE
     ) as process:
@@ -88,7 +88,7 @@ def test_what_a_killed_coordinator_left_bars_nobody(run_dir, holder):
 
 def test_a_directory_is_free_after_its_coordinator_has_closed(run_dir):
     RunLock.take(run_dir).close()
-    with pytest.raises(UsageError, match="no coordinator lives in"):
+    with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)
     RunLock.take(run_dir).close()
 
@@ -120,7 +120,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
 
 
 def test_a_directory_without_coordinator_json_is_no_run_directory(run_dir):
-    with pytest.raises(UsageError, match=f"is no run directory: {NAME}: No such file"):
+    with pytest.raises(UsageError, match=f"is not a run directory: {NAME}: No such file"):
         find(run_dir)
 
 
@@ -128,7 +128,7 @@ def test_a_directory_without_coordinator_json_is_no_run_directory(run_dir):
 def test_a_broken_address_is_none(run_dir, text):
     run_dir.mkdir(parents=True)
     (run_dir / NAME).write_text(text)
-    with pytest.raises(UsageError, match="no coordinator lives in"):
+    with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)
 
 
@@ -161,5 +161,5 @@ def test_what_can_be_no_key_is_refused(run_dir, key):
     run_dir.mkdir(parents=True)
     keys = {"server": key, "public": "p" * 40, "secret": "x" * 40}
     (run_dir / NAME).write_bytes(json.encode(structs.asdict(ADDRESS) | {"keys": keys}))
-    with pytest.raises(UsageError, match="no coordinator lives in"):
+    with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)

@@ -26,7 +26,7 @@ BAD_AMOUNTS = [-1e-9, float("nan"), float("inf"), float("-inf"), 1.1e300, "1", N
 
 
 def raw(*fields):
-    """A frame of this protocol with whatever fields, as no honest worker would send."""
+    """A frame of this protocol with arbitrary, possibly invalid, fields."""
     return PREFIX + msgspec.msgpack.encode(fields)
 
 

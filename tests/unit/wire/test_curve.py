@@ -1,4 +1,4 @@
-"""Who is let in over tcp: real sockets on the loopback interface."""
+"""Authentication over tcp, with real sockets on the loopback interface."""
 
 import socket
 import time
@@ -30,10 +30,10 @@ def worker(router, keys):
 
 
 def wait_until(condition, router):
-    """Serve until `condition(what was received)` holds; return what was received."""
+    """Serve until `condition(received messages)` holds; return the received messages."""
     deadline, seen = time.monotonic() + WITHIN_S, []
     while not condition(seen):
-        assert time.monotonic() < deadline, f"only {seen}, {router.turned_away} turned away"
+        assert time.monotonic() < deadline, f"only {seen}, {router.rejected} turned away"
         router.wait(0.05)
         seen += router.receive()
     return seen
@@ -46,7 +46,7 @@ def new_pair():
 def test_a_worker_with_the_keys_is_let_in_and_answered(router):
     end = worker(router, router.keys)
     ((key, message),) = wait_until(len, router)
-    assert message == HELLO and router.turned_away == 0
+    assert message == HELLO and router.rejected == 0
     assert router.send(key, WELCOME)
     end.wait(WITHIN_S)
     assert end.receive() == WELCOME
@@ -78,7 +78,7 @@ def the_servers_own_key(keys):
 )
 def test_nobody_else_is_and_that_is_counted(router, shown):
     stranger = worker(router, shown(router.keys))
-    assert wait_until(lambda seen: router.turned_away > 0, router) == []
+    assert wait_until(lambda seen: router.rejected > 0, router) == []
     honest = worker(router, router.keys)
     ((key, _),) = wait_until(len, router)
     with suppress(ProtocolError):  # if it has been told to go away for good
@@ -92,9 +92,9 @@ def test_nobody_else_is_and_that_is_counted(router, shown):
 
 def test_a_worker_that_is_turned_away_does_not_wait_for_ever(router):
     stranger = worker(router, another_pair(router.keys))
-    wait_until(lambda seen: router.turned_away > 0, router)
+    wait_until(lambda seen: router.rejected > 0, router)
     deadline = time.monotonic() + WITHIN_S
-    with pytest.raises(ProtocolError, match="takes no message of this worker"):
+    with pytest.raises(ProtocolError, match="does not accept messages of this worker"):
         while time.monotonic() < deadline:
             stranger.send(Heartbeat())
             router.wait(0.001)
@@ -108,7 +108,7 @@ def test_a_password_is_no_key(router):
         stranger.setsockopt(zmq.PLAIN_USERNAME, b"root")
         stranger.setsockopt(zmq.PLAIN_PASSWORD, b"root")
         stranger.connect(router.address)
-        assert wait_until(lambda seen: router.turned_away > 0, router) == []
+        assert wait_until(lambda seen: router.rejected > 0, router) == []
 
 
 @pytest.mark.parametrize(

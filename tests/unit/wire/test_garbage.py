@@ -1,4 +1,4 @@
-"""What is no message is dropped and counted, and the next honest message is read all the same."""
+"""Invalid frames are dropped and counted, and the next valid message is still read."""
 
 import time
 
@@ -9,10 +9,10 @@ from benchmarks.common.garbage_messages import MESSAGES, OVERSIZED
 from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
-from hogbatch.wire.throttle import STRIKES
+from hogbatch.wire.throttle import MAX_STRIKES
 
 WITHIN_S = 20.0
-HONEST = encode(Heartbeat())
+VALID = encode(Heartbeat())
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def worker(router):
 
 
 def serve_until(router, condition):
-    """Read until `condition(what was read)` holds; return what was read."""
+    """Read until `condition(received messages)` holds; return the received messages."""
     deadline, seen = time.monotonic() + WITHIN_S, []
     while not condition(seen):
         assert time.monotonic() < deadline, f"only {seen}, {router.refused} refused"
@@ -65,15 +65,17 @@ def test_the_largest_frame_is_as_large_as_may_be():
 
 
 def test_a_peer_with_ten_strikes_is_not_listened_to_any_more(router, stranger, worker):
-    for strikes in range(STRIKES):
+    for strikes in range(MAX_STRIKES):
         stranger.send(b"rubbish")
         serve_until(router, lambda seen, n=strikes + 1: router.refused == n)
-        if strikes < STRIKES - 1:
-            stranger.send(HONEST)
+        if strikes < MAX_STRIKES - 1:
+            stranger.send(VALID)
             assert serve_until(router, len) == [Heartbeat()]
-    stranger.send(HONEST)
+    stranger.send(VALID)
     worker.send(Heartbeat())
-    assert serve_until(router, lambda seen: router.refused == STRIKES + 1 and seen) == [Heartbeat()]
+    assert serve_until(router, lambda seen: router.refused == MAX_STRIKES + 1 and seen) == [
+        Heartbeat()
+    ]
 
 
 def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(

@@ -11,10 +11,10 @@ from hogbatch.model.layers import DenseLayer
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
-from hogbatch.store.handover import Catalog, Received, records
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
+from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat, Optimizer, Welcome
 from workers.session import Session
@@ -109,8 +109,8 @@ def coordinator():
 @pytest.fixture
 def rig(segments, coordinator):
     """A session that has not been started."""
-    catalog = Catalog("run", "a-fingerprint", FEATURES, records(segments))
-    made = Rig(Received(catalog, segments, coordinator.pid), FakeEngine())
+    manifest = SegmentManifest("run", "a-fingerprint", FEATURES, describe_segments(segments))
+    made = Rig(FetchedSegments(manifest, segments, coordinator.pid), FakeEngine())
     yield made
     made.close()
 

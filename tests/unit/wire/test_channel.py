@@ -1,4 +1,4 @@
-"""Both carriers of the control plane behave the same: ZeroMQ sockets and the loopback."""
+"""Both implementations of the channels behave the same: ZeroMQ sockets and the loopback."""
 
 import os
 import time
@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
 
 
 class SocketPlane:
-    """A Router in a directory, and workers' ends that reach it."""
+    """A Router in a directory, and workers' channels connected to it."""
 
     def __init__(self, run_dir):
         self._undo = ExitStack()
@@ -32,7 +32,7 @@ class SocketPlane:
         return dealer
 
     def stranger(self):
-        """A bare socket, which can send what no worker would."""
+        """A plain socket, which can send invalid frames."""
         socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 500)
         socket.connect(self.coordinator.address)
@@ -48,7 +48,7 @@ class SocketPlane:
 
 
 class LoopbackPlane:
-    """The same without sockets."""
+    """The same interface without sockets."""
 
     def __init__(self):
         self.coordinator = Loopback()
@@ -301,7 +301,7 @@ def test_a_worker_says_when_it_cannot_read_the_coordinator(tmp_path):
         worker.send(HELLO)
         key, _ = router.recv_multipart()
         router.send_multipart([key, b"rubbish"])
-        with pytest.raises(ProtocolError, match="cannot read"):
+        with pytest.raises(ProtocolError, match="sent an invalid message"):
             answers(worker, 1)
         worker.close()
 

@@ -1,4 +1,4 @@
-"""Where the control plane may listen for workers that come over tcp."""
+"""The tcp endpoint on which the control plane listens for workers (--listen)."""
 
 import re
 from dataclasses import dataclass
@@ -13,17 +13,18 @@ ENDPOINT = re.compile(r"tcp://(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5}|\*)", re.ASC
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address of this machine and a port; 0 for any that is free."""
+    """An address of this machine and a port; port 0 means any free port."""
 
     host: IPv4Address | IPv6Address
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read tcp://HOST:PORT; UsageError if it is not that.
+        """Parse tcp://HOST:PORT; UsageError if `text` has another form.
 
-        HOST is an IP address (version 6 in brackets), localhost, or * for all of this machine;
-        PORT may be *. No other names: they would have to be looked up, and may change meanwhile.
+        HOST is an IP address (IPv6 in brackets), localhost, or * for all addresses of this
+        machine; PORT may be *. Other host names are not accepted: they would have to be resolved,
+        and the result may change.
         """
         found = ENDPOINT.fullmatch(text)
         try:
@@ -46,16 +47,16 @@ class Endpoint:
         return f"tcp://{host}:{self.port or '*'}"
 
     def reached(self, port: int) -> "Endpoint":
-        """Where workers of this machine find it, once it has got `port`."""
+        """The endpoint for workers on this machine, once the socket is bound to `port`."""
         if not self.host.is_unspecified:
             return Endpoint(self.host, port)
         return Endpoint(ip_address("::1" if self.host.version == 6 else "127.0.0.1"), port)
 
 
-def check_listen(listen: str | None, insecure: bool) -> Endpoint | None:
-    """The endpoint that the flags ask for, None for the socket without a name."""
+def parse_listen(listen: str | None, insecure: bool) -> Endpoint | None:
+    """Parse the flags --listen and --insecure; None means the unnamed Unix socket."""
     if listen is None and insecure:
         raise UsageError(
-            "--insecure is about --listen alone; give --listen tcp://IP:PORT, or leave it out"
+            "--insecure requires --listen; give --listen tcp://IP:PORT, or omit --insecure"
         )
     return None if listen is None else Endpoint.parse(listen)

@@ -2,7 +2,7 @@ import pytest
 import zmq
 
 from hogbatch.errors import UsageError
-from hogbatch.wire.listen import Endpoint, check_listen
+from hogbatch.wire.endpoint import Endpoint, parse_listen
 from hogbatch.wire.sockets import Router
 
 
@@ -18,7 +18,7 @@ from hogbatch.wire.sockets import Router
     ],
 )
 def test_an_endpoint_is_an_address_and_a_port(text, shown, reached):
-    endpoint = check_listen(text, insecure=False)
+    endpoint = parse_listen(text, insecure=False)
     assert str(endpoint) == shown
     assert str(endpoint.reached(7)) == reached
 
@@ -38,15 +38,18 @@ def test_anything_else_is_refused_with_an_example(text):
 
 
 def test_insecure_without_listen_is_refused():
-    with pytest.raises(UsageError, match="--insecure is about --listen alone"):
-        check_listen(None, insecure=True)
-    assert check_listen(None, insecure=False) is None
+    with pytest.raises(UsageError, match="--insecure requires --listen"):
+        parse_listen(None, insecure=True)
+    assert parse_listen(None, insecure=False) is None
 
 
 @pytest.mark.parametrize("listen", ["tcp://0.0.0.0:*", "tcp://127.0.0.1:*"])
 def test_tcp_without_keys_is_refused_unless_that_is_asked_for(tmp_path, monkeypatch, listen):
     monkeypatch.setattr(zmq, "has", lambda capability: False)
-    with pytest.raises(UsageError, match=rf"--listen {listen[:-1]}\* would let anyone in.*--insec"):
+    with pytest.raises(
+        UsageError,
+        match=rf"--listen {listen[:-1]}\* would accept unauthenticated connections.*--insec",
+    ):
         Router(tmp_path, listen=listen)
     router = Router(tmp_path, listen=listen, insecure=True)
     assert router.keys is None and router.address.startswith("tcp://127.0.0.1:")

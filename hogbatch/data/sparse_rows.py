@@ -1,0 +1,94 @@
+"""Arrays of sparse rows with labels, and operations on them, for libsvm and XMC text."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data import csr
+from hogbatch.data.raw import MAX_INDEX, LabelLists
+from hogbatch.data.text import Counts
+
+
+class SparseRows(NamedTuple):
+    """Rows in the order of the file, with any number of labels per row."""
+
+    lines: NDArray[np.int64]  # [N]
+    label_indptr: NDArray[np.int64]  # [N + 1]
+    labels: NDArray[np.float64]
+    indptr: NDArray[np.int64]  # [N + 1]
+    indices: NDArray[np.int32]  # minus the base of the format
+    values: NDArray[np.float32]
+
+
+class RowSummary(NamedTuple):
+    """Properties of rows that were collected while parsing, to avoid another pass."""
+
+    lowest: int = MAX_INDEX  # lowest index
+    highest: int = -1  # highest index
+    ascending: bool = True  # indices are strictly ascending within each row
+    single: bool = True  # each row has one label
+    listed: bool = True  # labels are indices and strictly ascending within each row
+
+
+def view_of(buffers: SparseRows, begin: Counts, end: Counts) -> SparseRows:
+    """View rows, labels and values from `begin` to `end`."""
+    rows, ends = slice(begin[0], end[0]), slice(begin[0], end[0] + 1)
+    labels, values = slice(begin[1], end[1]), slice(begin[2], end[2])
+    return SparseRows(
+        lines=buffers.lines[rows],
+        label_indptr=buffers.label_indptr[ends],
+        labels=buffers.labels[labels],
+        indptr=buffers.indptr[ends],
+        indices=buffers.indices[values],
+        values=buffers.values[values],
+    )
+
+
+def summary_of(rows: SparseRows, base: int) -> RowSummary:
+    """Compute the summary of rows whose indptr arrays start at 0."""
+    none = MAX_INDEX - base
+    return RowSummary(
+        lowest=int(rows.indices.min(initial=none)) + base,
+        highest=int(rows.indices.max(initial=-1 - base)) + base,
+        ascending=_ascends(rows.indptr, rows.indices),
+        single=bool((np.diff(rows.label_indptr) == 1).all()),
+        listed=bool(is_index(rows.labels).all())
+        and _ascends(rows.label_indptr, rows.labels.astype(np.int32)),
+    )
+
+
+def _ascends(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
+    return csr.ascending_order(indptr, indices) is None and not csr.repeats(indptr, indices).any()
+
+
+def is_index(labels: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which labels are indices: bool[n]."""
+    valid: NDArray[np.bool_] = (labels >= 0) & (labels <= MAX_INDEX) & (labels == np.floor(labels))
+    return valid
+
+
+def keep(rows: SparseRows, chosen: NDArray[np.bool_]) -> SparseRows:
+    """Copy the rows with chosen[N]."""
+    taken = np.flatnonzero(chosen)
+    label_indptr, labels = csr.positions(rows.label_indptr, taken)
+    indptr, values = csr.positions(rows.indptr, taken)
+    return SparseRows(
+        lines=rows.lines[taken],
+        label_indptr=label_indptr,
+        labels=rows.labels[labels],
+        indptr=indptr,
+        indices=rows.indices[values],
+        values=rows.values[values],
+    )
+
+
+def label_lists(rows: SparseRows, summary: RowSummary) -> LabelLists:
+    """Convert whole-number labels to lists of indices: sorted, without duplicates."""
+    indptr, indices = rows.label_indptr, rows.labels.astype(np.int32)
+    if summary.listed:
+        return LabelLists(indptr, indices)
+    order = csr.ascending_order(indptr, indices)
+    indices = indices if order is None else indices[order]
+    once = ~csr.repeats(indptr, indices)
+    return LabelLists(np.concatenate(([0], np.cumsum(once)))[indptr], indices[once])

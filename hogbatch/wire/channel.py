@@ -1,0 +1,58 @@
+"""Interfaces of the control plane, implemented by :mod:`sockets` and :mod:`loopback`."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from hogbatch.wire.messages import ToCoordinator, ToWorker
+
+
+class CoordinatorChannel(Protocol):
+    """The coordinator's side: receives the messages of all workers. Used by one thread."""
+
+    refused: int  # invalid frames that were dropped
+
+    def watch(self, fd: int) -> None:
+        """Make `wait` return when `fd` becomes readable."""
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`."""
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """Wait for messages, watched descriptors or the timeout.
+
+        Returns the watched descriptors that are readable.
+        """
+
+    def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
+        """Yield received messages as (key of the worker, message), without waiting."""
+
+    def send(self, worker: str, message: ToWorker) -> bool:
+        """Send `message` without waiting; return False if that worker cannot be reached."""
+
+    def close(self) -> None:
+        """Stop listening and close the socket."""
+
+
+class WorkerChannel(Protocol):
+    """A worker's side: a connection to the coordinator. Used by one thread."""
+
+    def watch(self, fd: int) -> None:
+        """Make `wait` return when `fd` becomes readable."""
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """Wait for a message, watched descriptors or the timeout.
+
+        Returns the watched descriptors that are readable.
+        """
+
+    def receive(self) -> ToWorker | None:
+        """Return the next message, or None if none has arrived.
+
+        ProtocolError if the frame is invalid.
+        """
+
+    def send(self, message: ToCoordinator) -> None:
+        """Send `message` without waiting; ProtocolError if the coordinator does not accept it."""
+
+    def close(self) -> None:
+        """Close the connection; wait up to half a second for pending messages to be sent."""

@@ -1,0 +1,57 @@
+"""Model files and checkpoints of earlier versions can still be used.
+
+files/version-0.1.0/ was written by version 0.1.0 with
+
+    hogbatch train rows.svm --hidden 4 --epochs 2 --deterministic --workers cpu:1 --data-cache off
+        --checkpoint-seconds 1 --run-dir run
+    hogbatch predict run/model.safetensors rows.svm --proba > probabilities.txt
+
+(without the event log, the worker log and the address file). Add a folder for each version that
+changes a format; never change an existing one.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hogbatch.checkpoint import folder
+from tests.saboteur import cli
+
+VERSIONS = sorted((Path(__file__).parent / "files").glob("version-*"))
+pytestmark = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+
+
+@pytest.fixture
+def old(version, tmp_path):
+    """A copy of the files of a version."""
+    copy = tmp_path / "old"
+    shutil.copytree(version, copy)
+    (copy / "run").chmod(0o700)
+    return copy
+
+
+def test_an_old_model_gives_the_same_probabilities(old):
+    done = cli("predict", old / "run" / "model.safetensors", old / "rows.svm", "--proba")
+    assert done.returncode == 0, done.stderr
+    expected = np.loadtxt(old / "probabilities.txt")
+    np.testing.assert_allclose(np.loadtxt(done.stdout.splitlines()), expected, atol=1e-6)
+
+
+def test_an_old_model_is_evaluated(old):
+    done = cli("evaluate", old / "run" / "model.safetensors", old / "rows.svm")
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+
+
+def test_an_old_run_is_resumed_from_its_checkpoint(old):
+    checkpoint, unusable = folder.newest_intact(old / "run" / "checkpoints")
+    assert checkpoint is not None and unusable == []
+    done = cli("train", "--resume", "run", "--run-dir", "run", "--epochs", 4, cwd=old)
+    assert done.returncode == 0, done.stderr
+    assert "resumed from run/checkpoints/" in done.stdout
+    summary = json.loads((old / "run" / "summary.json").read_text())
+    assert summary["epochs"] == 4
+    assert summary["rows"] == 4 * 64  # 2 epochs before and 2 after, of 80 rows less 16 test rows

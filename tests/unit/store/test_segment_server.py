@@ -1,0 +1,264 @@
+"""Tests with clients in the same process; real workers are in tests/integration."""
+
+import os
+import select
+import socket
+import threading
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store import segment_server as module
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+from hogbatch.store.segment_server import (
+    PeerCredentials,
+    SegmentManifest,
+    SegmentServer,
+    describe_segments,
+    fetch_segments,
+)
+from tests.other_user import as_root, start_as_nobody
+
+ME = PeerCredentials(os.getpid(), os.geteuid())
+
+
+@pytest.fixture
+def segments():
+    made = {
+        name: Segment.create(name, arrange({"x": ("<f4", (4,))})) for name in ("data", "shared")
+    }
+    made["data"].array("x")[:] = [1, 2, 3, 4]
+    made["data"].seal_data()
+    yield made
+    for segment in made.values():
+        segment.close()
+
+
+@pytest.fixture
+def manifest(segments):
+    return SegmentManifest("run-1", "abc", 54, describe_segments(segments))
+
+
+@pytest.fixture
+def segment_server(tmp_path, segments, manifest):
+    with closing(SegmentServer.open(tmp_path / "run", manifest, segments)) as segment_server:
+        yield segment_server
+
+
+def client(address):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(10)
+    connection.connect(address)
+    return connection
+
+
+def waits(segment_server):
+    return bool(select.select([segment_server], [], [], 0)[0])
+
+
+@pytest.fixture
+def received(segment_server):
+    """The segments a worker receives, in a thread in parallel with the coordinator's `serve`."""
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(fetch_segments(segment_server.address, 10))
+    )
+    thread.start()
+    assert select.select([segment_server], [], [], 10)[0]
+    assert segment_server.serve() == [ME]
+    thread.join()
+    yield results[0]
+    for segment in results[0].segments.values():
+        segment.close()
+
+
+def test_a_worker_gets_the_manifest_and_the_segments(received, manifest, segments):
+    assert received.manifest == manifest
+    assert received.coordinator_pid == os.getpid()
+    assert received.segments["data"].array("x").tolist() == [1, 2, 3, 4]
+    received.segments["shared"].array("x")[0] = 8
+    assert segments["shared"].array("x")[0] == 8
+
+
+def test_only_the_sealed_segment_is_read_only_for_a_worker(received):
+    writable = {name: s.array("x").flags.writeable for name, s in received.segments.items()}
+    assert writable == {"data": False, "shared": True}
+
+
+def test_descriptors_received_do_not_pass_to_programs_started_later(received):
+    assert not any(os.get_inheritable(s.fd) for s in received.segments.values())
+
+
+def test_no_name_is_left_in_the_run_directory(segment_server, tmp_path):
+    assert list((tmp_path / "run").iterdir()) == []
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_name_left_by_a_killed_coordinator_is_in_nobodys_way(tmp_path, manifest, segments):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.bind(str(tmp_path / module.NAME))
+    with closing(SegmentServer.open(tmp_path, manifest, segments)) as segment_server:
+        assert list(tmp_path.iterdir()) == []
+        client(segment_server.address).close()
+
+
+def test_a_long_path_is_no_hindrance(tmp_path, manifest, segments):
+    run_dir = tmp_path / ("d" * 120) / "run"
+    with closing(SegmentServer.open(run_dir, manifest, segments)) as segment_server:
+        client(segment_server.address).close()
+
+
+def test_a_directory_open_to_others_is_refused(tmp_path, manifest, segments):
+    tmp_path.chmod(0o755)
+    with pytest.raises(UsageError, match=r"expected a run directory with mode 0700; got 0755"):
+        SegmentServer.open(tmp_path, manifest, segments)
+
+
+def test_a_directory_that_cannot_hold_a_socket_is_refused(tmp_path, manifest, segments):
+    (tmp_path / module.NAME).mkdir()
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(UsageError, match=f"can contain a Unix socket; got .* for {tmp_path}:"):
+        SegmentServer.open(tmp_path, manifest, segments)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path, manifest, segments):
+    (tmp_path / "run").touch()
+    with pytest.raises(UsageError, match="got 'File exists'"):
+        SegmentServer.open(tmp_path / "run", manifest, segments)
+
+
+def test_serving_nobody_returns_at_once(segment_server):
+    assert not waits(segment_server)
+    assert segment_server.serve() == []
+
+
+def test_everyone_who_waits_is_served(segment_server):
+    clients = [client(segment_server.address) for _ in range(3)]
+    assert segment_server.serve() == [ME] * 3
+    for connection in clients:
+        _, fds, _, _ = socket.recv_fds(connection, module.MAX_MANIFEST_BYTES, 4)
+        assert len(fds) == 2
+        for fd in fds:
+            os.close(fd)
+        connection.close()
+
+
+def test_a_client_that_has_gone_is_counted(segment_server):
+    client(segment_server.address).close()
+    assert segment_server.serve() == []
+    assert segment_server.refused == 1
+
+
+def test_garbage_is_not_read(segment_server):
+    with client(segment_server.address) as rude, client(segment_server.address):
+        rude.send(b"\xff" * 1000)
+        assert segment_server.serve() == [ME, ME]
+
+
+def test_another_user_gets_nothing(segment_server, monkeypatch):
+    with client(segment_server.address) as other:
+        monkeypatch.setattr(os, "geteuid", lambda: ME.uid + 1)
+        assert segment_server.serve() == []
+        assert segment_server.refused == 1
+        assert socket.recv_fds(other, 100, 4)[:2] == (b"", [])
+
+
+CLIENT_BY_DESCRIPTOR = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.settimeout(60)
+connection.connect(f"/proc/self/fd/{sys.argv[1]}")
+print("connected", flush=True)
+print(socket.recv_fds(connection, 100, 4)[:2])
+"""
+
+
+@as_root
+@pytest.mark.parametrize(("mode", "first_line"), [(0o755, ""), (0o777, "connected\n")])
+def test_a_process_of_another_user_gets_nothing(segment_server, mode, first_line):
+    """The client holds a descriptor of the socket; the second socket is accessible to all users."""
+    inode = os.open(segment_server.address, os.O_PATH)
+    os.chmod(f"/proc/self/fd/{inode}", mode)
+    client = start_as_nobody(CLIENT_BY_DESCRIPTOR, inode, pass_fds=[inode])
+    os.close(inode)
+    with client:
+        assert client.stdout.readline() == first_line
+        if first_line:
+            assert segment_server.serve() == [] and segment_server.refused == 1
+        out, err = client.communicate(timeout=60)
+    assert out == ("(b'', [])\n" if first_line else "")
+    assert first_line or "PermissionError" in err
+
+
+def test_a_coordinator_of_another_user_is_not_believed(segment_server, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: ME.uid + 1)
+    with pytest.raises(ProtocolError, match=f"got one of user {ME.uid}"):
+        fetch_segments(segment_server.address, 10)
+
+
+def test_closing_frees_every_descriptor_once(tmp_path, manifest, segments):
+    before = os.listdir("/proc/self/fd")
+    segment_server = SegmentServer.open(tmp_path, manifest, segments)
+    segment_server.close()
+    segment_server.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_manifest_too_long_for_one_packet_is_refused(tmp_path, segments):
+    long = SegmentManifest("r" * module.MAX_MANIFEST_BYTES, "", 1, describe_segments(segments))
+    with pytest.raises(ValueError, match="expected a manifest of at most 65536 bytes"):
+        SegmentServer.open(tmp_path, long, segments)
+
+
+def test_the_longest_manifest_fits_into_the_buffer_of_a_new_connection(tmp_path, segments):
+    short = SegmentManifest("", "", 1, describe_segments(segments))
+    room = module.MAX_MANIFEST_BYTES - len(msgspec.json.encode(short))
+    longest = msgspec.structs.replace(short, run="r" * room)
+    with (
+        closing(SegmentServer.open(tmp_path, longest, segments)) as segment_server,
+        client(segment_server.address),
+    ):
+        assert segment_server.serve() == [ME]
+
+
+@pytest.mark.parametrize("address", ["/proc/self/fd/999", "/proc/self/fd/0", "/nowhere"])
+def test_an_address_without_a_coordinator_is_an_error_that_names_it(address):
+    with pytest.raises(UsageError, match=f"expected a coordinator of this user at {address}"):
+        fetch_segments(address, 1)
+
+
+def test_a_silent_coordinator_is_given_up(segment_server):
+    with pytest.raises(ProtocolError, match=r"expected an answer .* within 0.05 s"):
+        fetch_segments(segment_server.address, 0.05)
+
+
+def test_a_coordinator_with_a_full_queue_is_given_up(segment_server):
+    segment_server._listener.listen(0)
+    with client(segment_server.address), pytest.raises(ProtocolError, match=r"within 0.05 s"):
+        fetch_segments(segment_server.address, 0.05)
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\xff", b"{}", b"[1]"])
+def test_an_answer_that_is_no_manifest_is_an_error_and_leaks_nothing(wrong):
+    before = os.listdir("/proc/self/fd")
+    fds = [os.open("/dev/null", os.O_RDONLY)]
+    with pytest.raises(ProtocolError, match=f"got {len(wrong)} bytes and 1 descriptors"):
+        module._attach(wrong, fds)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_manifest_without_its_descriptors_is_an_error(manifest):
+    with pytest.raises(ProtocolError, match="and 0 descriptors"):
+        module._attach(msgspec.json.encode(manifest), [])
+
+
+def test_a_segment_that_cannot_be_attached_leaks_nothing(manifest):
+    before = os.listdir("/proc/self/fd")
+    fds = [os.memfd_create("small"), os.memfd_create("small")]
+    with pytest.raises(ProtocolError, match="got 0 bytes"):
+        module._attach(msgspec.json.encode(manifest), fds)
+    assert os.listdir("/proc/self/fd") == before
