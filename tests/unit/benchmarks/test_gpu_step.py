@@ -13,7 +13,7 @@ from steps.problem import Problem, Shape
 from steps.table import head, line, summed_up
 
 from hogbatch.errors import DeviceError, UsageError
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 
 SMALL = {
     "6-16-3": Shape(6, (16, 16), 3, (0.05, 0.01)),
@@ -113,8 +113,8 @@ def test_without_pytorch_ours_is_measured_alone(small, monkeypatch, capsys):
 
 
 def test_steps_that_do_other_work_are_not_timed(small, monkeypatch, capsys):
-    plain = Steps.set_rate
-    monkeypatch.setattr(Steps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
+    plain = CapturedSteps.set_rate
+    monkeypatch.setattr(CapturedSteps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
     assert run("--precision", "float32", networks=["6-16-3"]) == 2
     told = capsys.readouterr()
     assert "6-16-3, float32, sgd, batches of 8: 20 steps from the same start" in told.err
