@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hogbatch.machine.cachedir import cache_root
 
-COMPILED = (
+COMPILED_SOURCES = (
     *("kernels/contract.py", "kernels/layers.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
     "data/parse/*.py",
 )
@@ -32,7 +32,7 @@ def cache_directory() -> Path:
     """Return the directory of the kernels compiled from the current sources."""
     package = Path(__file__).parent
     digest = blake2b(os.environ.get(VECTOR_VARIABLE, "").encode(), digest_size=8)
-    for pattern in COMPILED:
+    for pattern in COMPILED_SOURCES:
         for source in sorted(package.glob(pattern)):
             digest.update(source.read_bytes())
     return cache_root() / digest.hexdigest()

@@ -35,7 +35,7 @@ class LeaseProgress:
     rows: int = 0  # rows of `work` to train on, from its start; fewer if memory ran out
     too_large: int = 0  # size of a batch that did not fit into memory
     refused: int = 0  # changes that were not finite
-    stale: int = 0  # staleness, summed over merges
+    total_staleness: int = 0  # summed over merges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
 
 
@@ -150,7 +150,7 @@ class Exchange:
         self._replica.device.wait_event(event)
         self._replica.device.to_host(self._replica.finite, finite)
         if not finite[0]:
-            self._refuse()
+            self._count_refusal()
         return bool(finite[0])
 
     def _merge(self, pending: _PendingMerge) -> None:
@@ -164,9 +164,9 @@ class Exchange:
         self._refused = 0
         totals[[ROWS, UPDATES]] = pending.interval.rows, 1
         add_totals(totals, progress.totals)
-        progress.stale += staleness
+        progress.total_staleness += staleness
 
-    def _refuse(self) -> None:
+    def _count_refusal(self) -> None:
         """Count a change that is not finite, unless the shared parameters are not finite either."""
         if first_not_finite(self._model.params) is not None:
             return  # the coordinator will detect it too, and roll the model back
@@ -185,6 +185,6 @@ class Exchange:
         assert self._post is not None
         merges = max(1, int(progress.totals[UPDATES]))
         merge = MergeReport(
-            progress.rows, progress.stale / merges, progress.refused, progress.too_large
+            progress.rows, progress.total_staleness / merges, progress.refused, progress.too_large
         )
         self._post(report(progress.work, progress.totals, seconds, merge))

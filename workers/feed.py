@@ -190,15 +190,15 @@ class StagedSet:
     def _gather(self, rows: NDArray[np.int64], out: Sequence[NDArray[Any]]) -> list[int]:
         """Copy `rows` of all arrays into `out`; return the filled length of each first axis."""
         dense, indptr, indices, values, targets, label_indptr, label_indices = self._arrays
-        filled = [_take(dense, rows, out[0])]
+        filled = [_take_rows(dense, rows, out[0])]
         filled += _take_csr(indptr, (indices, values), rows, out[1:4])
-        filled += [_take(targets, rows, out[4])]
+        filled += [_take_rows(targets, rows, out[4])]
         filled += _take_csr(label_indptr, (label_indices,), rows, out[5:7])
         out[7][: len(rows)] = rows
         return [*filled, len(rows)]
 
 
-def _take(array: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> int:
+def _take_rows(array: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> int:
     """out = `array`[rows]; return the number of rows, 0 if `array` is empty."""
     if len(array) == 0:
         return 0

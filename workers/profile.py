@@ -84,21 +84,21 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     """The cache file of measurements for this device, this network and similar data."""
     welcome, train = assignment.welcome, assignment.train
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
-    about = [
+    key = [
         *(version("hogbatch"), trainer.device.model, welcome.loss, welcome.optimizer.name),
         *(layer_to_file(layer) for layer in assignment.network.layers),
         *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
     ]
-    name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
     return cache_root() / "profiles" / f"{name}.json"
 
 
 def _load(path: Path) -> MeasuredSpeeds | None:
     try:
-        kept = json.loads(path.read_text())
-        profile = tuple((int(rows), float(seconds)) for rows, seconds in kept["profile"])
+        cached = json.loads(path.read_text())
+        profile = tuple((int(rows), float(seconds)) for rows, seconds in cached["profile"])
         if profile and all(rows > 0 and 0 < seconds < math.inf for rows, seconds in profile):
-            return MeasuredSpeeds(bool(kept["densify"]), profile)
+            return MeasuredSpeeds(bool(cached["densify"]), profile)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:

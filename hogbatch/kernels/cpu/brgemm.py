@@ -144,18 +144,18 @@ def multiply_transposed(m, n, k, a, packed, b, c, product, alpha, beta):
     packed[k, packed_rows(m)] is their `transpose` and product[n, packed_rows(m)] is scratch. The
     other rows are computed as dot products.
     """
-    many = packed_rows(m)
-    if many > 0:
+    packed_count = packed_rows(m)
+    if packed_count > 0:
         store = Epilogue(STORE, alpha, product.address, 0.0)
-        multiply(n, many, k, b, packed, product, single_block(), store)
-        transpose(n, many, product, c, beta)
-    if many < m:
-        few, out = submatrix(a, many, 0), submatrix(c, many, 0)
-        depth = max(MIN_DEPTH, L1_FLOATS // (m - many) // WIDTH * WIDTH)
+        multiply(n, packed_count, k, b, packed, product, single_block(), store)
+        transpose(n, packed_count, product, c, beta)
+    if packed_count < m:
+        rest, out = submatrix(a, packed_count, 0), submatrix(c, packed_count, 0)
+        depth = max(MIN_DEPTH, L1_FLOATS // (m - packed_count) // WIDTH * WIDTH)
         for first in range(0, k, depth):
-            left, right = submatrix(few, 0, first), submatrix(b, 0, first)
+            left, right = submatrix(rest, 0, first), submatrix(b, 0, first)
             inner = min(depth, k - first)
-            _dots(m - many, n, inner, left, right, out, alpha, beta if first == 0 else 1)
+            _dots(m - packed_count, n, inner, left, right, out, alpha, beta if first == 0 else 1)
 
 
 @kernel

@@ -72,7 +72,7 @@ def _object_file(module: ir.Module, target: llvm.TargetMachine) -> llvm.ObjectFi
         if checksum == _checksum(code):  # a damaged file would crash the process
             return llvm.ObjectFileRef.from_data(code)
     code = target.emit_object(llvm.parse_assembly(text))
-    _keep(path, code + _checksum(code))
+    _write_cache(path, code + _checksum(code))
     return llvm.ObjectFileRef.from_data(code)
 
 
@@ -80,7 +80,7 @@ def _checksum(code: bytes) -> bytes:
     return blake2b(code, digest_size=CHECKSUM_BYTES).digest()
 
 
-def _keep(path: Path, content: bytes) -> None:
+def _write_cache(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; a cache that cannot be written is not an error."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,8 +29,8 @@ class Cublas:
         self._compute = COMPUTE_TYPES[precision]
         try:
             self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
-        except (OSError, RuntimeError) as missing:  # pathfinder raises RuntimeErrors
-            raise DeviceError(f"cuBLAS cannot be loaded: {missing}") from missing
+        except (OSError, RuntimeError) as error:  # pathfinder raises RuntimeErrors
+            raise DeviceError(f"cuBLAS cannot be loaded: {error}") from error
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         # cuBLAS would allocate a default workspace again for every captured graph.

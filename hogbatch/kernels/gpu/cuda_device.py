@@ -25,15 +25,15 @@ class CudaDevice:
     def __init__(self, ordinal: int, precision: str = "float32") -> None:
         try:
             import cupy
-        except ImportError as missing:
+        except ImportError as error:
             raise DeviceError(
-                f"gpu:{ordinal} needs CuPy, which cannot be imported ({missing}); "
+                f"gpu:{ordinal} needs CuPy, which cannot be imported ({error}); "
                 "install hogbatch[cuda12] or hogbatch[cuda13]"
-            ) from missing
+            ) from error
         try:
             cupy.cuda.Device(ordinal).use()
-        except RuntimeError as refused:  # base class of CuPy's CUDARuntimeError
-            raise DeviceError(f"gpu:{ordinal} cannot be used: {refused}") from refused
+        except RuntimeError as error:  # base class of CuPy's CUDARuntimeError
+            raise DeviceError(f"gpu:{ordinal} cannot be used: {error}") from error
         operations = import_module("hogbatch.kernels.gpu.operations")
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name = f"gpu:{ordinal}"

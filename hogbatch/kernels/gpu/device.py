@@ -110,7 +110,7 @@ class OutOfHostMemory(MemoryError):
     """An allocation exceeds the `memory_bytes` of a `HostDevice`."""
 
 
-class _CappedNumpy:
+class _LimitedNumpy:
     """NumPy with a limit for the total size of live arrays.
 
     The limit applies to `empty`, `zeros` and `full`, with which the network and the worker
@@ -126,7 +126,7 @@ class _CappedNumpy:
 
     def empty(self, shape: Shape, dtype: DTypeLike = np.float64) -> HostArray:
         count = int(np.prod(shape, dtype=np.int64))
-        self._take(count * np.dtype(dtype).itemsize)
+        self._allocate(count * np.dtype(dtype).itemsize)
         array: HostArray = np.empty(shape, dtype)
         weakref.finalize(array, self._release, array.nbytes)
         return array
@@ -139,7 +139,7 @@ class _CappedNumpy:
         array.fill(value)
         return array
 
-    def _take(self, size: int) -> None:
+    def _allocate(self, size: int) -> None:
         if self.used + size > self.limit:
             raise OutOfHostMemory(
                 f"gpu:host has {self.limit - self.used} of {self.limit} bytes left; "
@@ -165,7 +165,7 @@ class HostDevice:
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         self.kernels = cast(DeviceKernels, reference)
-        self.xp: Any = np if memory_bytes is None else _CappedNumpy(memory_bytes)
+        self.xp: Any = np if memory_bytes is None else _LimitedNumpy(memory_bytes)
 
     def enter(self) -> None:
         """Do nothing: every call completes its work before it returns."""
@@ -206,7 +206,7 @@ class HostDevice:
         return array
 
     def free_bytes(self) -> int:
-        if isinstance(self.xp, _CappedNumpy):
+        if isinstance(self.xp, _LimitedNumpy):
             return self.xp.limit - self.xp.used
         return available().size
 

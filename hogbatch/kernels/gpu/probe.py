@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-_CUPY = re.compile(r"cupy(-cuda.*|-rocm.*)?")
+_CUPY_PACKAGE = re.compile(r"cupy(-cuda.*|-rocm.*)?")
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -45,43 +45,43 @@ def find_gpus(timeout: float = 120.0) -> ProbeResult:
     try:
         answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
         return msgspec.json.decode(answer.stdout, type=ProbeResult)
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as failure:
-        return ProbeResult(reason=f"the GPU probe failed: {failure}")
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        return ProbeResult(reason=f"the GPU probe failed: {error}")
 
 
 def probe() -> ProbeResult:
     """Probe in this process."""
-    wheels = _installed_cupys()
-    if len(wheels) > 1:
+    packages = _installed_cupy_packages()
+    if len(packages) > 1:
         return ProbeResult(
-            reason=f"{' and '.join(wheels)} are installed and overwrite each other; "
+            reason=f"{' and '.join(packages)} are installed and overwrite each other; "
             "uninstall them, then install one"
         )
     try:
         cupy = importlib.import_module("cupy")
-    except ImportError as missing:
-        if not wheels:
+    except ImportError as error:
+        if not packages:
             return ProbeResult(
                 reason="CuPy is not installed; install hogbatch[cuda12] or hogbatch[cuda13]"
             )
-        return ProbeResult(reason=f"CuPy is installed but cannot be imported: {_line(missing)}")
+        return ProbeResult(reason=f"CuPy is installed but cannot be imported: {_first_line(error)}")
     return _probe_with(cupy)
 
 
-def _installed_cupys() -> list[str]:
+def _installed_cupy_packages() -> list[str]:
     """Names of the installed packages that provide `import cupy`."""
     names = {str(found.metadata["Name"]).lower() for found in metadata.distributions()}
-    return sorted(name for name in names if _CUPY.fullmatch(name))
+    return sorted(name for name in names if _CUPY_PACKAGE.fullmatch(name))
 
 
 def _probe_with(cupy: Any) -> ProbeResult:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-    except RuntimeError as refused:  # base class of CuPy's CUDARuntimeError
+    except RuntimeError as error:  # base class of CuPy's CUDARuntimeError
         if runtime.driverGetVersion() == 0:
             return ProbeResult(reason="CuPy is installed, but there is no NVIDIA driver")
-        return ProbeResult(reason=f"the NVIDIA driver reports an error: {_line(refused)}")
+        return ProbeResult(reason=f"the NVIDIA driver reports an error: {_first_line(error)}")
     if count == 0:
         return ProbeResult(
             reason="there is an NVIDIA driver, but no GPU is visible to this process"
@@ -89,18 +89,18 @@ def _probe_with(cupy: Any) -> ProbeResult:
     try:
         _use_libraries(cupy)
     # The exception for a missing library depends on library and version: ImportError, RuntimeError
-    except Exception as failure:
+    except Exception as error:
         return ProbeResult(
             reason="there is a GPU, but CuPy cannot use it; check that the CUDA libraries are "
-            f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {_line(failure)}"
+            f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {_first_line(error)}"
         )
     return ProbeResult(tuple(_describe(runtime, ordinal) for ordinal in range(count)))
 
 
 def _use_libraries(cupy: Any) -> None:
     """Compile a kernel and multiply matrices, which needs NVRTC and cuBLAS."""
-    nothing = cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
-    nothing((1,), (1,), ())
+    empty_kernel = cupy.RawKernel('extern "C" __global__ void empty_kernel() {}', "empty_kernel")
+    empty_kernel((1,), (1,), ())
     square = cupy.ones((2, 2), "float32")
     cupy.matmul(square, square)
     cupy.cuda.get_current_stream().synchronize()
@@ -114,7 +114,7 @@ def _describe(runtime: Any, ordinal: int) -> Gpu:
     )
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """The first line of the exception's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

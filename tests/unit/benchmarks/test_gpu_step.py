@@ -13,7 +13,7 @@ from benchmarks.gpu_step.course import CHECKED_BATCHES, CHECKED_STEPS, Course, c
 from benchmarks.gpu_step.problem import Shape, SyntheticProblem
 from benchmarks.gpu_step.table import head, line, summarised
 from hogbatch.errors import DeviceError, UsageError
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 
 SMALL = {
     "6-16-3": Shape(6, (16, 16), 3, (0.05, 0.01)),
@@ -113,8 +113,8 @@ def test_without_pytorch_ours_is_measured_alone(small, monkeypatch, capsys):
 
 
 def test_steps_that_do_other_work_are_not_timed(small, monkeypatch, capsys):
-    plain = Steps.set_rate
-    monkeypatch.setattr(Steps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
+    plain = CapturedSteps.set_rate
+    monkeypatch.setattr(CapturedSteps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
     assert run("--precision", "float32", networks=["6-16-3"]) == 2
     told = capsys.readouterr()
     assert "6-16-3, float32, sgd, batches of 8: expected the same losses after 20 steps" in told.err

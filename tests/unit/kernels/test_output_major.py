@@ -8,7 +8,7 @@ from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import LOSS, LOSSES, SGD, SKIPPED, SKIPPED_ROW, TOTALS, Floats, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import Steps
+from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.backends import Backend
@@ -219,7 +219,7 @@ def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
         Run(device_kernels, output_major=output_major, **limit)
         for limit in ({"max_scores": 160}, {})
     )
-    steps = Steps(device, recorded.network, recorded.kind, SGD, HYPER)
+    steps = CapturedSteps(device, recorded.network, recorded.kind, SGD, HYPER)
     data = [device_kernels.move(each) for each in (recorded.inputs, recorded.labels)]
     there = device.zeros(13, np.int64)
     random = np.random.default_rng(5)

@@ -96,9 +96,9 @@ def _projections(random: np.random.Generator, dimension: int, count: int) -> Flo
 def _bins(random: np.random.Generator, dimension: int, count: int, size: int) -> NDArray[np.int32]:
     """`count` bins of min(size, dimension) coordinates, cut from random permutations."""
     size = min(size, dimension)
-    each = dimension // size
-    order = np.tile(np.arange(dimension, dtype=np.int32), (-(-count // each), 1))
-    permutations = random.permuted(order, axis=1)[:, : each * size]
+    per_permutation = dimension // size
+    order = np.tile(np.arange(dimension, dtype=np.int32), (-(-count // per_permutation), 1))
+    permutations = random.permuted(order, axis=1)[:, : per_permutation * size]
     return np.ascontiguousarray(permutations.reshape(-1, size)[:count])
 
 
