@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from hogbatch.errors import UsageError
 
@@ -25,17 +25,33 @@ class Layer(ABC):
     """One layer of any kind: `fan_in` values per row in, `width` values per row out.
 
     The subclasses are frozen dataclasses. Their fields must be numbers, strings and booleans, and
-    are checked when a layer is constructed; UsageError names the wrong field. The attributes below
-    exist in every kind.
+    are checked when a layer is constructed; UsageError names the wrong field. Every kind has the
+    attributes below, as fields or as properties that follow from other fields.
     """
 
     __slots__ = ()
 
-    kind: str  # the key in LAYER_KINDS
-    fan_in: int  # input values per row
-    width: int  # output values per row
-    activation: Activation  # of the outputs
-    output_major: bool  # whether the weights are stored [out, in]
+    if TYPE_CHECKING:  # at run time, a dataclass would take these properties for default values
+
+        @property
+        def kind(self) -> str:
+            """The key in LAYER_KINDS, which must be a field."""
+
+        @property
+        def fan_in(self) -> int:
+            """Input values per row."""
+
+        @property
+        def width(self) -> int:
+            """Output values per row."""
+
+        @property
+        def activation(self) -> Activation:
+            """The activation of the outputs."""
+
+        @property
+        def output_major(self) -> bool:
+            """Whether the weights are stored [out, in]."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Shape]:
@@ -131,8 +147,8 @@ def layer_to_file(layer: Layer) -> dict[str, Any]:
 def layer_from_file(described: Mapping[str, Any]) -> Layer:
     """Return the layer that `layer_to_file` described; UsageError as in `layer_from`."""
     names = {stored: name for name, stored in FILE_NAMES.items()}
-    fields = {names.get(name, name): value for name, value in described.items()}
-    return layer_from({"kind": "dense"} | fields)
+    renamed = {names.get(name, name): value for name, value in described.items()}
+    return layer_from({"kind": "dense"} | renamed)
 
 
 def _expect_kind(layer: Layer) -> None:

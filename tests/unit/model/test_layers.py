@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import FrozenInstanceError, asdict, fields, replace
+from dataclasses import FrozenInstanceError, asdict, replace
 from importlib.metadata import version
 
 import msgspec
@@ -34,6 +34,8 @@ from tests.unit.wire.messages import WELCOME
 EXAMPLES = {"dense": DenseLayer(6, 5, "tanh")}
 DENSE = {"fan_in": 3, "width": 4, "activation": "relu", "output_major": False, "kind": "dense"}
 
+KINDS = " or ".join(LAYER_KINDS)
+
 kinds = pytest.mark.parametrize("kind", LAYER_KINDS)
 
 
@@ -41,9 +43,10 @@ kinds = pytest.mark.parametrize("kind", LAYER_KINDS)
 def test_every_kind_has_the_common_attributes(kind):
     layer = EXAMPLES[kind]
     assert layer.kind == kind and type(layer) is LAYER_KINDS[kind]
-    assert {"fan_in", "width", "activation", "kind"} <= {field.name for field in fields(layer)}
+    assert min(layer.fan_in, layer.width) > 0 and layer.output_major in (False, True)
+    assert layer.activation in ACTIVATIONS
     with pytest.raises(FrozenInstanceError):
-        layer.width = 7
+        layer.kind = "dense"
     assert layer.deviations().keys() <= layer.tensors().keys()
 
 
@@ -94,9 +97,9 @@ def test_dense_layers_are_written_to_files_as_by_version_0_1_0(output_major):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "lstm"}, "expected a layer of kind dense; got 'lstm'"),
-        ({"kind": None}, "expected a layer of kind dense; got None"),
-        ({"kind": ["dense"]}, r"expected a layer of kind dense; got \['dense'\]"),
+        ({"kind": "lstm"}, f"expected a layer of kind {KINDS}; got 'lstm'"),
+        ({"kind": None}, f"expected a layer of kind {KINDS}; got None"),
+        ({"kind": ["dense"]}, rf"expected a layer of kind {KINDS}; got \['dense'\]"),
         ({"kernel": 3}, "with the fields fan_in, .*, kind; got fan_in, .*, kernel"),
         ({"width": 0}, "width of a dense layer must be a whole number of at least 1; got 0"),
         ({"width": 4.0}, "width of a dense layer must be a whole number"),
@@ -141,7 +144,7 @@ def test_a_model_file_with_an_unknown_kind_is_refused_with_both_versions(tmp_pat
     save_model(model, path)
     expected = (
         f"{path}: the model was saved by hogbatch 9.9.9 and this is hogbatch {version('hogbatch')},"
-        " which cannot read its network: expected a layer of kind dense; got 'lstm'"
+        f" which cannot read its network: expected a layer of kind {KINDS}; got 'lstm'"
     )
     with pytest.raises(DataError, match=re.escape(expected)):
         load_model(path)
