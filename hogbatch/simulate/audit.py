@@ -179,7 +179,7 @@ class Audit:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
         self._loose = [loose for loose in self._loose if world.reachable(loose.key)]
         for loose in self._loose:
-            _check(not _overlap(hold, loose), f"{work}: it may still be written as {loose}")
+            _check(not _overlap(hold, loose), f"{work}: it may still be done as {loose}")
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
