@@ -1,7 +1,7 @@
 """Is the result of a run as good if its coordinator is killed and resumed at random moments?"""
 
-import random
 import time
+from random import Random
 from typing import Any
 
 from benchmarks.common.run_history import Life, audit
@@ -17,12 +17,12 @@ CLOSE = 1.02  # maximum ratio of two test losses
 
 def measure(times: int, seed: int, epochs: int) -> dict[str, Any]:
     """Runs of `epochs` epochs, undisturbed and then killed until they finish; `times` kills."""
-    chance, runs, kills = random.Random(seed), list[dict[str, Any]](), 0
+    rng, runs, kills = Random(seed), list[dict[str, Any]](), 0
     while kills < times:
         flags = (*FLAGS, *OFTEN, "--epochs", epochs, "--seed", seed + len(runs))
         calm = undisturbed(flags)
         print(f"run {len(runs)}, undisturbed: {calm}", flush=True)
-        runs.append({"undisturbed": calm, **killed(flags, chance, times - kills)})
+        runs.append({"undisturbed": calm, **killed(flags, rng, times - kills)})
         runs[-1]["ratio"] = runs[-1]["test_loss"] / calm["test_loss"]
         kills += len(runs[-1]["kills"])
         print(f"run {len(runs) - 1}, {kills} of {times} kills: {runs[-1]}", flush=True)
@@ -48,12 +48,12 @@ def undisturbed(flags: tuple[object, ...]) -> dict[str, Any]:
         return result(run)
 
 
-def killed(flags: tuple[object, ...], chance: random.Random, limit: int) -> dict[str, Any]:
+def killed(flags: tuple[object, ...], rng: Random, limit: int) -> dict[str, Any]:
     """The result of a run that is killed at random moments, up to `limit` times."""
     kills, lives = list[dict[str, Any]](), list[Life]()
     with watched() as run:
         run.start(*flags)
-        while len(kills) < limit and not run.ends_within(chance.uniform(*KILL_AFTER_S)):
+        while len(kills) < limit and not run.ends_within(rng.uniform(*KILL_AFTER_S)):
             left = run.kill()
             lives.append(Life.of(run.next_life()))
             start = time.monotonic()

@@ -1,10 +1,10 @@
 """How much later is a test loss reached if a worker is killed every two seconds?"""
 
 import os
-import random
 import signal
 import statistics
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 from benchmarks.faults.runs import ENDLESS, Event, WatchedRun, watched
@@ -22,7 +22,7 @@ def measure(seeds: int, seconds: float, every: float) -> dict[str, Any]:
     for seed in range(seeds):
         flags = (*FLAGS, *WORKERS, *OFTEN, *ENDLESS, "--target-loss", TARGET, "--seed", seed)
         pair: dict[str, Any] = {"seed": seed, "undisturbed": reach(flags, None, seconds, every)}
-        pair["killed"] = reach(flags, random.Random(seed), seconds, every)
+        pair["killed"] = reach(flags, Random(seed), seconds, every)
         for clock in ("train_seconds", "wall_seconds"):
             pair[f"ratio_{clock}"] = round(pair["killed"][clock] / pair["undisturbed"][clock], 3)
         print(pair, flush=True)
@@ -37,14 +37,14 @@ def measure(seeds: int, seconds: float, every: float) -> dict[str, Any]:
 
 
 def reach(
-    flags: tuple[object, ...], chance: random.Random | None, seconds: float, every: float
+    flags: tuple[object, ...], rng: Random | None, seconds: float, every: float
 ) -> dict[str, Any]:
-    """One run to the target; with `chance`, a worker is killed every `every` seconds, for at most
+    """One run to the target; with `rng`, a worker is killed every `every` seconds, for at most
     `seconds` seconds.
     """
     with watched() as run:
         run.start(*flags)
-        kills = strike(run, chance, seconds, every) if chance else 0
+        kills = strike(run, rng, seconds, every) if rng else 0
         code = run.job.finish()
         summary, events = run.job.summary(), run.next_life()
         return {
@@ -59,14 +59,14 @@ def reach(
         }
 
 
-def strike(run: WatchedRun, chance: random.Random, seconds: float, every: float) -> int:
+def strike(run: WatchedRun, rng: Random, seconds: float, every: float) -> int:
     """Kill random workers until the run has ended or `seconds` have passed; the number of kills."""
     kills = 0
     while kills * every < seconds and not run.ends_within(every):
         pids = sorted(run.at_work().values())
         if pids:
             with suppress(ProcessLookupError):
-                os.kill(chance.choice(pids), signal.SIGKILL)
+                os.kill(rng.choice(pids), signal.SIGKILL)
             kills += 1
     return kills
 

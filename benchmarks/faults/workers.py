@@ -28,7 +28,7 @@ def measure(times: int, seed: int) -> dict[str, Any]:
     were, because they are handed out batch by batch. Evaluations are excluded: their leases are in
     no ledger of rows. RuntimeError if no killed worker holds a lease within LEASE_WITHIN_S.
     """
-    random, kills, counted = Random(seed), list[dict[str, Any]](), 0
+    rng, kills, counted = Random(seed), list[dict[str, Any]](), 0
     with watched() as run:
         run.start(*FLAGS, *WORKERS)
         params = shared_parameters(run)
@@ -37,8 +37,8 @@ def measure(times: int, seed: int) -> dict[str, Any]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no killed worker held a lease within {LEASE_WITHIN_S:g} s")
             run.wait_for(lambda: len(run.at_work(leases=3)) == 2, "both workers train")
-            time.sleep(random.uniform(0.0, 0.5))
-            kills.append(kill(run, random))
+            time.sleep(rng.uniform(0.0, 0.5))
+            kills.append(kill(run, rng))
             kills[-1]["finite"] = bool(np.isfinite(params).all())
             if kills[-1]["reissued"]:
                 counted += 1
@@ -70,10 +70,10 @@ def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
     return params
 
 
-def kill(run: WatchedRun, random: Random) -> dict[str, Any]:
+def kill(run: WatchedRun, rng: Random) -> dict[str, Any]:
     """Kill one worker; when that was detected, its rows were done, and it was replaced."""
     workers, mark = run.at_work(), run.mark()
-    name = random.choice(sorted(workers))
+    name = rng.choice(sorted(workers))
     killed = time.time()
     os.kill(workers[name], signal.SIGKILL)
     left = run.wait_for(lambda: event_of(run, mark, "worker_left", name), f"{name} has left")

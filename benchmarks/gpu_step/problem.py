@@ -93,8 +93,8 @@ def _csr(
     Some features are far more frequent than others, so the rows of a batch share some.
     """
     width = shape.features // shape.stored
-    chance = random.random((rows, shape.stored), np.float32) ** CONCENTRATION
-    picked = np.minimum((width * chance).astype(np.int32), width - 1)
+    places = random.random((rows, shape.stored), np.float32) ** CONCENTRATION
+    picked = np.minimum((width * places).astype(np.int32), width - 1)
     picked += width * np.arange(shape.stored, dtype=np.int32)
     values = random.standard_normal(picked.shape, np.float32)
     indptr = np.arange(0, picked.size + 1, shape.stored, dtype=np.int64)

@@ -175,7 +175,7 @@ def kills(monkeypatch):
     kills = []
     delays = dict.fromkeys(("detected", "given back", "training again"), 0.1)
 
-    def kill(run, random):
+    def kill(run, rng):
         reissued = kills.pop(0)
         again = 0.2 if reissued else None
         return {"reissued": reissued, "first again": again, "done again": again, **delays}

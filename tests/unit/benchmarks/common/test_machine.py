@@ -1,0 +1,36 @@
+import sys
+from types import SimpleNamespace
+
+from benchmarks.common import machine
+
+
+def started_as(monkeypatch, name, *flags):
+    """Pretend that this process was started as `python -m NAME flags`."""
+    spec = SimpleNamespace(name=name)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
+    monkeypatch.setattr(sys, "argv", ["/some/where/file.py", *flags])
+
+
+def test_the_command_is_that_of_the_script(monkeypatch):
+    started_as(monkeypatch, "benchmarks.slide.__main__", "--seeds", "1")
+    assert machine.command() == "scripts/bench slide --seeds 1"
+    started_as(monkeypatch, "benchmarks.slide.split")
+    assert machine.command() == "scripts/bench slide.split"
+
+
+def test_a_command_of_another_program_has_no_directories(monkeypatch):
+    started_as(monkeypatch, "pytest.__main__", "-q")
+    assert machine.command() == "file.py -q"
+
+
+def test_directories_are_removed_from_flags_only():
+    command = "scripts/bench slide --data=/a/b/c.xmc --test ../d/e.xmc"
+    shown = "scripts/bench slide --data=DIR/c.xmc --test DIR/e.xmc"
+    assert machine.without_directories(command) == shown
+    assert machine.without_directories("slide.py --json /a/out.json") == (
+        "slide.py --json DIR/out.json"
+    )
+
+
+def test_versions_are_those_of_installed_packages():
+    assert list(machine.versions("numpy", "no-such-package")) == ["numpy"]
