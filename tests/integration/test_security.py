@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import zmq
 
+from benchmarks.common.garbage_messages import Flood
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.address import Keys, find
 from hogbatch.wire.codec import PROTOCOL
 from hogbatch.wire.messages import Done, Failed, Goodbye, Heartbeat, Hello, Ready, Refused
 from hogbatch.wire.sockets import Dealer
-from tests.garbage import Flood
 from tests.other_user import as_root, start_as_nobody
 from tests.saboteur import WITHIN_S, Job, cli
 
