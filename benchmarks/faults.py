@@ -18,7 +18,7 @@ from pathlib import Path
 
 import about
 
-sys.path.append(str(Path(__file__).parents[1]))  # tests.saboteur breaks processes there too
+sys.path.append(str(Path(__file__).parents[1]))  # tests.support is there
 from endurance import coordinators, soak, target, workers
 
 

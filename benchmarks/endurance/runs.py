@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from tests.chaos.events import EventLog
-from tests.saboteur import Job, wait_for
+from tests.support.fault_injection import Job, wait_for
 
 T = TypeVar("T")
 Event = dict[str, Any]

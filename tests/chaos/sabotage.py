@@ -24,7 +24,7 @@ from hogbatch.wire.codec import PREFIX
 from tests.chaos.events import EventLog
 from tests.chaos.history import Event, Life, audit, check_summary
 from tests.chaos.plan import Act
-from tests.saboteur import Job, wait_for
+from tests.support.fault_injection import Job, wait_for
 
 T = TypeVar("T")
 

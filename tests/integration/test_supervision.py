@@ -14,7 +14,7 @@ import pytest
 
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Finish, Kill, Record, Revoke
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 from tests.unit.coordinator.test_loop import FakeHandover, Mind, adapters
 
 LONG = ("a9a", "--max-seconds", 300, "--lease-ms", 20)

@@ -20,7 +20,7 @@ from hogbatch.coordinator.plan import (
 from hogbatch.coordinator.rollbacks import PROGRESS
 from hogbatch.coordinator.saved import Saved
 from hogbatch.coordinator.state import PATIENCE_S, Coordinator
-from tests.unit.coordinator.stage import Stage, of_kind, records, works
+from tests.support.coordinator_stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
 

@@ -14,7 +14,7 @@ from hogbatch.store import handover as module
 from hogbatch.store.handover import Catalog, Handover, Peer, receive, records
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from tests.other_user import as_root, start_as_nobody
+from tests.support.other_user import as_root, start_as_nobody
 
 ME = Peer(os.getpid(), os.geteuid())
 

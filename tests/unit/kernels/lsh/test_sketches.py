@@ -12,7 +12,7 @@ from hogbatch.kernels.cpu.lsh.sketches import (
     empty_sketches,
     rank_by_product,
 )
-from tests.unit.kernels.cases import examples
+from tests.support.kernel_cases import examples
 
 DIMENSION, BITS = 192, SIGNS * WORDS  # wide enough for a third of the coordinates to be Gaussian
 GUARD = -9
