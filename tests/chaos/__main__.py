@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.chaos.plan import KINDS, plan
 from tests.chaos.sabotage import Sabotage
-from tests.saboteur import Job
+from tests.support.fault_injection import Job
 
 # A network whose checkpoints are larger than what a run logs in minutes; it reaches TARGET soon.
 FLAGS = (

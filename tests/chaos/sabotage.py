@@ -24,7 +24,7 @@ from benchmarks.common.run_history import Event, Life, audit, check_summary
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.plan import Act
-from tests.saboteur import Job, wait_for
+from tests.support.fault_injection import Job, wait_for
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.__main__ import FLAGS, TARGET, main, parse
 from tests.chaos.plan import KINDS, plan
 from tests.chaos.sabotage import Sabotage
-from tests.saboteur import Job
+from tests.support.fault_injection import Job
 
 SEED = 402  # whose plan has everything within a few seconds
 

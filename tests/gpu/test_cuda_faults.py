@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.errors import DeviceError
-from tests.unit.workers.assignments import assignment, examples
-from tests.unit.workers.rehearsal import ROWS, Rehearsal, lease
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import ROWS, Rehearsal, lease
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from hogbatch import cli as command_line
-from tests.saboteur import Job, cli
+from tests.support.fault_injection import Job, cli
 
 
 @pytest.fixture

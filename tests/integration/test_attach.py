@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.saboteur import WITHIN_S, cli
+from tests.support.fault_injection import WITHIN_S, cli
 
 IMPOSTOR = """
 import sys

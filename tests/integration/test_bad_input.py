@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from hogbatch.kernels.gpu.probe import find_gpus
-from tests.saboteur import cli
+from tests.support.fault_injection import cli
 
 GOOD = "+1 1:0.5 3:1\n-1 2:0.25\n" * 20
 CSV = "a,b,y\n1,2,0\n3,4,1\n"

@@ -6,7 +6,7 @@ from sklearn.datasets import load_wine
 
 import hogbatch
 from hogbatch.model.file import load_model
-from tests.saboteur import cli
+from tests.support.fault_injection import cli
 
 WINE = load_wine()
 NAMES = [*WINE.feature_names, "target"]

@@ -12,7 +12,7 @@ from hogbatch.data import text
 from hogbatch.data.cache import DataCache
 from hogbatch.data.readers import read
 from hogbatch.run import setup
-from tests.saboteur import WITHIN_S, cli
+from tests.support.fault_injection import WITHIN_S, cli
 
 FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", "", "--test-fraction", 0)
 ROWS = "+1 1:0.5 3:1\n-1 2:0.25\n\n"

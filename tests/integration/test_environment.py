@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 
 ROWS = 32_561  # of a9a
 STEADY = ("--eval-seconds", 1000, "--lease-ms", 20, "-q")  # evaluations must not be waited for

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 
 ROWS = 32_561  # of a9a
 SLOW = ("--hidden", "256,256", "--eval-seconds", 1000, "--lease-ms", 20)

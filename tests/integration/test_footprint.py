@@ -14,8 +14,8 @@ from hogbatch.config.values import parse_workers
 from hogbatch.model.footprint import RunSizes, total, whole_run
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.other_user import as_root
-from tests.saboteur import WITHIN_S
+from tests.support.fault_injection import WITHIN_S
+from tests.support.other_user import as_root
 
 ROWS, FEATURES, HIDDEN = 200, 100, 3500
 

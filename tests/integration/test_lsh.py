@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.data.synthetic import SyntheticSettings, generate, write_xmc
 from hogbatch.model.file import load_model
-from tests.saboteur import Job, cli
+from tests.support.fault_injection import Job, cli
 
 ROWS, LABELS, EPOCHS = 4000, 1500, 6
 TRAINING = ("--hidden", 64, "--loss", "softmax", "--optimizer", "adam", "--lr", 0.005)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hogbatch.checkpoint import folder
-from tests.saboteur import cli
+from tests.support.fault_injection import cli
 
 VERSIONS = sorted((Path(__file__).parent / "files").glob("version-*"))
 pytestmark = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)

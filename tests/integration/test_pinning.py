@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from hogbatch.machine.topology import parse_cores, show_cores
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 
 ALL = frozenset(os.sched_getaffinity(0))
 

@@ -8,7 +8,7 @@ import pytest
 from hogbatch.model.file import load_model
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import fetch_segments
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 
 ROOT = Path(__file__).parents[2]
 ROWS, FEATURES, BAD = 4000, 8, 17
@@ -72,7 +72,7 @@ def test_a_row_with_inf_is_refused_where_it_is_read(job, name):
 
 def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
     job.coordinate("a9a", *SMALL, "--gpu-batch", "64:512", "--merge-every", 2, "--epochs", 2)
-    job._start("tests.integration.spoiling_gpu", job.run_dir, PYTHONPATH=str(ROOT))
+    job._start("tests.support.faulty_gpu_worker", job.run_dir, PYTHONPATH=str(ROOT))
     assert job.finish() == 0
     check_model(job)
     refused = job.wait_for_event("merge_refused")

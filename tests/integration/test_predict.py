@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hogbatch.model.file import load_model
-from tests.saboteur import WITHIN_S, cli
+from tests.support.fault_injection import WITHIN_S, cli
 
 TEST_ROWS = 16_281  # of a9a
 

@@ -13,8 +13,8 @@ from hogbatch.data.order import epoch_order
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests import plain_sgd
-from tests.saboteur import wait_for
+from tests.support import plain_sgd
+from tests.support.fault_injection import wait_for
 
 ROWS, FEATURES, CLASSES = 200, 7, 3
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.saboteur import wait_for
+from tests.support.fault_injection import wait_for
 
 ROWS = 32_561  # of a9a
 

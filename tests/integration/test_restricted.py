@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.other_user import as_root
-from tests.saboteur import WITHIN_S
+from tests.support.fault_injection import WITHIN_S
+from tests.support.other_user import as_root
 
 TRAIN = ("hogbatch.cli", "train", "a9a", "--workers", "cpu:1", "--hidden", "8", "--epochs", "1")
 COORDINATOR = ("hogbatch.cli", "coordinator", "a9a", "--hidden", "8", "--epochs", "1")

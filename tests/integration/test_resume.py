@@ -8,7 +8,7 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
-from tests.saboteur import cli, wait_for
+from tests.support.fault_injection import cli, wait_for
 
 ROWS = 32_561  # of a9a
 EPOCHS = 6

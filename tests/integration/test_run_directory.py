@@ -10,7 +10,7 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
-from tests.saboteur import cli, wait_for
+from tests.support.fault_injection import cli, wait_for
 
 SHORT = ("--workers", "cpu:1", "--epochs", 1)
 ENDLESS = ("--workers", "cpu:1", "--max-seconds", 300, "--eval-seconds", 1000, "--lease-ms", 20)

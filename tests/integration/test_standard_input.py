@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.saboteur import WITHIN_S, cli
+from tests.support.fault_injection import WITHIN_S, cli
 
 ROWS = "".join(f"{i % 7},{i % 3},{int(i % 7 > i % 3)}\n" for i in range(200))
 TABLE = "a,b,y\n" + ROWS

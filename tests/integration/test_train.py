@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hogbatch.model.file import load_model
-from tests.saboteur import cli
+from tests.support.fault_injection import cli
 
 SUMMARY = {
     *("status", "reason", "train_seconds", "epochs", "rows", "train_loss", "test", "saved"),

@@ -11,8 +11,8 @@ from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
 from hogbatch.simulate.audit import Audit
 from hogbatch.wire.messages import Failed, Goodbye, Hello, Stop
+from tests.support.coordinator_stage import Stage, make_plan
 from tests.support.property_tests import max_examples
-from tests.unit.coordinator.stage import Stage, make_plan
 
 TEST_ROWS = 300
 PROFILE = ((16, 0.01), (64, 0.012), (256, 0.04))

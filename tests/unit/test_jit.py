@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hogbatch.jit import cache_directory
-from tests.other_user import as_another_user, as_root
+from tests.support.other_user import as_another_user, as_root
 
 pytestmark = pytest.mark.slow
 

@@ -57,7 +57,7 @@ def test_benchmarks_import_only_what_is_shared_and_their_own(module):
         ("benchmarks.garbage", "from benchmarks.faults.runs import watched"),
         ("benchmarks.slide.split", "import benchmarks.time_to_loss"),
         ("benchmarks.common.job", "from benchmarks import quality"),
-        ("benchmarks.faults.runs", "from tests.saboteur import Job"),
+        ("benchmarks.faults.runs", "from tests.support.fault_injection import Job"),
         ("benchmarks.peers.pytorch", "from benchmarks.common.search import search"),
         ("benchmarks.planes.pair", "from . import contract"),
     ],

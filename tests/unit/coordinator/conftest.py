@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.coordinator.stage import Stage
+from tests.support.coordinator_stage import Stage
 
 
 @pytest.fixture

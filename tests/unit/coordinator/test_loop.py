@@ -18,7 +18,7 @@ from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
 from hogbatch.wire.loopback import Loopback
-from tests.unit.coordinator.stage import make_plan
+from tests.support.coordinator_stage import make_plan
 
 WITHIN_S = 20
 

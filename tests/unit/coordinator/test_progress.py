@@ -3,7 +3,7 @@ import pytest
 from hogbatch.config.lsh import defaults
 from hogbatch.coordinator.progress import Best, LossSums, Progress, TrainingClock
 from hogbatch.wire.messages import Done
-from tests.unit.coordinator.stage import make_plan
+from tests.support.coordinator_stage import make_plan
 
 
 def done(rows=100, loss=50.0, skipped=0, metric_sums=()):

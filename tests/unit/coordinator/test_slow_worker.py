@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
-from tests.unit.coordinator.stage import works
+from tests.support.coordinator_stage import works
 
 ROWS, EPOCHS, LEASE_S = 50_000, 6, 0.02
 FAST, SLOW = 1e-5, 1e-3  # seconds per row

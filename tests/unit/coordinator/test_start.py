@@ -1,6 +1,6 @@
 """The start of training."""
 
-from tests.unit.coordinator.stage import works
+from tests.support.coordinator_stage import works
 
 
 def test_training_starts_with_the_first_worker(stage):

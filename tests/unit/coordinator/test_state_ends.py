@@ -5,7 +5,7 @@ import pytest
 from hogbatch.coordinator.commands import Finish, Keep, Kill, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Stop
-from tests.unit.coordinator.stage import is_send, of_kind, records, works
+from tests.support.coordinator_stage import is_send, of_kind, records, works
 
 
 def begin_evaluation(play):

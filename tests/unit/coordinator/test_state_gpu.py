@@ -5,7 +5,7 @@ import pytest
 from hogbatch.coordinator.commands import Report
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
-from tests.unit.coordinator.stage import of_kind, records, works
+from tests.support.coordinator_stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
 

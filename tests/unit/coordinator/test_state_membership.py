@@ -6,7 +6,7 @@ from hogbatch.coordinator import roster
 from hogbatch.coordinator.commands import Kill, Revoke, Send
 from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
-from tests.unit.coordinator.stage import is_send, of_kind, records, works
+from tests.support.coordinator_stage import is_send, of_kind, records, works
 
 
 def test_a_worker_is_welcomed_with_the_network(stage):

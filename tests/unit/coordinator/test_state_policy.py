@@ -3,7 +3,7 @@
 from hogbatch.coordinator.commands import Keep
 from hogbatch.errors import PolicyError
 from hogbatch.wire.messages import Stop
-from tests.unit.coordinator.stage import is_send, of_kind, records, works
+from tests.support.coordinator_stage import is_send, of_kind, records, works
 
 
 class Broken:

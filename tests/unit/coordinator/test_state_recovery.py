@@ -21,7 +21,7 @@ from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
 from hogbatch.coordinator.rollbacks import PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
-from tests.unit.coordinator.stage import Stage, of_kind, records, works
+from tests.support.coordinator_stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
 

@@ -10,7 +10,7 @@ from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.store import fence
-from tests.unit.coordinator.stage import of_kind, records, works
+from tests.support.coordinator_stage import of_kind, records, works
 
 
 class Sizes:

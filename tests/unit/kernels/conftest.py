@@ -4,7 +4,7 @@ from hogbatch.kernels import BACKENDS, load
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.probe import find_gpus
-from tests.unit.kernels.backends import Backend
+from tests.support.kernel_backends import Backend
 
 GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 

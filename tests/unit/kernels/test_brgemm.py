@@ -9,7 +9,7 @@ from hogbatch.kernels.cpu import brgemm
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, BlockOffsets, Epilogue
-from tests.unit.kernels.cases import examples
+from tests.support.kernel_cases import examples
 
 pytestmark = pytest.mark.vector_width
 

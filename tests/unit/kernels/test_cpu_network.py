@@ -30,8 +30,8 @@ from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests import plain_sgd
-from tests.unit.kernels.cases import csr_set, dense_set, labels_for, score_width, toarray
+from tests.support import plain_sgd
+from tests.support.kernel_cases import csr_set, dense_set, labels_for, score_width, toarray
 
 FEATURES, OUTPUTS, SET = 9, 5, 40
 BATCH, RAGGED = 4, 3  # rows of a batch, and of the last

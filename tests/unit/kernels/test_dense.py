@@ -14,7 +14,7 @@ from hogbatch.kernels.contract import (
     TOTALS,
 )
 from hogbatch.store.layout import stored_width
-from tests.unit.kernels.cases import (
+from tests.support.kernel_cases import (
     dense_set,
     examples,
     junk,

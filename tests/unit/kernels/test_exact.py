@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
 from hogbatch.kernels.cpu.exact import NEURONS, TOGETHER
-from tests.unit.kernels.lsh.wide import WIDE_LOSSES, Case
+from tests.support.wide_networks import WIDE_LOSSES, Case
 
 losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
 SIZES = {  # classes, rows

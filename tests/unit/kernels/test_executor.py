@@ -28,8 +28,8 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width, tensor_offsets
-from tests.unit.kernels.backends import Backend
-from tests.unit.kernels.cases import (
+from tests.support.kernel_backends import Backend
+from tests.support.kernel_cases import (
     HYPER,
     csr_set,
     dense_set,

@@ -12,7 +12,7 @@ from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
 from hogbatch.model.network import Network
-from tests.unit.kernels.cases import csr_set, dense_set, labels_for, some_rows
+from tests.support.kernel_cases import csr_set, dense_set, labels_for, some_rows
 
 FEATURES, CLASSES, ROWS = 9, 5, 40
 NETWORK = Network.build(FEATURES, (12,), CLASSES, "sigmoid", "softmax")

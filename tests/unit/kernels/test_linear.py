@@ -22,7 +22,7 @@ from hogbatch.kernels.cpu import linear, model as compiled
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.cases import csr_set, labels_for, overflowing
+from tests.support.kernel_cases import csr_set, labels_for, overflowing
 
 pytestmark = pytest.mark.vector_width
 

@@ -20,7 +20,7 @@ from hogbatch.kernels.contract import (
     SOFTMAX_MANY,
     SQUARED,
 )
-from tests.unit.kernels.cases import (
+from tests.support.kernel_cases import (
     examples,
     junk,
     labels_for,

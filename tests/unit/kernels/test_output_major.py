@@ -11,8 +11,8 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.backends import Backend
-from tests.unit.kernels.cases import csr_set, dense_set, labels_for, overflowing, some_rows
+from tests.support.kernel_backends import Backend
+from tests.support.kernel_cases import csr_set, dense_set, labels_for, overflowing, some_rows
 
 FEATURES, CLASSES, ROWS = 9, 21, 40  # 21 is stored as 32
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)

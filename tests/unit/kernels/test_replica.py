@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.store.layout import stored_width
-from tests.unit.kernels.cases import csr_set, examples, junk, numbers, shapes, some_rows
+from tests.support.kernel_cases import csr_set, examples, junk, numbers, shapes, some_rows
 
 FEATURES, WIDTH = 12, 16  # of wide layers, of which only touched rows are exchanged
 BEYOND = 7  # value of cells that must not be written

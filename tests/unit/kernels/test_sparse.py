@@ -9,7 +9,7 @@ from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, SGD, Links, Slots
 from hogbatch.kernels.cpu import sparse
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
-from tests.unit.kernels.cases import (
+from tests.support.kernel_cases import (
     HYPER,
     NONE,
     Shape,

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import FURTHEST
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.cases import (
+from tests.support.kernel_cases import (
     HYPER,
     csr_set,
     examples,

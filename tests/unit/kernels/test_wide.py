@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.lsh.wide import BATCH, HIDDEN, SET, WIDE_LOSSES, Case
+from tests.support.wide_networks import BATCH, HIDDEN, SET, WIDE_LOSSES, Case
 
 CLASSES = wide.NEURONS + 43  # two blocks, the second ragged
 

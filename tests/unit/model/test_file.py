@@ -16,7 +16,7 @@ from hogbatch.errors import DataError, SaveError
 from hogbatch.model import file as checkpoint
 from hogbatch.model.file import Frequencies, Model, load_model, save_model
 from hogbatch.model.network import Network
-from tests.unit.model.trained import ENCODINGS, SCALER, model_for
+from tests.support.trained_models import ENCODINGS, SCALER, model_for
 
 
 def with_frequencies(model):

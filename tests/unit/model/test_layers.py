@@ -27,8 +27,8 @@ from hogbatch.model.layers import (
 )
 from hogbatch.model.network import Network
 from hogbatch.wire.codec import PREFIX, BadFrame, decode_to_worker, encode
-from tests.unit.model.trained import model_for
-from tests.unit.wire.messages import WELCOME
+from tests.support.trained_models import model_for
+from tests.support.wire_messages import WELCOME
 
 # One hidden layer of each kind: a new kind needs an example here.
 EXAMPLES = {"dense": DenseLayer(6, 5, "tanh")}

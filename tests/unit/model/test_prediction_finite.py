@@ -11,7 +11,7 @@ from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
 from hogbatch.model import file as checkpoint
-from tests.unit.model.trained import model_for
+from tests.support.trained_models import model_for
 
 METHODS = {
     "scores": lambda model, rows: model.scores(rows),

@@ -19,7 +19,7 @@ from hogbatch.model import file as checkpoint
 from hogbatch.model.file import Model, save_model
 from hogbatch.model.losses import LOSSES, probabilities
 from hogbatch.model.network import Network
-from tests.unit.model.trained import ENCODINGS, SCALER, expected_scores, model_for
+from tests.support.trained_models import ENCODINGS, SCALER, expected_scores, model_for
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from hogbatch.store.segment_server import (
     describe_segments,
     fetch_segments,
 )
-from tests.other_user import as_root, start_as_nobody
+from tests.support.other_user import as_root, start_as_nobody
 
 ME = PeerCredentials(os.getpid(), os.geteuid())
 

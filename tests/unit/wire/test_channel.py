@@ -12,7 +12,7 @@ from hogbatch.wire.codec import PREFIX, encode
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Goodbye, Heartbeat, Ready, Refused, Stop
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
-from tests.unit.wire.messages import DONE, HELLO, TO_COORDINATOR, TO_WORKER, WELCOME, WORK
+from tests.support.wire_messages import DONE, HELLO, TO_COORDINATOR, TO_WORKER, WELCOME, WORK
 
 PATIENCE_S = 20.0
 

@@ -17,7 +17,7 @@ from hogbatch.wire.codec import (
 )
 from hogbatch.wire.messages import Done, ToCoordinator, ToWorker
 from tests.support.property_tests import max_examples
-from tests.unit.wire.messages import DONE, HELLO, LARGEST, TO_COORDINATOR, TO_WORKER, WORK
+from tests.support.wire_messages import DONE, HELLO, LARGEST, TO_COORDINATOR, TO_WORKER, WORK
 
 COUNTS = st.integers(0, LARGEST)
 AMOUNTS = st.floats(0.0, 1e300)

@@ -11,7 +11,7 @@ from hogbatch.errors import ProtocolError
 from hogbatch.wire.address import Keys
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import Dealer, Router
-from tests.unit.wire.messages import HELLO, WELCOME
+from tests.support.wire_messages import HELLO, WELCOME
 
 WITHIN_S = 20.0
 

@@ -13,9 +13,9 @@ from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Work
-from tests.unit.workers.assignments import shared_model
+from tests.support.assignments import shared_model
+from tests.support.limited_devices import Kernels
 from tests.unit.workers.conftest import WITHIN_S
-from tests.unit.workers.devices import Kernels
 from workers.exchange import MAX_REFUSED, Exchange, Interval, LeaseProgress
 from workers.replica import Replica
 

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice
+from tests.support.assignments import examples
 from tests.support.property_tests import max_examples
-from tests.unit.workers.assignments import examples
 from workers.feed import CachedSet, StagedSet, feed_for
 
 ROWS = 23

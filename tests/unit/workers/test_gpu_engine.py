@@ -8,9 +8,9 @@ from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.workers.assignments import assignment, examples
-from tests.unit.workers.devices import Kernels, Unmapped
-from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from tests.support.limited_devices import Kernels, Unmapped
 from workers import feed
 
 TEST_ROWS = 90

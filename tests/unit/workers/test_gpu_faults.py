@@ -8,9 +8,9 @@ from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.wire.messages import Done, Failed
-from tests.unit.workers.assignments import assignment, examples
-from tests.unit.workers.devices import Kernels
-from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
+from tests.support.limited_devices import Kernels
 from workers.exchange import MAX_REFUSED
 
 TEST_ROWS = 90

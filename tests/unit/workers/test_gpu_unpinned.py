@@ -4,9 +4,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.kernels.gpu.device import HostDevice
-from tests.unit.workers.assignments import assignment, examples
-from tests.unit.workers.devices import Unpinned
-from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, epochs
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, epochs
+from tests.support.limited_devices import Unpinned
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Work
-from tests.unit.workers.assignments import NEURONS, WIDE_ROWS, wide
+from tests.support.assignments import NEURONS, WIDE_ROWS, wide
 from tests.unit.workers.conftest import WITHIN_S
 from workers import hashed
 from workers.cpu import CpuEngine

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.workers.assignments import assignment, examples
+from tests.support.assignments import assignment, examples
 from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, profile
 from workers.trainer import Trainer
 

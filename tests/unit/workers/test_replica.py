@@ -9,9 +9,9 @@ from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
+from tests.support.assignments import shared_model
+from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
-from tests.unit.workers.assignments import shared_model
-from tests.unit.workers.devices import Kernels, Unmapped, Unpinned
 from workers import replica
 from workers.replica import FlatPart, Replica
 

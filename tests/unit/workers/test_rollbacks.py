@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.wire.messages import Done
-from tests.unit.workers.assignments import NEURONS, assignment, examples, wide
+from tests.support.assignments import NEURONS, assignment, examples, wide
+from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
 from tests.unit.workers.conftest import WITHIN_S
-from tests.unit.workers.rehearsal import ROWS, SPARSE, WIDE, Rehearsal, lease
 from tests.unit.workers.test_hashed import Rig, in_tables, true_codes, wait_for
 from workers.cpu import CpuEngine
 from workers.exchange import MAX_REFUSED

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import Examples, csr_inputs, single_labels
-from tests.unit.workers.assignments import assignment, wide
+from tests.support.assignments import assignment, wide
 from workers.thread_state import thread_state
 
 

@@ -11,7 +11,7 @@ from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.wire.messages import Work
-from tests.unit.workers.assignments import FEATURES, assignment, examples
+from tests.support.assignments import FEATURES, assignment, examples
 from workers import feed
 from workers.trainer import SPARSEST_DENSE, Trainer
 

@@ -13,7 +13,7 @@ from hogbatch.kernels.cpu.lsh.functions import (
     draw,
 )
 from hogbatch.kernels.cpu.lsh.hashing import MAX_PROBES, hash_rows
-from tests.unit.kernels.lsh import theory
+from tests.support import lsh_theory as theory
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 WIDE = 256  # the theory assumes that the sum of a third of the coordinates is nearly Gaussian

@@ -15,7 +15,7 @@ from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.lsh.wide import (
+from tests.support.wide_networks import (
     BATCH,
     CLASSES,
     HIDDEN,

@@ -17,8 +17,8 @@ from hogbatch.kernels.cpu.lsh.neurons import (
     score,
 )
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
-from tests.unit.kernels.cases import numbers, padded
-from tests.unit.kernels.lsh.wide import BATCH, CLASSES, Case, finder_of
+from tests.support.kernel_cases import numbers, padded
+from tests.support.wide_networks import BATCH, CLASSES, Case, finder_of
 
 ACTIVE = np.array([7, 0, 42, 13, 8], np.int32)
 

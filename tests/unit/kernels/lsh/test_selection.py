@@ -27,8 +27,8 @@ from hogbatch.kernels.cpu.lsh.selection import (
 )
 from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import HashTables, empty_tables, insert
-from tests.unit.kernels.cases import examples
-from tests.unit.kernels.lsh.theory import AGREEMENT
+from tests.support.kernel_cases import examples
+from tests.support.lsh_theory import AGREEMENT
 
 CLASSES, TABLES, BITS, BUCKET, BATCH = 120, 7, 3, 9, 5
 GUARD = -9  # after the buffer

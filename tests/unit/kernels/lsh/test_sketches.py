@@ -12,7 +12,7 @@ from hogbatch.kernels.cpu.lsh.sketches import (
     hamming_distance,
     rank_by_product,
 )
-from tests.unit.kernels.cases import examples
+from tests.support.kernel_cases import examples
 
 DIMENSION = 192  # enough for the sum of a third of the coordinates to be nearly Gaussian
 BITS = WORD_BITS * WORDS

@@ -1,4 +1,4 @@
-"""Models as training leaves them, for the tests of what is done with them."""
+"""Models as training leaves them, for tests of prediction and of model files."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Processes of a user to whom nothing of a run belongs."""
+"""Processes of another user, who owns nothing of a run."""
 
 import os
 import subprocess
@@ -12,14 +12,14 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become ano
 
 
 def start_as_nobody(code, *arguments, **options):
-    """Start Python `code`, which has the standard library alone, as another user."""
+    """Start Python `code` as another user; it can import the standard library only."""
     command = [_interpreter(), "-I", "-S", "-c", code, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, **NOBODY, **options)
 
 
 def _interpreter():
-    """A Python that everybody may run: not every user's is one."""
+    """A Python interpreter that every user may run."""
     for path in (sys.executable, "/usr/bin/python3"):
         try:
             subprocess.run([path, "-I", "-S", "-c", ""], check=True, capture_output=True, **NOBODY)
@@ -30,10 +30,10 @@ def _interpreter():
 
 
 def as_another_user():
-    """What stands before a command that is to run as another user.
+    """The prefix of a command line that runs the command as another user.
 
-    That user may read everything, as an installation of root is for everybody in a container, and
-    write nothing of ours.
+    That user may read everything, like an installation by root in a container, and cannot write
+    any of our files.
     """
     may = "-all,+dac_read_search"
     rights = [f"--{which}={may}" for which in ("inh-caps", "ambient-caps", "bounding-set")]

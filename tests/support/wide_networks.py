@@ -15,7 +15,7 @@ from hogbatch.kernels.cpu.model import BatchSettings, ModelView
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.unit.kernels.cases import csr_set, dense_set, labels_for
+from tests.support.kernel_cases import csr_set, dense_set, labels_for
 
 FEATURES, CLASSES, SET = 9, 43, 30  # 43 is stored as 48
 BATCH, RAGGED, FENCE = 7, 4, 5

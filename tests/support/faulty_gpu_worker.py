@@ -1,13 +1,13 @@
-"""A GPU worker on the host, a device of which spoils the third change that it makes.
+"""A GPU worker on the host whose third change is not finite.
 
-python -m tests.integration.spoiling_gpu RUN_DIR
+python -m tests.support.faulty_gpu_worker RUN_DIR
 """
 
 import numpy as np
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
-from tests.unit.workers.devices import Kernels
+from tests.support.limited_devices import Kernels
 from workers.gpu import GpuEngine
 from workers.start import parser, run
 
