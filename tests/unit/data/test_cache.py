@@ -24,7 +24,7 @@ def test_the_second_reading_gives_what_the_first_gave_to_the_bit(old_file, cache
     plain, first, second = read(path), read(path, cache=cache), read(path, cache=cache)
     assert flat(plain) == flat(first) == flat(second)
     assert [line.split(" the cache")[0] for line in messages] == [
-        f"{path}: kept in",
+        f"{path}: written to",
         f"{path}: read from",
     ]
 

@@ -29,7 +29,7 @@ def temporary(tmp_path, monkeypatch):
 @pytest.fixture
 def directory(tmp_path):
     with RunDirectory.hold(tmp_path / "run", []) as held:
-        held.begin("", goes_on=False)
+        held.begin("", resuming=False)
         yield held
 
 
