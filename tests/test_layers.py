@@ -9,9 +9,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
-    *("errors", "machine", "jit", "config.values", "config.lsh", "config.train"),
+    *("errors", "machine", "jit", "config.values", "config.lsh"),
+    *("model.optimizers", "model.losses", "config.train"),
     *("wire", "data", "store", "kernels"),
-    *("model.losses", "model.metrics", "model.optimizers", "model.network", "model.footprint"),
+    *("model.metrics", "model.network", "model.footprint"),
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     *("launch", "run", "simulate", "cli", "__main__"),
 ]
@@ -43,6 +44,7 @@ PURE = [  # modules that decide; they have no clock, no disk and no threads
     *("hogbatch.kernels.contract", "hogbatch.kernels.executor", "hogbatch.policy.learning_rate"),
     "hogbatch.model.footprint",
     *("hogbatch.machine.topology", "hogbatch.config.lsh", "hogbatch.launch.restarts"),
+    *("hogbatch.model.losses", "hogbatch.model.optimizers"),
     *("hogbatch.simulate", "hogbatch.data.columns", "hogbatch.data.header"),
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]

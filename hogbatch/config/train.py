@@ -39,6 +39,8 @@ from hogbatch.config.values import (
     Workers,
 )
 from hogbatch.errors import UsageError
+from hogbatch.model.losses import LOSSES
+from hogbatch.model.optimizers import OPTIMIZERS
 
 T = TypeVar("T")
 
@@ -125,11 +127,9 @@ class TrainConfig:
     loss: str = _choice(
         "auto",
         "what is minimised; auto goes by the labels",
-        *("auto", "logistic", "hinge", "softmax", "multilabel", "multilabel-softmax", "squared"),
+        *("auto", *LOSSES),
     )
-    optimizer: str = _choice(
-        "adagrad", "what is done with a gradient", "sgd", "momentum", "adagrad", "adam"
-    )
+    optimizer: str = _choice("adagrad", "what is done with a gradient", *OPTIMIZERS)
     lr: float | None = _flag(
         None, NUMBER, "learning rate (default: by optimizer, loss and data)", "RATE", POSITIVE
     )

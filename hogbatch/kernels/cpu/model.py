@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
+from hogbatch.kernels.contract import BIAS_CORRECTED, SUMMED_SLOTS, Floats, Hyper
 
 # Columns of `ModelView.table`, one row a layer: hogbatch.kernels.executor.LayerView as integers.
 WEIGHTS, BIAS, FAN_IN, FAN_OUT, WIDTH, ACTIVATION, OUTPUT_MAJOR = range(7)
@@ -43,7 +43,7 @@ def vector(flat, offset, length):
 @kernel
 def corrected(optimizer, hyper, t):
     """Adam's bias correction folded into the rate; t counts updates from 1."""
-    if optimizer != ADAM:
+    if optimizer not in BIAS_CORRECTED:
         return hyper
     rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
     return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
@@ -56,7 +56,7 @@ def with_own_slots(optimizer, hyper, threads):
     Shared, they would be fetched from the other threads' caches as often as the weights. Adagrad's
     sum of squares is then one thread's; that of all is some `threads` times as large.
     """
-    if optimizer != ADAGRAD:
+    if optimizer not in SUMMED_SLOTS:
         return hyper
     rate = hyper.rate / np.sqrt(float(threads))
     return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)

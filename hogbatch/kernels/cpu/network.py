@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
+    ADDITIVE,
     ROWS,
-    SGD,
     UPDATES,
     Floats,
     Hyper,
@@ -21,17 +21,16 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu import linear
 from hogbatch.kernels.cpu.dense import (
-    Scratch,
+    BackwardScratch,
     activate_backward,
     aligned,
+    backward_scratch,
     bias_gradient,
     dense_layer,
     dense_step,
     forget_not_finite,
     gather,
     scale_rows,
-    scratch,
-    step_row,
 )
 from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
 from hogbatch.kernels.cpu.model import (
@@ -48,6 +47,7 @@ from hogbatch.kernels.cpu.model import (
     vector,
     with_own_slots,
 )
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
 
 
@@ -59,7 +59,7 @@ class Workspace(NamedTuple):
     grad: Floats  # [B * widest]
     grad_below: Floats  # [B * widest]
     bias: Floats  # [widest]
-    dense: Scratch
+    dense: BackwardScratch
 
 
 @kernel
@@ -79,7 +79,7 @@ def workspace(table, sparse, size):
         aligned(size * widest),
         aligned(size * widest),
         aligned(widest),
-        scratch(size, widest),
+        backward_scratch(size, widest),
     )
 
 
@@ -180,7 +180,7 @@ def backward(model, layers, inputs, rows, lease, hyper, links, space):
 @kernel
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
     """`step_bias` from a gradient that `scale_rows` has been over."""
-    if optimizer != SGD:
+    if optimizer not in ADDITIVE:
         step_bias(model, layer, optimizer, hyper, scaled, model.own_first, model.own_second, space)
         return
     fan_out = model.table[layer, FAN_OUT]

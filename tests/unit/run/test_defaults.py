@@ -7,12 +7,12 @@ from hogbatch.run.defaults import (
     COARSEST,
     EPOCHS,
     FINEST,
-    LEAST_UPDATES,
+    MIN_UPDATES,
     SMALL_ROWS,
     epochs,
     largest_cpu_batch,
     learning_rate,
-    most_epochs,
+    max_epochs,
     patience,
     scaling,
     weight_decay,
@@ -44,7 +44,7 @@ def test_a_deep_network_has_one_rate_under_an_optimizer_that_scales_its_steps(na
 def test_few_rows_take_more_epochs_with_smaller_batches(rows, batch, passes):
     assert largest_cpu_batch(rows) == batch
     assert epochs(rows) == passes
-    assert passes * rows >= LEAST_UPDATES * batch or passes == EPOCHS
+    assert passes * rows >= MIN_UPDATES * batch or passes == EPOCHS
 
 
 def test_patience_is_a_quarter_of_the_epochs_and_ten_at_least():
@@ -52,7 +52,7 @@ def test_patience_is_a_quarter_of_the_epochs_and_ten_at_least():
 
 
 def test_a_target_loss_has_ten_times_the_epochs():
-    assert most_epochs(580_000) == 100
+    assert max_epochs(580_000) == 100
 
 
 def test_weight_decay_fades_out_as_rows_grow():

@@ -9,15 +9,14 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import (
-    Scratch,
+    BackwardScratch,
     aligned,
+    backward_scratch,
     bias_gradient,
     bound_rows,
     dense_layer,
     pass_all_down,
-    scratch,
     squared_norm,
-    step_row,
     weight_gradient,
 )
 from hogbatch.kernels.cpu.dots import fetch_line
@@ -26,6 +25,7 @@ from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
 from hogbatch.kernels.cpu.network import matrix, slots_at
 from hogbatch.kernels.cpu.rows import LINE, Chains
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import step_panels
 
 HASHED_TOGETHER = 192  # neurons: as many as stay in the nearest caches
@@ -45,7 +45,7 @@ class Neurons(NamedTuple):
     scores: Floats  # [B, A]
     grad: Floats  # [B, A]
     nothing: Floats  # [K], zeros
-    space: Scratch
+    space: BackwardScratch
     # To the step that sparse inputs take, neuron `a` is a feature that row `a` alone has, as 1.
     ends: NDArray[np.int32]  # [A], -1: see `contract.Links.following`
     members: NDArray[np.int32]  # [A]: 0, 1, 2, ...
@@ -70,7 +70,7 @@ def neurons_for(model, batch, most):
         aligned(batch * most),
         aligned(batch * most),
         nothing,
-        scratch(batch, fan_in),
+        backward_scratch(batch, fan_in),
         np.full(most, -1, np.int32),
         np.arange(most).astype(np.int32),
         np.zeros(most, np.int64),

@@ -1,8 +1,9 @@
-// What all kernels share. Arguments are what CuPy passes for Python numbers: every integer is a
-// long long, every number a double. Before this text come #defines of kernels/contract.py: kinds of
-// activations, losses and optimizers, FURTHEST, and the cells of `totals`.
+// Shared by all kernels. Arguments have the types that CuPy passes for Python numbers: every integer
+// is a long long, every number a double. This text is preceded by #defines from kernels/contract.py:
+// the numbers of activations, losses and optimizers, sets of them such as ADAPTIVE(kind), FURTHEST,
+// LARGEST, and the cells of `totals`.
 
-#define BLOCK 256  // most threads of a block, a power of two
+#define BLOCK 256  // maximum threads of a block, a power of two
 #define INF __int_as_float(0x7f800000)
 
 // A grid-stride loop: any grid covers any count.
@@ -34,7 +35,7 @@ __device__ float sigmoid(float z)
     return (z < 0 ? small : 1.0f) / (1.0f + small);
 }
 
-// f(z); nan stays nan, so that the loss can see it and skip the row.
+// f(z); nan stays nan, so that the loss detects it and skips the row.
 __device__ float activated(long long kind, float z)
 {
     if (kind == RELU) return z < 0 ? 0.0f : z;
@@ -43,7 +44,8 @@ __device__ float activated(long long kind, float z)
     return z;
 }
 
-// Shrinks one row's gradient, where its own step would move it by more than FURTHEST gradients.
+// Shrinks the gradient of one row if its step would move the row's own outputs by more than FURTHEST
+// gradients.
 __device__ void shrink_far(double moved, int H, float* grad)
 {
     if (moved <= FURTHEST) return;
@@ -51,15 +53,16 @@ __device__ void shrink_far(double moved, int H, float* grad)
     EACH_COLUMN(h, H) grad[h] *= fraction;
 }
 
-// One cell of `Kernels.step`; 1 - beta is taken in double, where it is exact enough. The rate is
-// read when the kernel runs: a recorded step is repeated at another rate.
+// One cell of `Kernels.step`: the update rules, as hogbatch/model/optimizers.py states them. 1 - beta is
+// computed in double, where it is exact enough. The rate is read when the kernel runs, because a
+// recorded step is repeated at another rate.
 __device__ void step_cell(long long kind, const double* rate, double l2, double momentum,
                           double beta2, double epsilon, float gradient, float* first,
                           float* second, float* weights, long long cell)
 {
     float by = (float)*rate;
     float w = weights[cell];
-    if ((kind == ADAGRAD || kind == ADAM) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
+    if (ADAPTIVE(kind) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
     float g = gradient + (float)l2 * w;
     if (kind == SGD) {
         w -= by * g;

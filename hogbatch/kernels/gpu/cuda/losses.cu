@@ -1,7 +1,8 @@
-// Losses with their gradients and metrics, one block a row of the batch.
+// Losses with their gradients and metrics; one block per row of the batch. A row has a list of labels
+// if LABEL_LISTS(kind), else the one label in `targets`.
 
-// The first column of z[0, width) that is greatest among those after (value, column) in the order
-// value descending, column ascending; `width` if there is none. Start with (inf, -1).
+// The next column of z[0, width) after (value, column) in the order value descending, column
+// ascending; `width` if there is none. Start with (inf, -1).
 __device__ int block_next_best(const float* z, int width, float value, int column)
 {
     __shared__ float values[BLOCK];
@@ -32,10 +33,10 @@ __device__ int block_next_best(const float* z, int width, float value, int colum
     return found;
 }
 
-// nan stays nan: the second term keeps it, though fmaxf does not.
+// nan stays nan: fmaxf drops it, but the second term keeps it.
 __device__ float softplus(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
 
-// Losses of one score, by one thread: the loss, and its slope through `slope`.
+// Losses of one score, computed by one thread: returns the loss and sets `slope`.
 __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 {
     if (kind == SQUARED) {
@@ -51,9 +52,9 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
     return softplus(-margin);
 }
 
-// Losses of a row, by one block. `slopes`, if given, gets the row's slope times `scale`.
-// softmax_loss is for the even distribution over the `count` columns `present`; 0 if there are
-// none, and NaN still where a score is not finite.
+// Losses of a row, computed by one block. `slopes`, if not null, is set to the row's slope times
+// `scale`. The target of softmax_loss is the even distribution over the `count` columns `present`;
+// the loss is 0 if there are none, but still NaN where a score is not finite.
 __device__ float softmax_loss(const int* present, long long count, int width, const float* z,
                               float scale, float* slopes)
 {
@@ -91,10 +92,7 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
     return block_sum(mine);
 }
 
-// Whether a row has a list of labels, or the one label in `targets`.
-__device__ bool many(long long kind) { return kind == MULTILABEL || kind == SOFTMAX_MANY; }
-
-// cell = max(cell, value), neither of them negative: then doubles are in the order of their bits.
+// cell = max(cell, value), neither of them negative: such doubles are ordered like their bits.
 __device__ void raise_to(double* cell, double value)
 {
     atomicMax((unsigned long long*)cell, (unsigned long long)__double_as_longlong(value));
@@ -108,13 +106,13 @@ extern "C" __global__ void loss_gradient(
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
     float* slopes = grad + blockIdx.x * H;
-    const int y = many(kind) ? 0 : (int)targets[row];
-    const int* present = many(kind) ? indices + indptr[row] : &y;
-    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
+    const int y = LABEL_LISTS(kind) ? 0 : (int)targets[row];
+    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
+    long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float scale = 1.0f / B, loss;
     for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     __syncthreads();
-    if (kind == SOFTMAX || kind == SOFTMAX_MANY) {
+    if (NORMALISED(kind)) {
         loss = softmax_loss(present, count, width, z, scale, slopes);
     } else if (kind == MULTILABEL) {
         loss = multilabel_loss(present, count, width, z, scale, slopes);
@@ -157,12 +155,12 @@ extern "C" __global__ void loss_and_metrics(
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
-    float y = many(kind) ? 0.0f : targets[row];
+    float y = LABEL_LISTS(kind) ? 0.0f : targets[row];
     const int own = (int)y;
-    const int* present = many(kind) ? indices + indptr[row] : &own;
-    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
+    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &own;
+    long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float loss, slope, metric_sums = 0;
-    if (kind == SOFTMAX || kind == SOFTMAX_MANY) loss = softmax_loss(present, count, width, z, 0, 0);
+    if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
     int bad = !isfinite(loss);
@@ -171,12 +169,12 @@ extern "C" __global__ void loss_and_metrics(
         if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
         return;
     }
-    if (many(kind)) add_precisions(present, count, width, z, totals);
-    else if (kind == SOFTMAX) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
-    else if (kind == SQUARED) metric_sums = (z[0] - y) * (z[0] - y);
+    if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, totals);
+    else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
+    else if (NUMBERS(kind)) metric_sums = (z[0] - y) * (z[0] - y);
     else metric_sums = (z[0] > 0) == (y > 0);
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], (double)loss);
-        if (!many(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
+        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
     }
 }
