@@ -1,4 +1,4 @@
-"""Losses with their gradients and metrics, one block a row."""
+"""Losses with their gradients and metrics: one launch each, one block per row."""
 
 from hogbatch.kernels.gpu.launch import kernel, over_rows
 

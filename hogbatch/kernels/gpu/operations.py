@@ -5,7 +5,7 @@ from hogbatch.kernels.gpu.cublas import Cublas
 
 
 class GpuKernels:
-    """The operations, with products in `precision`: float32, tf32 or bfloat16."""
+    """The operations, with matrix products in `precision`: float32, tf32 or bfloat16."""
 
     gather = staticmethod(dense.gather)
     csr_forward = staticmethod(sparse.csr_forward)

@@ -1,4 +1,4 @@
-// Dense layers; their products are cuBLAS's. A block takes one row of the batch at a time.
+// Dense layers without their matrix products, which cuBLAS computes. One block per row of the batch.
 
 extern "C" __global__ void gather_dense(const float* dense, const long long* rows, long long F,
                                         long long K, float* out)
@@ -41,7 +41,7 @@ extern "C" __global__ void scale(double fraction, long long count, float* grad)
     EACH(i, count) grad[i] *= (float)fraction;
 }
 
-// `repeats`: how often a gradient comes again, 1 / (1 - momentum).
+// `repeats`: how many times a gradient counts in the end, 1 / (1 - momentum).
 extern "C" __global__ void bound_rows(const double* rate, double repeats, long long B, long long K,
                                       long long H, const float* x, float* grad)
 {
@@ -50,8 +50,8 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// out[H] = fraction * sum over B of grad[B, H], or that is added to it: COLUMNS neighbours fill a sector
-// of 32 bytes, and LANES threads share the rows of each column.
+// out[H] = fraction * sum over B of grad[B, H], or, if `add`, out[H] += that. COLUMNS neighbours fill a
+// sector of 32 bytes, and LANES threads divide the rows of each column among them.
 #define COLUMNS 8
 #define LANES 128
 extern "C" __global__ void sum_columns(double fraction, long long add, long long B, long long H,

@@ -1,5 +1,5 @@
-// A replica's change on its way to the shared parameters; see kernels/contract.py, ReplicaKernels.
-// `shared` may be host memory that the device reads and writes over the bus; others write it too.
+// The exchange of a replica with the shared parameters; see kernels/contract.py, ReplicaKernels.
+// `shared` may be host memory that the device accesses over the bus while CPU workers write it.
 
 __device__ float taken(const float* params, float* base, long long i, float* finite)
 {
@@ -9,7 +9,7 @@ __device__ float taken(const float* params, float* base, long long i, float* fin
     return change;
 }
 
-// What is pulled takes the place of `base`; what was not yet taken stays.
+// `pulled` replaces `base`; changes that were not taken yet are kept.
 __device__ void rejoined(float pulled, float* params, float* base, long long i)
 {
     params[i] = pulled + (params[i] - base[i]);
@@ -32,7 +32,7 @@ extern "C" __global__ void add(double fraction, const float* change, long long c
     EACH(i, count) shared[i] += (float)fraction * change[i];
 }
 
-// The same of touched rows alone: `change`[t] belongs to row touched[t] of H columns.
+// The same for touched rows only: `change`[t] belongs to row touched[t] of H columns.
 extern "C" __global__ void take_rows(const int* touched, const int* found, long long H,
                                      const float* params, float* base, float* change, float* finite)
 {

@@ -1,4 +1,4 @@
-// CSR inputs: a batch is its row numbers into the whole set. A block takes one row of the batch.
+// CSR inputs: a batch is given by row numbers into the whole set. One block per row of the batch.
 
 extern "C" __global__ void gather_sparse(const long long* indptr, const int* indices,
                                          const float* values, const long long* rows, long long K,
@@ -39,8 +39,8 @@ extern "C" __global__ void csr_bound_rows(const double* rate, double repeats,
 }
 
 // csr_step in four launches: find the touched features, clear their sums, add up, step. `head`[F]
-// marks what has been found (-1: not yet), and is -1 everywhere again at the end. Of `sums`[F, H]
-// only the rows of touched features are ever written or read.
+// marks the features found (-1: not yet), and is -1 everywhere again at the end. Only the rows of
+// touched features are written or read in `sums`[F, H].
 extern "C" __global__ void find_touched(const long long* indptr, const int* indices,
                                         const long long* rows, int* head, int* touched, int* found)
 {
