@@ -9,10 +9,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
-    *("errors", "machine", "jit", "config.values", "config.lsh", "config.flags"),
-    *("config.train", "config.arguments", "config.sources"),
-    *("model.layers", "wire", "data", "store", "kernels"),
-    *("model.losses", "model.metrics", "model.optimizers", "model.network", "model.footprint"),
+    *("errors", "machine", "jit", "config.values", "config.lsh"),
+    *("model.optimizers", "model.losses", "model.layers"),
+    *("config.flags", "config.train", "config.arguments", "config.sources"),
+    *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     *("launch", "run", "simulate", "cli", "__main__"),
 ]
@@ -27,8 +27,8 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.coordinator", "hogbatch.policy", "hogbatch.simulate"),
     *("hogbatch.config.lsh", "hogbatch.data.columns", "hogbatch.data.header"),
     *("hogbatch.kernels.contract", "hogbatch.kernels.executor", "hogbatch.kernels.layers"),
-    *("hogbatch.launch.restarts", "hogbatch.model.layers"),
-    *("hogbatch.machine.topology", "hogbatch.model.footprint"),
+    *("hogbatch.launch.restarts", "hogbatch.model.layers", "hogbatch.model.losses"),
+    *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),
 ]

@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.kernels.contract import ADAGRAD, LOSSES, OPTIMIZERS, SGD, TOTALS, Hyper
+from hogbatch.kernels.contract import (
+    IGNORES_ZEROS,
+    LOSSES,
+    OPTIMIZERS,
+    SUMMED_SLOTS,
+    TOTALS,
+    Hyper,
+)
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.gpu.graph import CapturedSteps
@@ -31,7 +38,7 @@ class Trainer:
         self._loss = LOSSES[assignment.network.loss]
         self._optimizer = OPTIMIZERS[welcome.optimizer.name]
         first = assignment.network.layer_views()[0]
-        sums = assignment.train.sparse and self._optimizer == ADAGRAD
+        sums = assignment.train.sparse and self._optimizer in SUMMED_SLOTS
         self.replica = Replica(
             device, assignment.model, welcome.merge, first.fan_in * first.fan_out if sums else 0
         )
@@ -51,7 +58,7 @@ class Trainer:
         on sparse rows, they update the touched rows of the weights only.
         """
         train, settings = self._assignment.train, self._assignment.welcome.optimizer
-        if not train.sparse or settings.l2 > 0 or self._optimizer not in (SGD, ADAGRAD):
+        if not train.sparse or settings.l2 > 0 or self._optimizer not in IGNORES_ZEROS:
             return False
         return len(train.inputs.indices) >= SPARSEST_DENSE * train.rows * train.features
 

@@ -28,6 +28,8 @@ from hogbatch.config.values import (
     Damping,
     Workers,
 )
+from hogbatch.model.losses import LOSSES
+from hogbatch.model.optimizers import OPTIMIZERS
 
 SCALES: Final = ("auto", "none", "standard", "max")
 
@@ -150,14 +152,14 @@ class TrainConfig:
         Group.MODEL,
         "auto",
         "loss function; auto: chosen from the labels",
-        *("auto", "logistic", "hinge", "softmax", "multilabel", "multilabel-softmax", "squared"),
+        *("auto", *LOSSES),
     )
 
     optimizer: str = choice(
         Group.OPTIMIZATION,
         "adagrad",
         "update rule (optimizer)",
-        *("sgd", "momentum", "adagrad", "adam"),
+        *OPTIMIZERS,
     )
     lr: float | None = flag(
         Group.OPTIMIZATION,

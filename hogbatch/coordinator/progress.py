@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.model.losses import LOSSES, Measured, in_units, metric_values
+from hogbatch.model.losses import LOSSES, LossAndMetrics
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
@@ -69,12 +69,12 @@ class LossSums:
         """Skipped rows over all rows."""
         return self.skipped / max(1, self.rows + self.skipped)
 
-    def measured(self, loss: str, unit: float) -> Measured | None:
+    def measured(self, loss: str, unit: float) -> LossAndMetrics | None:
         """Mean loss and metrics, for labels that were divided by `unit`; None without rows."""
         if not self.rows:
             return None
-        metrics = metric_values(LOSSES[loss], self.metric_sums, self.rows)
-        return in_units(LOSSES[loss], self.loss / self.rows, metrics, unit)
+        metrics = LOSSES[loss].metric_values(self.metric_sums, self.rows)
+        return LOSSES[loss].in_units(self.loss / self.rows, metrics, unit)
 
 
 @dataclass(slots=True)
@@ -211,8 +211,8 @@ class Progress:
         """
         if self.plan.training.lsh is None or not evaluation.test_values:
             return self._best.beaten_by(evaluation.test_loss, evaluation.rows)
-        first_metric = next(iter(evaluation.test_values.values()))
-        return self._best.beaten_by(1.0 - first_metric, evaluation.rows)
+        ranking = LOSSES[self.plan.training.loss].ranking(evaluation.test_values)
+        return self._best.beaten_by(ranking, evaluation.rows)
 
     @property
     def _epochs_since_best(self) -> float:

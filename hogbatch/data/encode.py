@@ -11,6 +11,7 @@ from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits
+from hogbatch.model.losses import LOSSES, encodings_for
 
 LabelKind = Literal["binary", "classes", "multilabel", "real"]
 
@@ -36,11 +37,15 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     auto: lists are multilabel; two distinct labels are binary; whole numbers that look like classes
     (see `_look_like_classes`) are classes; all others are real. DataError if all labels are equal.
     """
-    if loss not in ENCODINGS:
-        raise UsageError(f"loss must be one of {', '.join(ENCODINGS)}; got {loss!r}")
+    if loss not in ("auto", *LOSSES):
+        raise UsageError(f"loss must be one of {', '.join(('auto', *LOSSES))}; got {loss!r}")
     if raw.labels is None and raw.label_lists is None:
         raise _no_labels(raw)
-    return ENCODINGS[loss](raw, loss)
+    if loss == "auto":
+        return _auto(raw, loss)
+    accepted = encodings_for(loss)
+    lists = raw.labels is None and "multilabel" in accepted
+    return ENCODERS["multilabel" if lists else accepted[0]](raw, loss)
 
 
 def _auto(raw: RawSet, loss: str) -> Encoding:
@@ -98,10 +103,6 @@ def _binary(raw: RawSet, loss: str) -> Encoding:
     return Encoding("binary", tuple(distinct.tolist()), 1)
 
 
-def _classes_or_lists(raw: RawSet, loss: str) -> Encoding:
-    return (_multilabel if raw.labels is None else _classes)(raw, loss)
-
-
 def _classes(raw: RawSet, loss: str) -> Encoding:
     labels = _single(raw, f"loss {loss} needs")
     broken = np.flatnonzero(labels != np.floor(labels))
@@ -129,14 +130,11 @@ def _real(raw: RawSet, loss: str) -> Encoding:
     return Encoding("real", (), 1, float(labels.mean()), float(labels.std()) or 1.0)
 
 
-ENCODINGS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {
-    "auto": _auto,
-    "logistic": _binary,
-    "hinge": _binary,
-    "softmax": _classes_or_lists,
+ENCODERS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {  # by kind of labels
+    "binary": _binary,
+    "classes": _classes,
     "multilabel": _multilabel,
-    "multilabel-softmax": _multilabel,
-    "squared": _real,
+    "real": _real,
 }
 
 

@@ -1,8 +1,8 @@
-"""The scores of a trained network block by block of its outputs, with NumPy alone.
+"""The scores of a trained network, block by block of its outputs, with only NumPy.
 
-Of a row's scores one wants the best few, or how large they are together, but never all of very many
-at once: blocks of outputs are scored while they are in cache, looked at, and forgotten. Weights are
-read where they lie, in real widths.
+Predictions need the best few scores of a row, or the sum of their exponentials, but never all of
+very many at once: a block of outputs is scored and summarised while it is in cache, then dropped.
+Weights are read where they are, in real widths.
 """
 
 from collections.abc import Iterator
@@ -21,23 +21,23 @@ from hogbatch.data.batch import (
     double_inputs,
 )
 from hogbatch.data.csr import rows_of
-from hogbatch.kernels.contract import MULTILABEL, SOFTMAX, SOFTMAX_MANY, Floats
+from hogbatch.kernels.contract import NORMALISED, Floats
 
 OUTPUTS: Final = 2048  # of a block
-NOBODY: Final = np.iinfo(np.int64).max  # in place of a column, where there is none
+NO_COLUMN: Final = np.iinfo(np.int64).max  # in place of a column, where there is none
 
 
 class LayerWeights(NamedTuple):
     """The parameters of one layer, without padding, and what is done with them."""
 
-    weights: Floats  # [K, H]; by neuron [H, K]
+    weights: Floats  # [K, H]; output-major [H, K]
     bias: Floats  # [H]
     activation: int
     output_major: bool
 
 
 def count(inputs: RawInputs) -> int:
-    """N."""
+    """N, the number of rows."""
     return max(len(inputs.indptr) - 1, len(inputs.dense))
 
 
@@ -53,7 +53,7 @@ def between(inputs: RawInputs, start: int, stop: int) -> RawInputs:
 
 
 def hidden(layers: tuple[LayerWeights, ...], inputs: Inputs) -> Inputs:
-    """What the last layer is given, of all rows; `inputs` themselves where it is the only one."""
+    """The inputs of the last layer, for all rows; `inputs` themselves if it is the only one."""
     for layer in layers[:-1]:
         out = np.empty((count(inputs), len(layer.bias)), np.float32)
         _apply(layer, inputs, out)
@@ -62,9 +62,9 @@ def hidden(layers: tuple[LayerWeights, ...], inputs: Inputs) -> Inputs:
 
 
 def blocks(layer: LayerWeights, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
-    """The scores [N, <= OUTPUTS] by one block of outputs after the other, each with its first.
+    """The scores [N, <= OUTPUTS] of one block of outputs after the other, with its first column.
 
-    They are scratch, good until the next.
+    They are scratch, valid until the next block.
     """
     rows, width = count(inputs), len(layer.bias)
     space = np.empty(rows * min(width, OUTPUTS), np.float32)
@@ -90,11 +90,11 @@ def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
         reference.dense_forward(inputs.dense, weights, bias, kind, width, out)
 
 
-class Seen:
-    """What has been seen of the scores of each of B rows, block after block.
+class ScoreSummary:
+    """The best scores of each of B rows, and sums over all of them, built up block by block.
 
-    `kind` is the loss whose normaliser is to be summed up; `indptr`[B + 1] and `indices` are the
-    rows' true columns, whose scores are to be added.
+    `kind` is the number of the loss whose sum over all scores is needed, None for no sum. `true`
+    holds indptr[B + 1] and indices of the rows' true columns, whose scores are added up.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Seen:
         kind: int | None = None,
         true: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
     ) -> None:
-        self.columns = np.full((rows, k), NOBODY)  # of the k highest scores, best first
+        self.columns = np.full((rows, k), NO_COLUMN)  # of the k highest scores, best first
         self.best = np.full((rows, k), -np.inf, np.float32)  # those; of equal ones the first
         self.highest = np.full(rows, -np.inf, np.float32)
         self.finite = np.ones(rows, np.bool_)
-        # Of exp(score - highest), of multilabel of log(1 + exp(score)).
+        # Sum of exp(score - highest) if the loss is NORMALISED, else of log(1 + exp(score)).
         self.total = np.zeros(rows)
         self.true = np.zeros(rows)  # the sum of the true columns' scores
         self._kind = kind
@@ -117,8 +117,8 @@ class Seen:
         self._labels = np.diff(indptr)
         self._owners = rows_of(indptr)
 
-    def see(self, first: int, scores: Floats) -> None:
-        """Take in scores[B, n] of the columns from `first` on; may leave nonsense in `scores`."""
+    def add(self, first: int, scores: Floats) -> None:
+        """Add scores[B, n] of the columns from `first` on; may overwrite `scores`."""
         highest = scores.max(axis=1)
         self._rank(first, scores, highest)
         self.finite &= np.isfinite(highest) & np.isfinite(scores.min(axis=1))
@@ -127,17 +127,17 @@ class Seen:
         owners = self._owners[mine]
         self.true += np.bincount(owners, scores[owners, places[mine]], len(scores))
         if self._kind is not None:
-            self._add(scores, np.maximum(self.highest, highest))
+            self._add_to_total(scores, np.maximum(self.highest, highest))
 
     def _rank(self, first: int, scores: Floats, highest: Floats) -> None:
-        """Let what is better than the last of the best so far take its place."""
+        """Replace the best columns so far by better ones."""
         k, last = self.columns.shape[1], self.best[:, -1]
         rows = np.flatnonzero(~(highest <= last) | (last == -np.inf))
         found = scores[rows]
         if np.isnan(highest).any():
             found[np.isnan(found)] = -np.inf
         least = self.best[rows, -1]
-        if found.shape[1] > k:  # others cannot be among the best
+        if found.shape[1] > k:  # lower ones cannot be among the best
             least = np.maximum(least, np.partition(found, -k, axis=1)[:, -k])
         owners, columns = np.nonzero(found >= least[:, np.newaxis])
         owner = np.concatenate([np.repeat(np.arange(len(rows)), k), owners])
@@ -151,9 +151,9 @@ class Seen:
         self.best[rows] = score[kept].reshape(-1, k)
 
     @np.errstate(over="ignore", invalid="ignore")
-    def _add(self, scores: Floats, highest: Floats) -> None:
-        """Add to the total, in place of the scores."""
-        if self._kind == MULTILABEL:
+    def _add_to_total(self, scores: Floats, highest: Floats) -> None:
+        """Add to the total; overwrites `scores`."""
+        if self._kind not in NORMALISED:
             self.total += np.maximum(scores, 0).sum(axis=1)
             np.abs(scores, out=scores)
             np.negative(scores, out=scores)
@@ -167,8 +167,8 @@ class Seen:
 
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def losses(self) -> NDArray[np.float64]:
-        """The losses [B] of rows all of whose scores were seen; nan where not all are finite."""
-        if self._kind == MULTILABEL:
+        """The losses [B], once all scores were added; nan where not all are finite."""
+        if self._kind not in NORMALISED:
             losses = self.total - self.true
         else:
             losses = np.log(self.total) + self.highest - self.true / np.maximum(self._labels, 1)
@@ -177,7 +177,7 @@ class Seen:
 
     def probabilities(self) -> Floats:
         """The probabilities [B, k] of the best columns."""
-        if self._kind in (SOFTMAX, SOFTMAX_MANY):
+        if self._kind in NORMALISED:
             fractions = np.exp(self.best - self.highest[:, np.newaxis])
             part: Floats = (fractions / self.total[:, np.newaxis]).astype(np.float32)
             return part

@@ -1,6 +1,6 @@
 """The operations every backend provides, with the same names and arguments.
 
-Shape letters, in this package and nowhere else with another meaning:
+Shape letters, with the same meaning in the whole package:
     B rows of a batch    N rows of a set        F features    n stored values
     K inputs of a layer  H outputs of a layer   C real outputs of the last layer
 
@@ -8,8 +8,8 @@ Rules for every operation
 - arrays are C-contiguous; floats are float32, `indptr` and `rows` int64, `indices` int32;
 - K and H are *stored* widths, padded for SIMD; padding columns of activations and gradients and
   padding cells of weights are zero, and every operation keeps them so;
-- `rows`[B] are row numbers into the whole set, so that no batch is ever copied out of a CSR;
-- the output comes last and is written in place; nothing is checked: callers check, kernels compute.
+- `rows`[B] are row numbers into the whole set, so that no batch is copied out of a CSR;
+- the output comes last and is written in place; nothing is checked, that is the caller's task.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
+from hogbatch.model import losses, optimizers
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -29,60 +30,63 @@ SIGMOID: Final = 2
 TANH: Final = 3
 ACTIVATIONS: Final = {"linear": LINEAR, "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH}
 
-LOGISTIC: Final = 0
-HINGE: Final = 1
-SOFTMAX: Final = 2
-MULTILABEL: Final = 3
-SQUARED: Final = 4
-SOFTMAX_MANY: Final = 5
-LOSSES: Final = {
-    "logistic": LOGISTIC,
-    "hinge": HINGE,
-    "softmax": SOFTMAX,
-    "multilabel": MULTILABEL,
-    "multilabel-softmax": SOFTMAX_MANY,
-    "squared": SQUARED,
-}
+# Losses and optimizers by name. Their numbers and properties come from the two tables in
+# hogbatch.model; kernels compare numbers, and ask for a property by `kind in SET`.
+LOSSES: Final = {name: loss.kind for name, loss in losses.LOSSES.items()}
+LOGISTIC: Final = LOSSES["logistic"]
+HINGE: Final = LOSSES["hinge"]
+SOFTMAX: Final = LOSSES["softmax"]
+MULTILABEL: Final = LOSSES["multilabel"]
+SQUARED: Final = LOSSES["squared"]
+SOFTMAX_MANY: Final = LOSSES["multilabel-softmax"]
+LABEL_LISTS: Final = losses.kinds_where(lambda loss: loss.label_lists)
+NORMALISED: Final = losses.kinds_where(lambda loss: loss.normalised)
+NUMBERS: Final = losses.kinds_where(lambda loss: loss.encoding == "real")
 
-SGD: Final = 0
-MOMENTUM: Final = 1
-ADAGRAD: Final = 2
-ADAM: Final = 3
-OPTIMIZERS: Final = {"sgd": SGD, "momentum": MOMENTUM, "adagrad": ADAGRAD, "adam": ADAM}
+OPTIMIZERS: Final = {name: spec.kind for name, spec in optimizers.OPTIMIZERS.items()}
+SGD: Final = OPTIMIZERS["sgd"]
+MOMENTUM: Final = OPTIMIZERS["momentum"]
+ADAGRAD: Final = OPTIMIZERS["adagrad"]
+ADAM: Final = OPTIMIZERS["adam"]
+ADAPTIVE: Final = optimizers.kinds_where(lambda spec: spec.adaptive)
+BIAS_CORRECTED: Final = optimizers.kinds_where(lambda spec: spec.bias_corrected)
+BOUNDED: Final = optimizers.kinds_where(lambda spec: spec.bounded)
+VELOCITY: Final = optimizers.kinds_where(lambda spec: spec.velocity)
+ADDITIVE: Final = optimizers.kinds_where(lambda spec: spec.additive)
+IGNORES_ZEROS: Final = optimizers.kinds_where(lambda spec: spec.ignores_zeros)
+SUMMED_SLOTS: Final = optimizers.kinds_where(lambda spec: spec.summed_slots)
 
 # How far one row may move its own pre-activations in one step, in units of its gradient; beyond 2
-# a step overshoots. Plain SGD is left alone wherever it could converge, outliers are held.
+# a step overshoots. The bound does not change SGD where it could converge; it only holds outliers.
 FURTHEST: Final = 10.0
 
-# A gradient from here on counts as 0 under Adagrad and Adam. Its square would soon be infinite in
-# their sums, and never leave them; one feature of 1e38 can do that.
+# ADAPTIVE optimizers treat a gradient of at least this size as 0. Its square would soon overflow
+# in their slots and stay there; one feature of 1e38 is enough for that.
 LARGEST: Final = 1e15
 
-# Cells of `totals`, a float64[TOTALS] that kernels add to; `add_totals` adds up several.
+# Cells of `totals`, a float64[TOTALS] that kernels add to; `add_totals` adds several.
 LOSS: Final = 0  # summed over rows
 SKIPPED: Final = 1  # rows with a loss or a score that was not finite
 ROWS: Final = 2
 UPDATES: Final = 3
-ACTIVE: Final = 4  # neurons of a hashed output layer that were computed, summed over updates
-SKIPPED_ROW: Final = (
-    5  # not a sum: 1 + the highest number of a row skipped in training, 0 if none was
-)
+ACTIVE: Final = 4  # outputs of a hashed layer that were computed, summed over updates
+SKIPPED_ROW: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, else 0
 METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.model.losses)
 TOTALS: Final = 9
 
 
 def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
-    """totals[TOTALS] += part, which counts other rows."""
+    """totals[TOTALS] += part, the totals of other rows."""
     skipped_row = max(part[SKIPPED_ROW], totals[SKIPPED_ROW])
     totals += part
     totals[SKIPPED_ROW] = skipped_row
 
 
 class Hyper(NamedTuple):
-    """Numbers of one optimizer step. `rate` includes Adam's bias correction (see `step`).
+    """The constants of one optimizer step. `rate` includes the bias correction, if there is one.
 
-    Where steps are recorded to be repeated (`Device.record`) the rate is a float64[1] of the
-    backend, which a step reads when it runs; the other numbers are as they were when recorded.
+    If steps are recorded to be repeated (`Device.record`), the rate is a float64[1] of the backend,
+    which a step reads when it runs; the other numbers keep the values they had when recorded.
     """
 
     rate: float
@@ -93,9 +97,9 @@ class Hyper(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Optimizer state beside a tensor, same shape; [0, 0] where the optimizer has none.
+    """Optimizer slots of a tensor, in its shape; [0, 0] where the optimizer has none.
 
-    momentum: first = velocity. adagrad: first = sum of squares. adam: first = m, second = v.
+    Their meaning is stated in hogbatch.model.optimizers.
     """
 
     first: Floats
@@ -103,14 +107,14 @@ class Slots(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Scratch of `csr_step` on the CPU: the occurrences of each feature of a batch, linked.
+    """Scratch of `csr_step` on the CPU: linked lists of the occurrences of each feature in a batch.
 
     `head`[F] is -1 everywhere before and after each call; the others hold the batch's n values.
     """
 
     head: NDArray[np.int32]
     following: NDArray[np.int32]  # next occurrence of the same feature, or -1
-    member: NDArray[np.int32]  # which row of the batch an occurrence belongs to
+    member: NDArray[np.int32]  # row of the batch that an occurrence belongs to
     touched: NDArray[np.int32]  # distinct features in order of first occurrence
 
 
@@ -131,7 +135,7 @@ class Kernels(Protocol):
     ) -> None:
         """out[B, H] = f(x[B, K] @ weights[K, H] + bias[H]); columns from `width` on are zero.
 
-        No activation makes a number of nan: the loss must see it.
+        Every activation keeps nan, so that the loss detects it.
         """
 
     def csr_forward(
@@ -165,18 +169,18 @@ class Kernels(Protocol):
     ) -> None:
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
 
-        `width` = C real columns. A row whose loss or a score of which is not finite counts in
+        `width` = C real columns. A row with a loss or a score that is not finite is counted in
         totals[SKIPPED] instead, its gradient is zero, and totals[SKIPPED_ROW] becomes 1 + its
-        number, if that is higher:
-        `numbers`[B] name the `rows`, where these are places among gathered labels. (The
-        loss of an infinite score may be 0, but 0 times what overflowed on its way is nan.) A row
-        without labels has loss and gradient 0 under multilabel-softmax.
+        number, if that is higher. `numbers`[B] are the numbers of the `rows`, which differ from
+        them if `rows` are positions in gathered labels. (The loss of an infinite score may be 0,
+        but 0 times a value that overflowed is nan.) A row without labels has loss and gradient 0
+        if the loss is a softmax over label lists.
         """
 
     def forget_not_finite(self, totals: NDArray[np.float64], values: Floats) -> None:
-        """Clear what is not finite in values[...], if totals[SKIPPED] counts any row.
+        """Set values[...] that are not finite to 0, if totals[SKIPPED] counts any row.
 
-        A skipped row has gradient 0, but 0 times what overflowed on its way is nan.
+        A skipped row has gradient 0, but 0 times a value that overflowed is nan.
         """
 
     def loss_and_metrics(
@@ -190,25 +194,25 @@ class Kernels(Protocol):
     ) -> None:
         """totals[LOSS] += sum of losses, totals[METRIC_SUMS...] += sums of the loss's metrics.
 
-        logistic, hinge: right signs. softmax: right classes. multilabel, multilabel-softmax:
-        precision at 1, 3, 5. squared: squared errors. A row with a score that is not finite counts
-        in totals[SKIPPED].
+        LABEL_LISTS: precision at 1, 3, 5. NUMBERS: squared errors. Of the other losses, NORMALISED:
+        rows whose class has the highest score; else rows whose score has the sign of the label. A
+        row with a score that is not finite is counted in totals[SKIPPED].
         """
 
     def dense_backward(self, grad: Floats, weights: Floats, out: Floats) -> None:
         """out[B, K] = grad[B, H] @ weights[K, H].T."""
 
     def scale(self, fraction: float, grad: Floats) -> None:
-        """grad[B, H] *= share."""
+        """grad[B, H] *= fraction."""
 
     def bound_rows(self, kind: int, hyper: Hyper, batch: int, x: Floats, grad: Floats) -> None:
         """grad[B, H] *= min(1, FURTHEST batch / (rate |x[b]|²)) for each row b of x[B, K].
 
-        `batch` counts the rows that step together; these may be only some of them. Under SGD and
-        momentum (whose rate counts 1 / (1 - momentum) times), a row of norm |x| moves its own
-        pre-activations by rate |x|² / batch times its gradient; one far outlier can so blow up a
-        model that has trained for hours. The same bound as in normalised LMS (Nagumo & Noda 1967),
-        which is FURTHEST = 1 at a batch of 1. Adagrad and Adam scale their steps themselves.
+        `batch` is the number of rows that step together; x may hold only some of them. If the
+        optimizer is BOUNDED, a row of norm |x| moves its own pre-activations by rate |x|² / batch
+        times its gradient (with VELOCITY, 1 / (1 - momentum) times as far), so one outlier could
+        ruin a model that has trained for hours. Normalised LMS has the same bound (Nagumo & Noda
+        1967), with FURTHEST = 1 and a batch of 1. Other optimizers normalise their own steps.
         """
 
     def csr_bound_rows(
@@ -223,28 +227,22 @@ class Kernels(Protocol):
         """out[H] = sum over B of grad[B, H]."""
 
     def add_weight_gradient(self, fraction: float, x: Floats, grad: Floats, out: Floats) -> None:
-        """out[K, H] += share * x[B, K].T @ grad[B, H]: what some rows of a batch add."""
+        """out[K, H] += fraction * x[B, K].T @ grad[B, H]: the part of some rows of a batch."""
 
     def add_bias_gradient(self, fraction: float, grad: Floats, out: Floats) -> None:
-        """out[H] += share * sum over B of grad[B, H]."""
+        """out[H] += fraction * sum over B of grad[B, H]."""
 
     def step(
         self, kind: int, hyper: Hyper, gradient: Floats, slots: Slots, weights: Floats
     ) -> None:
         """One optimizer step on a tensor of any shape, in place; g = gradient + l2 * weights.
 
-        sgd       w -= rate g
-        momentum  m = momentum m + g;  w -= rate m                     (Polyak 1964)
-        adagrad   s += g²;  w -= rate g / (sqrt(s) + epsilon)          (Duchi et al. 2011)
-        adam      m += (1-b1)(g - m);  v += (1-b2)(g² - v);
-                  w -= rate m / (sqrt(v) + epsilon)                    (Kingma & Ba 2015, end of
-                  section 2: `rate` = lr sqrt(1-b2^t) / (1-b1^t) is the caller's)
-
-        For the last two a `gradient` that is not below LARGEST, or not finite, is 0.
+        The rules are stated in hogbatch.model.optimizers; the caller computes the bias correction.
+        ADAPTIVE optimizers treat a `gradient` that is not below LARGEST, or not finite, as 0.
         """
 
     def csr_scratch(self, features: int, width: int) -> Any:
-        """What `csr_step` of weights[F, H] takes as `scratch`, for one step after the other."""
+        """The `scratch` of `csr_step` for weights[F, H]; one step after the other may use it."""
 
     def csr_step(
         self,
@@ -257,18 +255,18 @@ class Kernels(Protocol):
         slots: Slots,
         weights: Floats,
     ) -> None:
-        """`step` with gradient X.T @ grad[B, H], on the rows of weights[F, H] that X touches only.
+        """`step` with gradient X.T @ grad[B, H], only on the rows of weights[F, H] that X touches.
 
-        A feature that several rows of the batch share is stepped once, with the summed gradient.
+        A feature that occurs in several rows of the batch is stepped once, with their sum.
         """
 
 
 class ReplicaKernels(Protocol):
-    """What a device does besides: the exchange of a replica with the shared parameters.
+    """The operations of a device for the exchange of a replica with the shared parameters.
 
-    `params` is the replica, `base` what it would be without the changes that were not taken yet:
-    at any time, params - base has still to be told. `shared` may be memory of the host that others
-    write at the same time; nothing is lost of what they write, but where two meet in one cell.
+    `params` is the replica, `base` the replica without the changes that were not taken yet, so
+    params - base is the change that still has to be merged. `shared` may be memory of the host
+    that other workers write at the same time; a write is lost only if two write one cell at once.
     """
 
     def take(self, params: Floats, base: Floats, change: Floats, finite: Floats) -> None:
@@ -326,7 +324,7 @@ class ReplicaKernels(Protocol):
 
 
 class DeviceKernels(Kernels, ReplicaKernels, Protocol):
-    """All that a GPU worker calls."""
+    """All operations that a GPU worker calls."""
 
 
 REPLICA_OPERATIONS: Final = (

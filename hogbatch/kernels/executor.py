@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.contract import ADAM, LINEAR, Floats, Hyper, Kernels, Rows, Slots
+from hogbatch.kernels.contract import BIAS_CORRECTED, LINEAR, Floats, Hyper, Kernels, Rows, Slots
 from hogbatch.kernels.layers import LayerView
 
 MAX_SCORES = 1 << 26  # floats; a batch with more scores is scored in parts
@@ -26,7 +26,7 @@ def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
 
     Kingma & Ba 2015, end of section 2. Other optimizers have no correction.
     """
-    if optimizer != ADAM:
+    if optimizer not in BIAS_CORRECTED:
         return hyper
     correction = np.sqrt(1 - hyper.beta2**t) / (1 - hyper.momentum**t)
     return hyper._replace(rate=hyper.rate * float(correction))

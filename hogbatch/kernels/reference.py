@@ -1,13 +1,13 @@
-"""The contract in plain NumPy: obvious, and right by inspection. The oracle of the other backends.
+"""The contract in plain NumPy, simple enough to verify by reading. Other backends are tested on it.
 
-It also computes for real, in `HostDevice` and wherever a model is evaluated without Numba, so the
-products go through BLAS. The dtype of the arrays decides the precision: float32 in earnest,
-float64 for checks by finite differences.
+It is also used for real, in `HostDevice` and wherever a model is evaluated without Numba, so
+products go through BLAS. The dtype of the arrays decides the precision: float32 in use, float64 for
+checks by finite differences.
 
 Losses of one row, z its scores and y its label:
     logistic    log(1 + exp(-m))     m = (2y - 1) z, y in {0, 1}, z the score in column 0
     hinge       max(0, 1 - m)        with slope 0 at the kink
-    softmax     -log(exp(z_y) / sum_c exp(z_c)); multilabel-softmax: its mean over the labels y
+    softmax     -log(exp(z_y) / sum_c exp(z_c)); with label lists, its mean over the labels y
     multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
     squared     (z - y)² / 2         z the score in column 0
 """
@@ -17,6 +17,8 @@ import numpy as np
 from hogbatch.kernels.contract import (
     ADAGRAD,
     ADAM,
+    ADAPTIVE,
+    BOUNDED,
     FURTHEST,
     HINGE,
     LARGEST,
@@ -35,6 +37,7 @@ from hogbatch.kernels.contract import (
     SOFTMAX_MANY,
     SQUARED,
     TANH,
+    VELOCITY,
     Slots,
 )
 
@@ -63,7 +66,7 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
 
 
 def _select(indptr, rows):
-    """The CSR of `rows` alone: its indptr[B + 1], and where its n values lie in the whole."""
+    """The CSR of only `rows`: its indptr[B + 1], and the positions of its n values in the whole."""
     starts = indptr[rows]
     counts = indptr[rows + 1] - starts
     local = np.concatenate(([0], np.cumsum(counts)))
@@ -71,7 +74,7 @@ def _select(indptr, rows):
 
 
 def _csr_product(indptr, indices, values, dense, out):
-    """out[M, H] = S[M, N] @ dense[N, H]; a loop over rows, so that each fits in the cache."""
+    """out[M, H] = S[M, N] @ dense[N, H]; a loop over rows, because one row fits in the cache."""
     bounds = indptr.tolist()
     for start, stop, target in zip(bounds, bounds[1:], out, strict=False):
         np.dot(values[start:stop], dense[indices[start:stop]], out=target)
@@ -139,8 +142,8 @@ def _count(loss, scores, totals):
     return good
 
 
-# Each loss takes the labels of the whole set, rows[B] and the real scores z[B, C], and returns
-# the loss[B] with its slope[B, C], or [B, 1] for the losses of one score.
+# The functions of losses take the labels of the whole set, rows[B] and the real scores z[B, C], and
+# return the loss[B] with its slope[B, C], or [B, 1] for losses of one score.
 
 
 def _logistic(labels, rows, z):
@@ -165,14 +168,14 @@ def _softmax_many(labels, rows, z):
 
 
 def _cross_entropy(z, indptr, true):
-    """The even distribution over the columns true[indptr[b]:indptr[b + 1]] is row b's target."""
+    """The target of row b is even over the columns true[indptr[b]:indptr[b + 1]]."""
     counts = np.diff(indptr)
     cells = np.repeat(np.arange(len(z)), counts), true
     target = (1 / np.repeat(counts, counts)).astype(z.dtype)
     shifted = z - z.max(axis=1, keepdims=True)
     probabilities = np.exp(shifted)
     total = probabilities.sum(axis=1, keepdims=True)
-    any_true = (counts > 0).astype(z.dtype)  # a factor: 0 times what is not finite is seen
+    any_true = (counts > 0).astype(z.dtype)  # a factor: 0 times nan or inf is nan
     loss = any_true * np.log(total[:, 0])
     np.subtract.at(loss, cells[0], target * shifted[cells])
     probabilities *= any_true[:, None] / total
@@ -187,7 +190,7 @@ def _multilabel(labels, rows, z):
 
 
 def _indicators(labels, rows, z):
-    """1 in [B, C] where the row has the label, else 0."""
+    """[B, C] with 1 where the row has the label, else 0."""
     indptr, positions = _select(labels.indptr, rows)
     present = np.zeros(z.shape, z.dtype)
     members = np.repeat(np.arange(len(rows)), np.diff(indptr))
@@ -210,7 +213,7 @@ _LOSSES = {
 }
 
 
-# Each metric takes the same and returns a list of what a row adds to its sums, [B] each.
+# The functions of metrics take the same arguments and return a list of terms [B], one per sum.
 
 
 def _right_signs(labels, rows, z):
@@ -269,16 +272,16 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
 
 
 def _bound(kind, hyper, batch, squares, grad):
-    """Shrink the rows of grad[B, H] whose inputs have the squared norms squares[B]."""
-    if kind not in (SGD, MOMENTUM):
+    """`bound_rows` from the squared norms of the inputs, squares[B]."""
+    if kind not in BOUNDED:
         return
-    rate = _rate(hyper) / (1 - hyper.momentum) if kind == MOMENTUM else _rate(hyper)
+    rate = _rate(hyper) / (1 - hyper.momentum) if kind in VELOCITY else _rate(hyper)
     moved = rate / batch * squares
     grad *= (FURTHEST / np.maximum(moved, FURTHEST))[:, None].astype(grad.dtype)
 
 
 def _rate(hyper):
-    """The learning rate as a number; a recorded step has it in an array [1]."""
+    """The learning rate as a number; recorded steps have it in an array [1]."""
     return float(np.asarray(hyper.rate).item())
 
 
@@ -301,7 +304,7 @@ def add_bias_gradient(fraction, grad, out):
 @np.errstate(over="ignore", invalid="ignore")
 def step(kind, hyper, gradient, slots, weights):
     (first, second), rate = slots, _rate(hyper)
-    if kind in (ADAGRAD, ADAM):
+    if kind in ADAPTIVE:
         gradient = np.where(np.abs(gradient) < LARGEST, gradient, 0)
     g = gradient + hyper.l2 * weights if hyper.l2 else gradient
     if kind == SGD:

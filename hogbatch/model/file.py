@@ -1,12 +1,13 @@
-"""The model file: what `train` saves and `predict` loads, with NumPy and safetensors alone.
+"""The model file: what `train` saves and `predict` loads, with only NumPy and safetensors.
 
 A safetensors file that holds the real tensors under their names (and `scaler.mean`,
 `scaler.scale`, `labels.rows`, and `features.names`: the bytes of a JSON list in UTF-8). Its
-metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32, then the JSON they are of,
-with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
+metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32, then the JSON that they are
+computed from, with network, encoding, index base, training rows, about, and the CRC-32 of each
+tensor.
 
-safetensors itself notices a truncated file but no flipped byte, hence the checksums. It writes
-several entries of metadata in random order; with one, equal models make equal files.
+safetensors itself detects a truncated file but not a flipped byte, hence the checksums. It writes
+several entries of metadata in random order; with one entry, equal models make equal files.
 """
 
 import json
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,19 @@ from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_ran
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.kernels.blocks import OUTPUTS, LayerWeights, Seen, between, blocks, count, hidden
-from hogbatch.kernels.contract import ACTIVATIONS, SOFTMAX, SOFTMAX_MANY
+from hogbatch.kernels.blocks import (
+    OUTPUTS,
+    LayerWeights,
+    ScoreSummary,
+    between,
+    blocks,
+    count,
+    hidden,
+)
+from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
-from hogbatch.model.losses import LOSSES, probabilities
+from hogbatch.model.losses import LOSSES, Loss
+from hogbatch.model.metrics import Frequencies as Frequencies
 from hogbatch.model.network import Network
 
 Floats = NDArray[np.float32]
@@ -43,43 +53,36 @@ Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices
 
 FORMAT: Final = "hogbatch-model-1"
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
-FINITE_ROWS: Final = 4096  # of scores that are checked together
-LARGE: Final = 1 << 26  # bytes; no more is allocated before it is known to be available
-
-
-class Frequencies(NamedTuple):
-    """How often the labels occurred in training."""
-
-    rows: int  # N
-    of_label: NDArray[np.int64]  # [C]: rows that have the label
+FINITE_ROWS: Final = 4096  # whose scores are checked together
+LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
 
 @dataclass(frozen=True, eq=False)  # no slots: they leave no room for the cached property
 class Model:
-    """A trained network with all it takes to use it on raw rows.
+    """A trained network with everything needed to use it on raw rows.
 
     The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
     scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
-    their own precision. UsageError when their features are not those of the network, or not finite,
+    their own precision. UsageError if their features are not those of the network, or not finite,
     or so large that they or the scores are beyond the range of float32.
 
-    `feature_names` has the names of the features where the training file had a header, else None.
-    Then the columns of a data frame (anything with `columns`) are found by them, in any order. In
-    `about`, "label" is the name of the label column and "label_column" its number, from 0.
+    `feature_names` has the names of the features if the training file had a header, else None.
+    The columns of a data frame (anything with `columns`) are matched by these names, in any order.
+    In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     """
 
     network: Network
     tensors: dict[str, Floats] = field(repr=False)  # real shapes, by Tensor.name
     encoding: Encoding
     scaler: Scaler | None = field(repr=False)
-    index_base: int | None  # what libsvm files count their features from
+    index_base: int | None  # number of the first feature in libsvm files
     about: dict[str, str]  # "hogbatch" version, "data", "label" and "label_column", "lsh" settings
-    frequencies: Frequencies | None = field(default=None, repr=False)  # of multilabel, if known
+    frequencies: Frequencies | None = field(default=None, repr=False)  # of label lists, if known
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
 
     @property
     def columns(self) -> Columns:
-        """What is known of the training file's columns."""
+        """The known names and positions of the training file's columns."""
         label, position = self.about.get("label"), self.about.get("label_column")
         where = None if position is None else int(position)
         return Columns(self.feature_names or (), label or None, where)
@@ -93,85 +96,87 @@ class Model:
         return out
 
     def predict_proba(self, inputs: Any) -> Floats:
-        """Probabilities as :func:`hogbatch.model.losses.probabilities` shapes them."""
+        """Probabilities in the shape of scikit-learn's predict_proba: binary [N, 2], else [N, C].
+
+        UsageError if the loss gives none.
+        """
         scores = self.scores(inputs)
         for start in range(0, len(scores), FINITE_ROWS):
             finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
             _expect_finite_scores(finite, start)
-        return probabilities(LOSSES[self.network.loss], scores)
+        return self.loss.probabilities(scores)
 
     def predict(self, inputs: Any) -> NDArray[Any]:
-        """The likeliest labels as the training file had them.
+        """The most likely labels, as the training file has them.
 
         binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not;
-        UsageError under multilabel-softmax, which only ranks labels. real: float64[N].
+        UsageError if the loss only ranks labels. real: float64[N].
         """
-        if self.network.loss == "multilabel-softmax":
-            raise UsageError(
-                "loss multilabel-softmax ranks labels and does not say how many are right: ask for "
-                "the best K (top, --top K) or for all probabilities (predict_proba, --proba)"
-            )
+        self.loss.expect_predictions()
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
             for where, scores in self._blocks(rows):
                 _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
-                likely[where] = scores > 0
+                likely[where] = self.loss.predict(scores)
             return likely
         if self.network.outputs > 1:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
-        single = self.scores(inputs)[:, 0]
-        _expect_finite_scores(np.isfinite(single), 0)
+        scores = self.scores(inputs)
+        _expect_finite_scores(np.isfinite(scores[:, 0]), 0)
+        labels = self.loss.predict(scores)
         if self.encoding.kind == "real":
-            return single.astype(np.float64) * self.encoding.scale + self.encoding.offset
-        return np.array(self.encoding.classes)[(single > 0).astype(np.intp)]
+            numbers: NDArray[np.float64] = labels.astype(np.float64)
+            numbers = numbers * self.encoding.scale + self.encoding.offset
+            return numbers
+        classes: NDArray[Any] = np.array(self.encoding.classes)[labels]
+        return classes
 
     def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
         """The columns with the `k` highest scores of each row, best first: int64[N, k].
 
         Of equal scores the one of the lower column counts as the higher.
         """
-        found = [seen.columns for seen in self._look_at_finite(inputs, k)]
+        found = [part.columns for part in self._finite_summaries(inputs, k)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
 
     def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """The same with their probabilities, float32[N, k], as in `predict_proba`."""
-        loss = LOSSES[self.network.loss]
-        if loss.name in ("hinge", "squared"):
-            raise UsageError(
-                f"loss {loss.name} gives no probabilities; use decision values instead"
-            )
-        kind = loss.kind if loss.kind in (SOFTMAX, SOFTMAX_MANY) else None
+        """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`."""
+        self.loss.expect_probabilities()
+        kind = self.loss.kind if self.loss.normalised else None
         found = [
-            (seen.columns, seen.probabilities()) for seen in self._look_at_finite(inputs, k, kind)
+            (part.columns, part.probabilities()) for part in self._finite_summaries(inputs, k, kind)
         ]
         columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
         return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
 
-    def _look_at_finite(self, inputs: Any, k: int, kind: int | None = None) -> Iterator[Seen]:
-        """As `look`; UsageError for a row whose scores are not finite."""
-        for start, seen in self.look(inputs, k, kind):
-            _expect_finite_scores(seen.finite, start)
-            yield seen
+    def _finite_summaries(
+        self, inputs: Any, k: int, kind: int | None = None
+    ) -> Iterator[ScoreSummary]:
+        """`summaries`, with a UsageError for a row whose scores are not finite."""
+        for start, summary in self.summaries(inputs, k, kind):
+            _expect_finite_scores(summary.finite, start)
+            yield summary
 
-    def look(
+    def summaries(
         self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
-    ) -> Iterator[tuple[int, Seen]]:
-        """See the scores of part after part of the rows, each with its first row.
+    ) -> Iterator[tuple[int, ScoreSummary]]:
+        """Summaries of the scores of one part of the rows after the other, with its first row.
 
-        For `k`, `kind` and the `true` columns of all rows see :class:`Seen`.
+        For `k`, `kind` and the `true` columns of all rows see :class:`ScoreSummary`.
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
         for start, part in self.parts(inputs):
             rows = count(part)
-            seen = Seen(rows, k, kind, _cut(true, start, start + rows) if true else None)
+            own = _cut(true, start, start + rows) if true else None
+            summary = ScoreSummary(rows, k, kind, own)
             for first, scores in blocks(self.layers[-1], part):
-                seen.see(first, scores)
-            yield start, seen
+                summary.add(first, scores)
+            yield start, summary
 
     def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
-        """What the last layer is given for part after part of the rows, each with its first row."""
+        """The inputs of the last layer for one part of the rows after the other, with first row."""
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
@@ -181,14 +186,19 @@ class Model:
             yield start, hidden(self.layers, part)
 
     def _rows(self, given: Any) -> RawInputs:
-        """What the caller gave, with its columns in the order of the features."""
+        """The caller's rows, with their columns in the order of the features."""
         if self.feature_names is not None and hasattr(given, "columns"):
             given = in_order(given, self.feature_names)
         return _as_inputs(given, self.network.features)
 
+    @property
+    def loss(self) -> Loss:
+        """The loss that the network was trained with, which knows what its scores mean."""
+        return LOSSES[self.network.loss]
+
     @cached_property
     def layers(self) -> tuple[LayerWeights, ...]:
-        """The network as it is computed; the tensors where they lie."""
+        """The layers as `hogbatch.kernels.blocks` computes them; views of the tensors."""
         found = []
         for index, layer in enumerate(self.network.layers):
             weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
@@ -197,20 +207,20 @@ class Model:
         return tuple(found)
 
     def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
-        """Room for a value of each output for each of so many rows."""
+        """An empty array [rows, C]."""
         size = rows * self.network.outputs * np.dtype(dtype).itemsize
-        if size > LARGE:  # to ask takes longer than to score a few rows
+        if size > LARGE:  # asking takes longer than scoring a few rows
             purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
             require(size, purpose, "use fewer rows at a time, or only the best K (top)")
         return np.empty((rows, self.network.outputs), dtype)
 
     def _widths(self) -> list[int]:
-        """Those of the intermediate results."""
+        """The widths of the intermediate results."""
         *below, last = (layer.width for layer in self.network.layers)
         return [*below, min(last, OUTPUTS)]
 
     def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
-        """All scores, block by block, each with its place in [N, C]; scratch."""
+        """All scores, block by block, each with its place in [N, C]; valid until the next block."""
         for start, part in self.parts(inputs):
             for first, scores in blocks(self.layers[-1], part):
                 rows, columns = scores.shape
@@ -228,14 +238,14 @@ def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> N
 
 
 def _cut(lists: Lists, start: int, stop: int) -> Lists:
-    """Those of rows [start, stop)."""
+    """The lists of rows [start, stop)."""
     indptr, indices = lists
     own = indptr[start : stop + 1]
     return own - own[0], indices[own[0] : own[-1]]
 
 
 def _as_inputs(given: Any, features: int) -> RawInputs:
-    """`given` in the form of kernels, with its features checked; it need not be float32 yet."""
+    """`given` in the form of kernels, with its features checked; the values may be float64."""
     inputs: RawInputs
     if isinstance(given, Inputs | DoubleInputs):
         inputs = given
@@ -293,14 +303,14 @@ def _floats(numbers: Any) -> NDArray[Any]:
     """`numbers` in float32 or float64: what is scaled is rounded afterwards."""
     found = np.asarray(numbers)
     narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
-    with np.errstate(over="ignore"):  # of wider floats; `expect_in_range` names them
+    with np.errstate(over="ignore"):  # of float64; `expect_in_range` names the value
         return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 
 
 def save_model(model: Model, path: str | Path) -> None:
-    """Write `model` to `path` at once: a crash leaves the earlier file or the new one, whole.
+    """Write `model` to `path` atomically: a crash leaves either the earlier file or the new one.
 
-    SaveError when that fails; an earlier file is then untouched.
+    SaveError if that fails; an earlier file is then unchanged.
     """
     target = Path(path)
     try:
@@ -312,7 +322,7 @@ def save_model(model: Model, path: str | Path) -> None:
 
 
 def _content(model: Model) -> Iterator[bytes]:
-    """The file, piece after piece; the tensors may be views of any layout."""
+    """The bytes of the file, in pieces; the tensors may be views of any layout."""
     arrays: Arrays = dict(model.tensors)
     if model.scaler is not None:
         arrays["scaler.mean"] = model.scaler.mean
@@ -342,7 +352,7 @@ def _checksum(text: str) -> str:
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model file; DataError names the file, and the tensor where it is one that is bad."""
+    """Read a model file; DataError names the file, and the tensor if one is damaged."""
     arrays, metadata = _read(Path(path))
     if FORMAT not in metadata:
         got = ", ".join(metadata) or "no metadata"
@@ -361,7 +371,7 @@ def load_model(path: str | Path) -> Model:
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
     """All tensors and the metadata of a safetensors file."""
     try:
-        with path.open("rb") as opened:  # for an OSError that says what is wrong
+        with path.open("rb") as opened:  # for an OSError with the reason
             size = os.fstat(opened.fileno()).st_size
         require(size, f"the model of {path}", "end other programs")
         with safe_open(path, framework="np") as file:
@@ -374,7 +384,7 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def _model(description: dict[str, Any], arrays: Arrays) -> Model:
-    """Put the model together, and check each tensor against its description."""
+    """Assemble the model, and check each tensor against its description."""
     network = _network(description)
     for name, checksum in description["crc32"].items():
         if name not in arrays or zlib.crc32(arrays[name].data) != checksum:
@@ -415,7 +425,7 @@ def _scaler(arrays: Arrays, features: int) -> Scaler | None:
 
 
 def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:
-    if rows is None:  # not multilabel, or from before they were kept
+    if rows is None:  # no label lists, or a file from before frequencies were kept
         return None
     return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
 

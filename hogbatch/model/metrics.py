@@ -1,23 +1,72 @@
-"""Propensity-scored precision: a hit on a rare label counts for more than one on a common label.
+"""Metrics of the best columns of each row: what an evaluation of a model file reports.
 
-Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking
-& Other Missing Label Applications": the rarer a label, the likelier that it is missing where it
-would be right.
+Propensity-scored precision counts a hit on a rare label more than one on a common label (Jain,
+Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking &
+Other Missing Label Applications"): the rarer a label, the more likely it is missing where it would
+be right.
 """
+
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Labels
+from hogbatch.data import csr
+from hogbatch.data.batch import Labels, multi_labels
+from hogbatch.model.losses import Loss
 
-A, B = 0.55, 1.5  # the paper's, for all but some sets that give their own
+AT: Final = (1, 3, 5)  # numbers of best columns that are measured
+A, B = 0.55, 1.5  # of the paper, for all data sets but those that give their own
+
+
+class Frequencies(NamedTuple):
+    """How often each label occurred in training."""
+
+    rows: int  # N
+    of_label: NDArray[np.int64]  # [C]: rows that have the label
+
+
+def top_metrics(
+    loss: Loss,
+    top: NDArray[np.int64],
+    labels: Labels,
+    outputs: int,
+    frequencies: Frequencies | None = None,
+) -> dict[str, float]:
+    """The metrics of `loss` from the best columns top[N, k] of a model with so many `outputs`.
+
+    With label lists, precision, and propensity-scored precision if the `frequencies` are known;
+    else accuracy. A row with fewer columns has `outputs` in place of those that are missing.
+    """
+    rows, width = len(top), outputs + 1
+    true = csr.rows_of(labels.indptr) * width + labels.indices
+    correct = np.isin(np.arange(rows)[:, np.newaxis] * width + top, true)
+    if not loss.label_lists:
+        return loss.metric_values([float(correct[:, 0].sum())], rows)
+    results = loss.metric_values([float(correct[:, :k].sum()) / k for k in AT], rows)
+    if frequencies is None:
+        return results
+    occurred = np.repeat(np.arange(len(frequencies.of_label), dtype=np.int32), frequencies.of_label)
+    # which rows have the labels does not matter
+    anywhere = multi_labels(np.zeros(frequencies.rows + 1, np.int64), occurred)
+    propensity = propensities(anywhere, width)
+    return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in AT}
+
+
+def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, float]:
+    """The fraction of the exact best columns [N, k] that are in `found`[N, k]; nan without rows."""
+    results = {}
+    for k in (1, max(AT)):
+        both = (found[:, :k, np.newaxis] == exact[:, np.newaxis, :k]).any(axis=1)
+        results[f"recall@{k}"] = float(both.mean()) if both.size else float("nan")
+    return results
 
 
 def propensities(labels: Labels, outputs: int, a: float = A, b: float = B) -> NDArray[np.float64]:
-    """How likely each label is to be seen where it is right, float64[C] in (0, 1].
+    """The probability of each label to be observed where it is right, float64[C] in (0, 1].
 
     1 / (1 + c e^(-a log(N_l + b))), c = (log N - 1)(b + 1)^a, from N training rows of which N_l
-    have label l < C = `outputs`. Up to N = e, too few rows to tell, all are 1.
+    have label l < C = `outputs`. All are 1 up to N = e, which is too few rows to estimate them.
     """
     rows = len(labels.indptr) - 1
     counts = np.bincount(labels.indices, minlength=outputs)
@@ -31,9 +80,9 @@ def psp_at(
 ) -> float:
     """PSP@k, in [0, 1], of the best columns top[N, >= k] of N rows, best first.
 
-    The sum over correct columns of 1 / propensity[C], over the greatest that k columns a row could
-    reach, each summed over all rows, as the Extreme Classification Repository does. Columns of a
-    row are distinct, and so are the labels of a row. nan if no row has a label.
+    The sum of 1 / propensity[C] over correct columns, divided by the maximum that k columns per row
+    could reach, each summed over all rows, as in the Extreme Classification Repository. The columns
+    of a row are distinct, and so are its labels. nan if no row has a label.
     """
     weights = 1 / propensity
     rows = len(labels.indptr) - 1

@@ -1,12 +1,20 @@
-"""The optimizers: how much state each keeps, and the constants it starts from.
+"""The optimizers: the state, the update rule and the properties of each, in one table.
 
-The formulas are those of :meth:`hogbatch.kernels.contract.Kernels.step`.
+This is the only list of optimizers. The numbers and sets of numbers that kernels compare
+(`hogbatch.kernels.contract`, and from there the CUDA `#define`s), the choices of `--optimizer`, the
+size of the shared memory and the recommended learning rates are derived from it. The module imports
+nothing, so that every other module may import it.
+
+Each rule is written out once per backend: `kernels/reference.py` (NumPy), `kernels/cpu/rules.py`
+(compiled) and `kernels/gpu/cuda/common.cuh` (CUDA). In the rules below, w is a weight, `rate` the
+learning rate, and g the gradient of the mean loss of a batch plus l2 * w.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from hogbatch.kernels import contract
+Scaling = Literal["linear", "sqrt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,20 +22,77 @@ class OptimizerSpec:
     """One optimizer."""
 
     name: str
-    kind: int  # as kernels know it
-    slots: int  # state tensors beside each parameter tensor
-    learning_rate: float  # where the user gives none
-    momentum: float = 0.0  # Adam's beta1
+    kind: int  # its number in kernels
+    slots: int  # state tensors for each parameter tensor: 0, 1 or 2
+
+    # Constants of the rule.
+    learning_rate: float  # default, for a deep network and a batch of --lr-batch rows
+    momentum: float = 0.0  # beta1 of Adam
     beta2: float = 0.0
     epsilon: float = 0.0
 
+    # Recommended learning rates (run/defaults.py).
+    scaling: Scaling = "linear"  # growth of the learning rate with the batch
+    hashed_learning_rate: float | None = None  # with a hashed output layer; None: as without one
+    # Adaptive optimizers: fraction of the learning rate for a loss with an unbounded gradient.
+    unbounded_loss_fraction: float = 1.0
 
-OPTIMIZERS: Final = {
-    spec.name: spec
-    for spec in (
-        OptimizerSpec("sgd", contract.SGD, 0, 0.05),
-        OptimizerSpec("momentum", contract.MOMENTUM, 1, 0.005, momentum=0.9),
-        OptimizerSpec("adagrad", contract.ADAGRAD, 1, 0.0075, epsilon=1e-8),
-        OptimizerSpec("adam", contract.ADAM, 2, 0.001, momentum=0.9, beta2=0.999, epsilon=1e-8),
-    )
-}
+    # What kernels and workers must know about the rule.
+    adaptive: bool = False  # divides by the size of past gradients; takes none beyond LARGEST
+    bias_corrected: bool = False  # the learning rate is corrected for slots that began at zero
+    bounded: bool = True  # a row is kept from moving its own outputs too far (`bound_rows`)
+    velocity: bool = False  # each gradient counts 1 / (1 - momentum) times in the end
+    additive: bool = False  # no state: the step of a batch is the sum of the steps of its rows
+    ignores_zeros: bool = False  # a gradient of 0 changes neither weight nor slots
+    # The first slot is a sum over all gradients, so what several workers add to it adds up. A
+    # thread with slots of its own sees 1 / threads of that sum and takes smaller steps.
+    summed_slots: bool = False
+
+
+_SPECS: Final = (
+    # w -= rate g
+    OptimizerSpec("sgd", kind=0, slots=0, learning_rate=0.05, additive=True, ignores_zeros=True),
+    # m = momentum m + g;  w -= rate m
+    # Polyak 1964. Slot: the velocity m.
+    OptimizerSpec("momentum", kind=1, slots=1, learning_rate=0.005, momentum=0.9, velocity=True),
+    # s += g²;  w -= rate g / (sqrt(s) + epsilon)
+    # Duchi et al. 2011. Slot: the sum of squares s.
+    OptimizerSpec(
+        "adagrad",
+        kind=2,
+        slots=1,
+        learning_rate=0.0075,
+        epsilon=1e-8,
+        scaling="sqrt",
+        hashed_learning_rate=0.025,
+        unbounded_loss_fraction=0.4,  # finer steps overfit less
+        adaptive=True,
+        bounded=False,
+        ignores_zeros=True,
+        summed_slots=True,
+    ),
+    # m += (1 - momentum)(g - m);  v += (1 - beta2)(g² - v);  w -= rate m / (sqrt(v) + epsilon)
+    # Kingma & Ba 2015, end of section 2: rate = lr sqrt(1 - beta2^t) / (1 - momentum^t) at step t.
+    # Slots: the moments m and v.
+    OptimizerSpec(
+        "adam",
+        kind=3,
+        slots=2,
+        learning_rate=0.001,
+        momentum=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        scaling="sqrt",
+        hashed_learning_rate=0.002,
+        adaptive=True,
+        bias_corrected=True,
+        bounded=False,
+    ),
+)
+
+OPTIMIZERS: Final = {spec.name: spec for spec in _SPECS}
+
+
+def kinds_where(holds: Callable[[OptimizerSpec], bool]) -> tuple[int, ...]:
+    """The kernel numbers of all optimizers for which `holds`."""
+    return tuple(spec.kind for spec in _SPECS if holds(spec))

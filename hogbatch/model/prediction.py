@@ -1,4 +1,4 @@
-"""A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with NumPy alone."""
+"""A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with only NumPy."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -21,28 +21,25 @@ from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import digits
 from hogbatch.model.file import Floats, Model, load_model
-from hogbatch.model.losses import LOSSES, metric_values, probabilities
-from hogbatch.model.metrics import propensities, psp_at
+from hogbatch.model.losses import LOSSES
+from hogbatch.model.metrics import AT, recall, top_metrics
 
-Doubles = NDArray[np.float64]
-
-AT = (1, 3, 5)  # best labels that are measured
-CELLS = 1 << 22  # of a matrix [rows, outputs] that is there at once, if one row has no more
+CELLS = 1 << 22  # maximum of a matrix [rows, outputs] in memory, unless one row has more
 
 
-def _say_nothing(line: str) -> None:
-    """Take a message and drop it."""
+def _ignore(line: str) -> None:
+    """Ignore a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file and how it is read; `say` is told what the user should know of it."""
+    """A data file and how to read it; `say` receives messages for the user about it."""
 
     path: str
     label: str | None = None  # None: as in the training file
     header: str = "auto"  # whether a CSV file has one: auto, yes or no
     cache: DataCache | None = None
-    say: Callable[[str], object] = _say_nothing
+    say: Callable[[str], object] = _ignore
 
 
 def evaluate_file(
@@ -54,106 +51,70 @@ def evaluate_file(
 ) -> dict[str, float]:
     """Rows, loss per row and metrics of a model on a file with labels.
 
-    The labels are read as the training file's were; DataError for one that did not occur there.
-    With `approximate` the metrics are those of what hash tables find (:class:`Tables`). The loss is
-    exact all the same, and it is said what share of the exact best columns was found ("recall") and
-    of the outputs was scored for that ("scored").
+    The labels are read as those of the training file were; DataError for one that did not occur
+    there. With `approximate` the metrics are those of the columns that hash tables find
+    (:class:`HashIndex`). The loss is still exact, and two more results are the fraction of the
+    exact best columns that was found ("recall") and the fraction of the outputs that was scored
+    ("scored").
     """
     model = load_model(model_path)
-    tables = Tables.of(model, lsh) if approximate else None
+    index = HashIndex.of(model, lsh) if approximate else None
     raw = _rows(model, data)
     expect_labels(raw, model.columns)
-    labels = encode(raw, model.encoding)
+    labels, loss = encode(raw, model.encoding), LOSSES[model.network.loss]
     if model.encoding.kind == "real":
-        assert raw.labels is not None  # or there would be none to encode
-        return {"rows": raw.rows, **_measure_real(model.predict(raw.inputs), raw.labels)}
+        assert raw.labels is not None  # encode() requires them
+        measured = loss.measure(model.predict(raw.inputs), raw.labels)
+        return {"rows": raw.rows, "loss": measured.loss, **measured.metrics}
     if model.network.outputs == 1:
         return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
-    return {"rows": raw.rows, **_measure(model, raw.inputs, labels, tables)}
-
-
-def _measure_real(predicted: Doubles, labels: Doubles) -> dict[str, float]:
-    """Loss and metric of what `predict` prints; rows that are not finite do not count."""
-    squares = (predicted - labels) ** 2
-    counted = squares[np.isfinite(squares)]
-    mean = float(counted.mean()) if len(counted) else float("nan")
-    return {
-        "loss": mean / 2,
-        **metric_values(LOSSES["squared"], [mean * len(counted)], len(counted)),
-    }
+    return {"rows": raw.rows, **_measure(model, raw.inputs, labels, index)}
 
 
 def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metric of a model that tells two labels apart."""
+    """Loss and metrics of a model of two labels."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
     load("reference").loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
     counted = rows - int(totals[SKIPPED])
     mean = totals[LOSS] / counted if counted else float("nan")
-    metrics = metric_values(loss, totals[METRIC_SUMS:].tolist(), counted)
-    return {"loss": mean, **metrics}
+    return {"loss": mean, **loss.metric_values(totals[METRIC_SUMS:].tolist(), counted)}
 
 
 def _measure(
-    model: Model, inputs: RawInputs, labels: Labels, tables: "Tables | None"
+    model: Model, inputs: RawInputs, labels: Labels, index: "HashIndex | None"
 ) -> dict[str, float]:
-    """Loss and metrics of a model with several outputs; rows whose scores are not finite go."""
+    """Loss and metrics of a model with several outputs; rows whose scores overflow do not count."""
     if not len(labels.indptr):
         places = np.arange(len(labels.values) + 1)
         labels = multi_labels(places, labels.values.astype(np.int32))
-    kind, k = LOSSES[model.network.loss].kind, min(max(AT), model.network.outputs)
-    seen = model.look(inputs, k, kind, (labels.indptr, labels.indices))
-    parts = [(part.columns, part.losses()) for _, part in seen]
+    loss, outputs = LOSSES[model.network.loss], model.network.outputs
+    k = min(max(AT), outputs)
+    summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
+    parts = [(part.columns, part.losses()) for _, part in summaries]
     exact, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = None if tables is None else tables.top(inputs, k)
+    found = None if index is None else index.top(inputs, k)
     good = np.flatnonzero(np.isfinite(losses))
     indptr, positions = csr.positions(labels.indptr, good)
     labels = multi_labels(indptr, labels.indices[positions])
     results = {"loss": float(losses[good].mean()) if len(good) else float("nan")}
-    if found is None:
-        return results | _metrics(model, exact[good], labels)
-    recall = _recall(found.columns[good], exact[good])
-    return (
-        results | _metrics(model, found.columns[good], labels) | recall | {"scored": found.fraction}
-    )
-
-
-def _metrics(model: Model, top: NDArray[np.int64], labels: Labels) -> dict[str, float]:
-    """Accuracy, or precision and propensity-scored precision, of the best columns top[N, k]."""
-    loss, rows, width = LOSSES[model.network.loss], len(top), model.network.outputs + 1
-    true = csr.rows_of(labels.indptr) * width + labels.indices
-    correct = np.isin(np.arange(rows)[:, np.newaxis] * width + top, true)
-    if loss.name == "softmax":
-        return metric_values(loss, [float(correct[:, 0].sum())], rows)
-    results = metric_values(loss, [float(correct[:, :k].sum()) / k for k in AT], rows)
-    if model.frequencies is None:
-        return results
-    trained, of_label = model.frequencies
-    occurred = np.repeat(np.arange(len(of_label), dtype=np.int32), of_label)
-    anywhere = multi_labels(np.zeros(trained + 1, np.int64), occurred)  # which rows does not matter
-    propensity = propensities(anywhere, width)
-    return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in AT}
-
-
-def _recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, float]:
-    """What share of the exact best columns [N, k] were found among as many; nan without rows."""
-    results = {}
-    for k in (1, max(AT)):
-        both = (found[:, :k, np.newaxis] == exact[:, np.newaxis, :k]).any(axis=1)
-        results[f"recall@{k}"] = float(both.mean()) if both.size else float("nan")
+    best = exact[good] if found is None else found.columns[good]
+    results |= top_metrics(loss, best, labels, outputs, model.frequencies)
+    if found is not None:
+        results |= recall(best, exact[good]) | {"scored": found.fraction}
     return results
 
 
-class Found(NamedTuple):
+class BestColumns(NamedTuple):
     """The best columns of each of N rows, best first."""
 
     columns: NDArray[np.int64]  # [N, k]; C where there are fewer
     values: Floats  # [N, k]: their probabilities; of a softmax, among the outputs that were scored
-    fraction: float  # of all outputs, that were scored for a row
+    fraction: float  # of all outputs that were scored, mean over the rows
 
 
-class Tables:
-    """Hash tables over the outputs of a model, which find the likeliest without scoring all."""
+class HashIndex:
+    """Hash tables over the outputs of a model, to find the best without scoring all of them."""
 
     def __init__(self, model: Model, settings: str) -> None:
         """UsageError if `settings` (see `hogbatch.config.lsh.parse`) do not fit the model."""
@@ -171,12 +132,12 @@ class Tables:
         self._lookup = Lookup(outputs.weights, outputs.bias, lsh)
 
     @classmethod
-    def of(cls, model: Model, settings: str | None) -> "Tables":
-        """With the settings of the model's training, if none are given."""
+    def of(cls, model: Model, settings: str | None) -> "HashIndex":
+        """With `settings`, or those of the model's training if they are None."""
         return cls(model, settings or model.about.get("lsh") or "auto")
 
-    def top(self, inputs: RawInputs, k: int) -> Found:
-        """The `k` highest scores among what the tables hold for each row."""
+    def top(self, inputs: RawInputs, k: int) -> BestColumns:
+        """The `k` highest scores among the outputs that the tables return for each row."""
         model, rows, scored = self._model, count(inputs), 0
         outputs, loss = model.network.outputs, LOSSES[model.network.loss]
         if not 1 <= k <= outputs:
@@ -189,9 +150,9 @@ class Tables:
                 best = better[np.lexsort((found[better], -scores[better]))][:k]
                 columns[row, : len(best)] = found[best]
                 if len(best):
-                    values[row, : len(best)] = probabilities(loss, scores[np.newaxis])[0, best]
+                    values[row, : len(best)] = loss.probabilities(scores[np.newaxis])[0, best]
                 scored += len(found)
-        return Found(columns, values, scored / max(rows * outputs, 1))
+        return BestColumns(columns, values, scored / max(rows * outputs, 1))
 
 
 def predict_file(
@@ -205,22 +166,23 @@ def predict_file(
 ) -> Iterator[str]:
     """One line per row: the label, its probabilities, or the `top` labels, best first.
 
-    The `top` of a multilabel model are XMC text: a header "rows labels", then "label:probability"
-    by label, as the Extreme Classification Repository has matrices of scores.
+    The `top` of a model of label lists is XMC text: a header "rows labels", then
+    "label:probability" by label, the format of score matrices in the Extreme Classification
+    Repository.
     """
     model = load_model(model_path)
     if top is None and approximate:
         raise UsageError("--approximate finds the best labels; say how many with --top K")
     if top is not None and model.network.outputs == 1:
         raise UsageError("--top needs a model with several classes or labels; this has one output")
-    tables = Tables.of(model, lsh) if approximate else None
+    index = HashIndex.of(model, lsh) if approximate else None
     inputs = _rows(model, data).inputs
     if top is not None:
-        return _top_lines(model, inputs, top, tables)
+        return _top_lines(model, inputs, top, index)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
-    compute(between(inputs, 0, 0))  # complains before the first line is written
+    compute(between(inputs, 0, 0))  # raises errors before the first line is written
     size = max(1, CELLS // model.network.outputs)
     starts = range(0, count(inputs), size)
     parts = (compute(between(inputs, start, start + size)) for start in starts)
@@ -228,7 +190,7 @@ def predict_file(
 
 
 def _rows(model: Model, data: DataFile) -> RawSet:
-    """The rows of a file, its columns found as in the training file."""
+    """The rows of a file, with its columns matched to those of the training file."""
     raw = inputs_for(
         data.path,
         model.network.features,
@@ -255,18 +217,18 @@ def _chosen(row: Any) -> str:
     return ",".join(map(str, np.flatnonzero(row)))
 
 
-def _top_lines(model: Model, inputs: RawInputs, k: int, tables: Tables | None) -> Iterator[str]:
-    """Classes as the training file had them, best first; of multilabel, XMC text."""
+def _top_lines(model: Model, inputs: RawInputs, k: int, index: HashIndex | None) -> Iterator[str]:
+    """The classes of the training file, best first; with label lists, XMC text."""
     if model.encoding.kind == "multilabel":
-        found = model.top_proba(inputs, k) if tables is None else tables.top(inputs, k)
+        found = model.top_proba(inputs, k) if index is None else index.top(inputs, k)
         return _xmc_lines(model.network.outputs, found[0], found[1])
-    columns = model.top(inputs, k) if tables is None else tables.top(inputs, k).columns
+    columns = model.top(inputs, k) if index is None else index.top(inputs, k).columns
     names = np.array(model.encoding.classes)
     return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:
-    """A sparse matrix [N, C] as text. Its readers want columns to ascend, counted from 0."""
+    """A sparse matrix [N, C] as text, with ascending columns, counted from 0."""
     yield f"{len(columns)} {outputs}"
     for row, values in zip(columns, probabilities, strict=True):
         order = np.argsort(row)[: np.count_nonzero(row < outputs)]
@@ -283,7 +245,7 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         else:
             with Path(output).open("w", encoding="utf-8") as file:
                 file.writelines(ended)
-    except BrokenPipeError:  # whoever read it has had enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except OSError as error:
         where = output or "standard output"

@@ -12,7 +12,7 @@ from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, 
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATED, Parts, RunSizes, max_stored_values, whole_run
-from hogbatch.model.losses import choose_loss
+from hogbatch.model.losses import can_hash, choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.learning_rate import LearningRate
@@ -26,12 +26,11 @@ def network_for(config: TrainConfig, loaded: LoadedData) -> Network:
     """Return the network. Its output layer is output-major if it is hashed or has many outputs."""
     features, outputs = loaded.train.features, loaded.encoding.outputs
     hashed = _hashes(config, outputs)
-    name = "softmax" if config.loss == "auto" and hashed and outputs > 1 else config.loss
     if hashed and outputs == 1:
         raise UsageError("output lsh needs several classes or labels; these data have one output")
     if hashed and not config.hidden:
         raise UsageError("output lsh needs a hidden layer, whose activations are hashed; got none")
-    loss = choose_loss(name, loaded.encoding.kind)
+    loss = choose_loss(config.loss, loaded.encoding.kind, hashed=hashed)
     output_major = hashed or (outputs >= MANY and len(config.hidden) > 0)
     return Network.build(
         features, config.hidden, outputs, config.activation, loss.name, output_major=output_major
@@ -41,7 +40,7 @@ def network_for(config: TrainConfig, loaded: LoadedData) -> Network:
 def _hashes(config: TrainConfig, outputs: int) -> bool:
     """Return whether the output layer is hashed."""
     if config.output == "auto":
-        return outputs >= MANY and len(config.hidden) > 0 and config.loss != "multilabel"
+        return outputs >= MANY and len(config.hidden) > 0 and can_hash(config.loss)
     return config.output == "lsh"
 
 
@@ -87,7 +86,7 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
     if config.epochs is not None or config.max_seconds is not None:
         return config.epochs
     target = config.target_loss is not None
-    return recommend.most_epochs(rows) if target else recommend.epochs(rows)
+    return recommend.max_epochs(rows) if target else recommend.epochs(rows)
 
 
 def limits_for(config: TrainConfig, rows: int) -> Limits:

@@ -183,7 +183,7 @@ def test_the_top_of_label_lists_is_xmc_text(tagged, tmp_path, flags):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "ranks labels and does not say how many are right"),
+        ((), "ranks labels and does not decide how many are right"),
         (("--top", 91), "expected k from 1 to 90; got 91"),
         (
             ("--top", 5, "--approximate", "--lsh", "dwta:K=x"),

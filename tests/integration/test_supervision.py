@@ -64,7 +64,8 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(tmp_path, s
 
         commands = [Revoke(0), Kill(writer.pid), Record("handed on", {}), Finish("finished", "")]
         with closing(FakeSegmentServer()) as segment_server:
-            Loop(ScriptedState(commands), adapters(segment_server, None, Watched(writer.pid), hand_on)).run()
+            outside = adapters(segment_server, None, Watched(writer.pid), hand_on)
+            Loop(ScriptedState(commands), outside).run()
         assert seen == [True], "it was dead before its rows were handed on"
         assert writer.wait() == -signal.SIGKILL
         assert sentinel[0] == 0

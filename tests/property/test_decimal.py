@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from hogbatch.data.parse.decimal import FIVES, LEAST, number
+from hogbatch.data.parse.decimal import MIN_POWER, POWERS_OF_FIVE, number
 from tests.support.property_tests import max_examples
 
 # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
@@ -128,7 +128,7 @@ def test_leading_zeros_are_no_digits():
 
 
 def test_powers_of_five_are_off_by_less_than_their_last_bit():
-    for power, words in enumerate(FIVES.tolist(), LEAST):
+    for power, words in enumerate(POWERS_OF_FIVE.tolist(), MIN_POWER):
         exact = Fraction(5) ** power
         length = exact.numerator.bit_length() - exact.denominator.bit_length()
         exact *= Fraction(2) ** (128 - length - (exact >= Fraction(2) ** length))

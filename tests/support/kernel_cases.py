@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.kernels.contract import (
+    LABEL_LISTS,
     LOSSES,
-    MULTILABEL,
-    SOFTMAX,
-    SOFTMAX_MANY,
-    SQUARED,
+    NORMALISED,
+    NUMBERS,
     TOTALS,
     Hyper,
     Slots,
@@ -102,18 +101,18 @@ def toarray(inputs, features):
 
 
 def score_width(loss, width):
-    """The number of score columns of a loss, for a layer of this width."""
-    return width if loss in (SOFTMAX, MULTILABEL, SOFTMAX_MANY) else 1
+    """Real columns of the scores of a loss, given that of a layer."""
+    return width if loss in (*NORMALISED, *LABEL_LISTS) else 1
 
 
 def labels_for(random, loss, width, rows=SET):
-    """Labels of every row; with several labels per row the first has none and the last has all."""
-    if loss in (MULTILABEL, SOFTMAX_MANY):
+    """Labels of every row; of the multi-label rows the first has none and the last has all."""
+    if loss in LABEL_LISTS:
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)
-    if loss == SQUARED:
+    if loss in NUMBERS:
         return single_labels(numbers(random, rows))
-    classes = width if loss == SOFTMAX else 2
+    classes = width if loss in NORMALISED else 2
     return single_labels(random.integers(0, classes, rows).astype(np.float32))
 
 

@@ -1,4 +1,4 @@
-"""Dense layers on batch-reduce GEMM: what is done to a block is done while it is in cache."""
+"""Dense layers on batch-reduce GEMM; a block of weights is used while it is in cache."""
 
 from typing import NamedTuple
 
@@ -6,17 +6,15 @@ import numpy as np
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
-    ADAGRAD,
-    ADAM,
+    ADDITIVE,
+    BOUNDED,
     FURTHEST,
-    LARGEST,
     LINEAR,
-    MOMENTUM,
     RELU,
-    SGD,
     SIGMOID,
     SKIPPED,
     TANH,
+    VELOCITY,
     Floats,
 )
 from hogbatch.kernels.cpu.brgemm import (
@@ -32,6 +30,7 @@ from hogbatch.kernels.cpu.brgemm import (
 )
 from hogbatch.kernels.cpu.elementary import sigmoid, tanh
 from hogbatch.kernels.cpu.losses import finite
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
 
 
@@ -50,7 +49,7 @@ def gather(inputs, rows, out):
 
 @kernel
 def gather_stored(inputs, rows, out):
-    """out[B, K] = CSR inputs of `rows`, written out."""
+    """out[B, K] = CSR inputs of `rows`, as a dense matrix."""
     for b in range(rows.shape[0]):
         for k in range(out.shape[1]):
             out[b, k] = 0.0
@@ -60,13 +59,13 @@ def gather_stored(inputs, rows, out):
 
 @kernel
 def floor_of(activation):
-    """max(floor, x) is all of relu and of linear, so it is done where x is computed."""
+    """The floor with which max(floor, x) is relu or linear; it is applied where x is computed."""
     return 0.0 if activation == RELU else -np.inf
 
 
 @kernel
 def activate_rest(activation, width, out):
-    """What `floor_of` leaves of an activation; relu and linear keep the padding zero already."""
+    """Apply an activation that `floor_of` does not cover; relu and linear keep the padding zero."""
     if activation != RELU and activation != LINEAR:
         activate(activation, width, out)
 
@@ -102,11 +101,11 @@ def add_bias(bias, width, out):
             out[b, h] = 0.0
 
 
-# Rows of weights that go through backward and update together: few enough to stay in cache.
+# Rows of weights that backward and update process together: few enough to stay in cache.
 BLOCK_ROWS = 48
 
 
-class Scratch(NamedTuple):
+class BackwardScratch(NamedTuple):
     """Memory of one thread for the backward pass of a dense layer of up to B rows."""
 
     scaled: Floats  # [B * H]: the gradient, bounded, and under SGD times -rate
@@ -124,9 +123,9 @@ def aligned(size):
 
 
 @kernel
-def scratch(batch, widest):
+def backward_scratch(batch, widest):
     """Allocate for batches of `batch` rows and layers `widest` wide on both sides."""
-    return Scratch(
+    return BackwardScratch(
         aligned(batch * widest),
         aligned(batch * widest),
         aligned(BLOCK_ROWS * batch),
@@ -136,7 +135,7 @@ def scratch(batch, widest):
 
 @kernel
 def pack(grad, space):
-    """The transpose of `grad`[B, H] that `pass_down` wants, and scratch for its product."""
+    """The transpose of `grad`[B, H] that `pass_down` takes, and scratch for its product."""
     many = packed_rows(grad.shape[0])
     packed = Matrix(address(space.packed), many, 1)
     transpose(many, grad.shape[1], matrix(grad), packed, 0)
@@ -153,12 +152,12 @@ def pass_down(grad, packed, product, weights, first, rows, out):
 
 @kernel
 def dense_backward(grad, weights, out):
-    pass_all_down(grad, weights, scratch(grad.shape[0], grad.shape[1]), out)
+    pass_all_down(grad, weights, backward_scratch(grad.shape[0], grad.shape[1]), out)
 
 
 @kernel
 def pass_all_down(grad, weights, space, out):
-    """`dense_backward`; `space` is handed in so that it outlives the addresses taken of it."""
+    """`dense_backward`; `space` is an argument so that it outlives the addresses taken of it."""
     packed, product = pack(grad, space)
     for first in range(0, weights.shape[0], BLOCK_ROWS):
         rows = min(BLOCK_ROWS, weights.shape[0] - first)
@@ -187,12 +186,12 @@ def put_weight_gradient(epilogue, x, grad, out):
 def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, space):
     """Backward and update of a layer, block by block of its weights[:fan_in, H].
 
-    below[B, K] = grad[B, H] @ weights.T from weights as they were (or below[B, 0]: not wanted);
-    `scaled` is what `scale_rows` makes of `grad`. SGD adds x.T @ scaled straight to the weights;
-    the others need a gradient, for one block at a time.
+    below[B, K] = grad[B, H] @ weights.T from the weights before the step (below[B, 0]: not needed);
+    `scaled` is the output of `scale_rows` for `grad`. An ADDITIVE optimizer adds x.T @ scaled
+    directly to the weights; others need the gradient, one block at a time.
     """
     batch, fan_out = grad.shape
-    packed, product = pack(grad, space)  # of no use to the first layer, and cheap
+    packed, product = pack(grad, space)  # not needed by the first layer, but cheap
     left, right = transposed(matrix(x)), matrix(scaled)
     decay = np.float32(1.0 - hyper.rate * hyper.l2)
     for first in range(0, fan_in, BLOCK_ROWS):
@@ -200,7 +199,7 @@ def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, spac
         if below.shape[1] > 0:
             pass_down(grad, packed, product, weights, first, rows, below)
         x_block = submatrix(left, first, 0)
-        if kind == SGD:
+        if kind in ADDITIVE:
             if hyper.l2 > 0.0:
                 for f in range(first, first + rows):
                     for h in range(fan_out):
@@ -231,15 +230,15 @@ def step_rows(kind, hyper, gradient, first, rows, slots, weights):
 
 @kernel
 def held(kind, hyper, square, batch):
-    """By what the gradient of a row of squared norm `square` is held back; see `bound_rows`."""
-    rate = hyper.rate / (1.0 - hyper.momentum) if kind == MOMENTUM else hyper.rate
+    """The factor of the gradient of a row with squared norm `square`; see `bound_rows`."""
+    rate = hyper.rate / (1.0 - hyper.momentum) if kind in VELOCITY else hyper.rate
     moved = rate / batch * square
     return np.float32(FURTHEST / moved if moved > FURTHEST else 1.0)
 
 
 @kernel
 def shrink_far(kind, hyper, square, batch, grad):
-    """Bound one row's grad[H], `square` the squared norm of its inputs; see `bound_rows`."""
+    """Bound grad[H] of one row with squared norm `square`; see `bound_rows`."""
     fraction = held(kind, hyper, square, batch)
     if fraction < 1.0:
         for h in range(grad.shape[0]):
@@ -264,7 +263,7 @@ def scale(fraction, grad):
 
 @kernel
 def bound_rows(kind, hyper, batch, x, grad):
-    if kind != SGD and kind != MOMENTUM:
+    if kind not in BOUNDED:
         return
     for b in range(grad.shape[0]):
         shrink_far(kind, hyper, squared_norm(x[b]), batch, grad[b])
@@ -272,12 +271,12 @@ def bound_rows(kind, hyper, batch, x, grad):
 
 @kernel
 def scale_rows(kind, hyper, x, grad, scaled):
-    """scaled[B, H] = grad after `bound_rows`; under SGD times -rate: what each row adds."""
+    """scaled[B, H] = grad after `bound_rows`; times -rate if the optimizer is ADDITIVE."""
     for b in range(grad.shape[0]):
         fraction = np.float32(1.0)
-        if kind in (SGD, MOMENTUM):
+        if kind in BOUNDED:
             fraction = held(kind, hyper, squared_norm(x[b]), grad.shape[0])
-        if kind == SGD:
+        if kind in ADDITIVE:
             fraction *= np.float32(-hyper.rate)
         for h in range(grad.shape[1]):
             scaled[b, h] = fraction * grad[b, h]
@@ -338,46 +337,6 @@ def forget_not_finite(totals, values):
         for i in range(cells.shape[0]):
             if not finite(cells[i]):
                 cells[i] = 0.0
-
-
-@kernel
-def sane(gradient):
-    """0 for what Adagrad and Adam do not take."""
-    return gradient if abs(gradient) < np.float32(LARGEST) else np.float32(0.0)
-
-
-# Hogwild: other threads and processes write `weights` at the same time, and no lock is taken.
-# An update may be lost when two of them hit one cell together; SGD forgives that (Niu et al. 2011).
-@kernel
-def step_row(kind, hyper, gradient, first, second, weights):
-    """One optimizer step on 1-D arrays of one length; see `contract.Kernels.step`."""
-    rate, l2 = np.float32(hyper.rate), np.float32(hyper.l2)
-    epsilon = np.float32(hyper.epsilon)
-    if kind == SGD:
-        for i in range(weights.shape[0]):
-            weights[i] -= rate * (gradient[i] + l2 * weights[i])
-    elif kind == MOMENTUM:
-        keep = np.float32(hyper.momentum)
-        for i in range(weights.shape[0]):
-            m = keep * first[i] + (gradient[i] + l2 * weights[i])
-            first[i] = m
-            weights[i] -= rate * m
-    elif kind == ADAGRAD:
-        for i in range(weights.shape[0]):
-            g = sane(gradient[i]) + l2 * weights[i]
-            s = first[i] + g * g
-            first[i] = s
-            weights[i] -= rate * g / (np.sqrt(s) + epsilon)
-    elif kind == ADAM:
-        fresh1 = np.float32(1.0 - hyper.momentum)
-        fresh2 = np.float32(1.0 - hyper.beta2)
-        for i in range(weights.shape[0]):
-            g = sane(gradient[i]) + l2 * weights[i]
-            m = first[i] + fresh1 * (g - first[i])
-            v = second[i] + fresh2 * (g * g - second[i])
-            first[i] = m
-            second[i] = v
-            weights[i] -= rate * m / (np.sqrt(v) + epsilon)
 
 
 @kernel

@@ -1,7 +1,7 @@
-"""Evaluation of a very wide output layer stored by neuron: all of it, exactly, block by block.
+"""Exact evaluation of a very wide output layer that is stored output-major, block by block.
 
-A row's losses and metrics need the largest of its scores and the sum of their exponentials, but
-never all scores at once: blocks of neurons are scored while they are in cache, and forgotten.
+The losses and metrics of a row need the largest of its scores and the sum of their exponentials,
+but never all scores at once: a block of outputs is scored while it is in cache, then dropped.
 """
 
 from typing import NamedTuple
@@ -10,26 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import LOSS, METRIC_SUMS, MULTILABEL, ROWS, SKIPPED, SOFTMAX, Floats
-from hogbatch.kernels.cpu.dense import aligned, pass_all_down, scratch
+from hogbatch.kernels.contract import (
+    LABEL_LISTS,
+    LOSS,
+    METRIC_SUMS,
+    NORMALISED,
+    ROWS,
+    SKIPPED,
+    Floats,
+)
+from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
 from hogbatch.kernels.cpu.losses import TOP
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
 TOGETHER = 128  # rows, and
-NEURONS = 512  # neurons of a block
+BLOCK = 512  # outputs of a block
 
 
-class Seen(NamedTuple):
-    """What has been seen of the scores of each of B rows."""
+class RowStatistics(NamedTuple):
+    """The best scores of each of B rows, and sums over the scores so far."""
 
-    top: NDArray[np.int64]  # [B, TOP]: the neurons with the highest scores, best first
+    top: NDArray[np.int64]  # [B, TOP]: the outputs with the highest scores, best first
     best: Floats  # [B, TOP]: their scores
     highest: Floats  # [B]
-    total: NDArray[np.float64]  # [B]: sum of exp(score - highest); multilabel: of softplus(score)
+    total: NDArray[np.float64]  # [B]: sum of exp(score - highest), or of softplus(score)
     true: NDArray[np.float64]  # [B]: sum of the scores of the row's labels
-    labels: NDArray[np.int64]  # [B]: how many of its labels those are
+    labels: NDArray[np.int64]  # [B]: the number of these labels
 
 
 @kernel
@@ -41,8 +49,8 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
     fan_in, fan_out = model.table[hidden, FAN_IN], model.table[hidden, FAN_OUT]
     weights = matrix(model.params, model.table[hidden, WEIGHTS], fan_out, fan_in)
     bias = vector(model.params, model.table[hidden, BIAS], fan_out)
-    products, scores = scratch(size, fan_in), aligned(size * NEURONS)
-    seen = Seen(
+    products, scores = backward_scratch(size, fan_in), aligned(size * BLOCK)
+    stats = RowStatistics(
         np.empty((size, TOP), np.int64),
         np.empty((size, TOP), np.float32),
         np.empty(size, np.float32),
@@ -56,55 +64,55 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
             break
         part = rows[start : min(start + size, rows.shape[0])]
         x = forward(model, hidden, inputs, part, space)
-        forget(seen)
-        for first in range(0, width, NEURONS):
-            count = min(NEURONS, width - first)
+        reset(stats)
+        for first in range(0, width, BLOCK):
+            count = min(BLOCK, width - first)
             block = matrix(scores, 0, part.shape[0], count)
             pass_all_down(x, weights[first : first + count], products, block)
             for b in range(part.shape[0]):
-                see(lease.loss, labels, part[b], block[b], bias, first, seen, b)
+                add_scores(lease.loss, labels, part[b], block[b], bias, first, stats, b)
         for b in range(part.shape[0]):
-            count_row(lease.loss, labels, part[b], seen, b, totals)
+            count_row(lease.loss, labels, part[b], stats, b, totals)
         totals[ROWS] += part.shape[0]
 
 
 @kernel
-def forget(seen):
-    seen.top[:] = -1
-    seen.best[:] = -np.inf
-    seen.highest[:] = -np.inf
-    seen.total[:] = 0.0
-    seen.true[:] = 0.0
-    seen.labels[:] = 0
+def reset(stats):
+    stats.top[:] = -1
+    stats.best[:] = -np.inf
+    stats.highest[:] = -np.inf
+    stats.total[:] = 0.0
+    stats.true[:] = 0.0
+    stats.labels[:] = 0
 
 
 @kernel
-def see(kind, labels, row, scores, bias, first, seen, b):
-    """Take in the scores of row b by the neurons from `first` on, which have no bias yet."""
-    highest = seen.highest[b]
+def add_scores(kind, labels, row, scores, bias, first, stats, b):
+    """Add the scores of row b for the outputs from `first` on, which lack their bias."""
+    highest = stats.highest[b]
     for c in range(scores.shape[0]):
         scores[c] += bias[first + c]
         highest = max(highest, scores[c])
     total = np.float32(0.0)
-    # what is not finite makes the sum nan
-    if kind == MULTILABEL:
+    # a score that is not finite makes the sum nan
+    if kind not in NORMALISED:
         for c in range(scores.shape[0]):
             total += softplus(scores[c]) + scores[c] * np.float32(0.0)
     else:
         for c in range(scores.shape[0]):
             total += exp_negative(scores[c] - highest) + scores[c] * np.float32(0.0)
-        if seen.total[b] > 0.0:
-            seen.total[b] *= np.exp(np.float64(seen.highest[b]) - np.float64(highest))
-    seen.total[b] += total
-    seen.highest[b] = highest
-    if highest > seen.best[b, TOP - 1]:
-        keep_best(scores, first, seen.top[b], seen.best[b])
-    add_true(labels, row, scores, first, seen, b)
+        if stats.total[b] > 0.0:
+            stats.total[b] *= np.exp(np.float64(stats.highest[b]) - np.float64(highest))
+    stats.total[b] += total
+    stats.highest[b] = highest
+    if highest > stats.best[b, TOP - 1]:
+        keep_best(scores, first, stats.top[b], stats.best[b])
+    add_true(labels, row, scores, first, stats, b)
 
 
 @kernel
 def keep_best(scores, first, top, best):
-    """Among equal scores the lower label counts as the better."""
+    """Insert the best of `scores` into top and best; of equal scores the lower label wins."""
     for c in range(scores.shape[0]):
         if scores[c] > best[TOP - 1]:
             place = TOP - 1
@@ -115,40 +123,40 @@ def keep_best(scores, first, top, best):
 
 
 @kernel
-def add_true(labels, row, scores, first, seen, b):
-    """Add the scores of the row's labels in this block; label lists ascend."""
+def add_true(labels, row, scores, first, stats, b):
+    """Add the scores of the row's labels in this block; label lists are ascending."""
     if labels.indptr.shape[0] == 0:
         column = int(labels.values[row]) - first
         if 0 <= column < scores.shape[0]:
-            seen.true[b] = scores[column]
-            seen.labels[b] = 1
+            stats.true[b] = scores[column]
+            stats.labels[b] = 1
         return
-    start, stop = labels.indptr[row] + seen.labels[b], labels.indptr[row + 1]
+    start, stop = labels.indptr[row] + stats.labels[b], labels.indptr[row + 1]
     while start < stop and labels.indices[start] < first + scores.shape[0]:
-        seen.true[b] += scores[labels.indices[start] - first]
-        seen.labels[b] += 1
+        stats.true[b] += scores[labels.indices[start] - first]
+        stats.labels[b] += 1
         start += 1
 
 
 @kernel
-def count_row(kind, labels, row, seen, b, totals):
-    """Add loss and metrics of row b, all of whose scores have been seen."""
-    if kind == MULTILABEL:
-        loss = seen.total[b] - seen.true[b]
+def count_row(kind, labels, row, stats, b, totals):
+    """Add loss and metrics of row b, once all its scores were added."""
+    if kind not in NORMALISED:
+        loss = stats.total[b] - stats.true[b]
     else:
-        loss = np.log(seen.total[b]) + seen.highest[b] - seen.true[b] / max(1, seen.labels[b])
-        loss = 0.0 * loss if seen.labels[b] == 0 else loss
+        loss = np.log(stats.total[b]) + stats.highest[b] - stats.true[b] / max(1, stats.labels[b])
+        loss = 0.0 * loss if stats.labels[b] == 0 else loss
     if not abs(loss) < np.inf:
         totals[SKIPPED] += 1.0
         return
     totals[LOSS] += max(0.0, loss)
-    if kind == SOFTMAX:
-        totals[METRIC_SUMS] += 1.0 if seen.top[b, 0] == int(labels.values[row]) else 0.0
+    if kind not in LABEL_LISTS:
+        totals[METRIC_SUMS] += 1.0 if stats.top[b, 0] == int(labels.values[row]) else 0.0
         return
     right = 0.0
     for place in range(TOP):
         for n in range(labels.indptr[row], labels.indptr[row + 1]):
-            if labels.indices[n] == seen.top[b, place]:
+            if labels.indices[n] == stats.top[b, place]:
                 right += 1.0
         if place == 0:
             totals[METRIC_SUMS] += right

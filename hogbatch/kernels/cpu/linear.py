@@ -1,7 +1,7 @@
-"""Linear models over CSR rows: one weight a feature, so a batch is a few loops over its values.
+"""Linear models over CSR rows: one weight per feature, so a batch is a few loops over its values.
 
-The same algorithm as `network.train`, which takes matrices through any number of layers. Here
-nothing is allocated between two batches, and a stored value costs some cycles.
+The same algorithm as `network.train`, without matrices: nothing is allocated between two batches,
+and a stored value costs a few cycles.
 """
 
 from typing import NamedTuple
@@ -12,51 +12,51 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
-    ADAGRAD,
+    ADDITIVE,
+    BOUNDED,
     LOSS,
-    MOMENTUM,
     ROWS,
-    SGD,
     UPDATES,
     Floats,
     Hyper,
     Rows,
 )
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dense import held, sane
+from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
 from hogbatch.kernels.cpu.losses import finite, row_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
+from hogbatch.kernels.cpu.rules import step_cell
 from hogbatch.kernels.cpu.sparse import square_of
 
-ROWS_AHEAD = 4  # rows of a lease lie anywhere, so the hardware cannot guess the next
-LINES_AHEAD = 16  # of each, at most: the hardware goes on from there
+ROWS_AHEAD = 4  # rows are in random order, so the hardware cannot predict the next
+LINES_AHEAD = 16  # maximum of each row: the hardware prefetches the rest
 
 
 class Cells(NamedTuple):
-    """The weights, or the bias, beside their slots: these are [0] where there are none."""
+    """The weights, or the bias, with their slots, which are [0] if the optimizer has none."""
 
     weights: Floats
     first: Floats
     second: Floats
 
 
-class Work(NamedTuple):
-    """The rows of a lease, and the gradients of the batch at hand."""
+class LeaseRows(NamedTuple):
+    """The rows of a lease, and the gradients of the current batch."""
 
     inputs: Inputs
     labels: Labels
     rows: Rows
     slopes: Floats  # [B]: d(mean loss)/d(score)
-    score: Floats  # [1]: of the row at hand
+    score: Floats  # [1]: of the current row
     slope: Floats  # [1]
 
 
-class Sums(NamedTuple):
+class FeatureGradients(NamedTuple):
     """The gradient of a batch by feature."""
 
-    place: NDArray[np.int32]  # [F]: where a feature's gradient is; -1 everywhere between batches
+    place: NDArray[np.int32]  # [F]: index of a feature's gradient; -1 everywhere between batches
     touched: NDArray[np.int32]  # [n]: the distinct features
     gradient: Floats  # [n]
 
@@ -72,7 +72,7 @@ def cells_of(model, offset, count):
 
 @kernel
 def fetch_row(inputs, row):
-    """Have a row's features and values near soon."""
+    """Prefetch the features and values of a row."""
     start = inputs.indptr[row]
     stop = min(inputs.indptr[row + 1], start + LINE * LINES_AHEAD)
     indices, values = address(inputs.indices), address(inputs.values)
@@ -104,7 +104,7 @@ def set_slopes(work, start, stop, loss, weights, bias, totals):
 @kernel
 def bound_slopes(kind, hyper, work, start, stop):
     """`contract.Kernels.bound_rows`."""
-    if kind != SGD and kind != MOMENTUM:
+    if kind not in BOUNDED:
         return
     for b in range(start, stop):
         row = work.rows[b]
@@ -114,36 +114,8 @@ def bound_slopes(kind, hyper, work, start, stop):
 
 
 @kernel
-def step_cell(kind, hyper, gradient, cells, f):
-    """One optimizer step on one cell; see `contract.Kernels.step`."""
-    rate, epsilon = np.float32(hyper.rate), np.float32(hyper.epsilon)
-    w = cells.weights[f]
-    decay = np.float32(hyper.l2) * w
-    if kind == SGD:
-        cells.weights[f] = w - rate * (gradient + decay)
-    elif kind == MOMENTUM:
-        g = gradient + decay
-        m = np.float32(hyper.momentum) * cells.first[f] + g
-        cells.first[f] = m
-        cells.weights[f] = w - rate * m
-    elif kind == ADAGRAD:
-        g = sane(gradient) + decay
-        s = cells.first[f] + g * g
-        cells.first[f] = s
-        cells.weights[f] = w - rate * g / (np.sqrt(s) + epsilon)
-    else:
-        g = sane(gradient) + decay
-        m, v = cells.first[f], cells.second[f]
-        m += np.float32(1.0 - hyper.momentum) * (g - m)
-        v += np.float32(1.0 - hyper.beta2) * (g * g - v)
-        cells.first[f] = m
-        cells.second[f] = v
-        cells.weights[f] = w - rate * m / (np.sqrt(v) + epsilon)
-
-
-@kernel
 def step_by_values(kind, hyper, work, start, stop, cells):
-    """Step once for each stored value: right for one row, and where a sum of steps is the step."""
+    """Step once per stored value: exact for one row, and for ADDITIVE optimizers."""
     inputs = work.inputs
     for b in range(start, stop):
         slope = work.slopes[b - start]
@@ -153,7 +125,7 @@ def step_by_values(kind, hyper, work, start, stop, cells):
 
 @kernel
 def sum_by_feature(work, start, stop, sums):
-    """Sum up the gradient of each feature in the batch; return how many there are."""
+    """Sum the gradient of each feature in the batch; return the number of distinct features."""
     inputs = work.inputs
     distinct = 0
     for b in range(start, stop):
@@ -161,20 +133,20 @@ def sum_by_feature(work, start, stop, sums):
         for n in range(inputs.indptr[work.rows[b]], inputs.indptr[work.rows[b] + 1]):
             f = np.uint32(inputs.indices[n])
             known = sums.place[f]
-            new = known < 0  # half of them are: a branch on it would be guessed wrong
+            new = known < 0  # half of them are, so a branch would be mispredicted
             place = np.uint32(distinct if new else known)
             before = sums.gradient[place]
             before = np.float32(0.0) if new else before
             sums.gradient[place] = before + slope * inputs.values[n]
             sums.place[f] = place
-            sums.touched[distinct] = f  # if it is not new, the next takes its place
+            sums.touched[distinct] = f  # overwritten by the next feature unless it is new
             distinct += new
     return distinct
 
 
 @kernel
 def step_by_features(kind, hyper, distinct, sums, cells):
-    """Step every touched feature once, and clear sums.place."""
+    """Step every touched feature once, and reset sums.place."""
     for t in range(distinct):
         f = np.uint32(sums.touched[t])
         sums.place[f] = -1
@@ -183,7 +155,7 @@ def step_by_features(kind, hyper, distinct, sums, cells):
 
 @kernel
 def step_bias(kind, hyper, slopes, count, bias):
-    """Step the bias, which is never decayed."""
+    """Step the bias, which has no weight decay."""
     gradient = np.float32(0.0)
     for b in range(count):
         gradient += slopes[b]
@@ -198,10 +170,10 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     bias = cells_of(model, model.table[0, BIAS], 1)
     kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
     one, another = np.empty(1, np.float32), np.empty(1, np.float32)
-    work = Work(inputs, labels, rows, np.empty(size, np.float32), one, another)
-    by_values = size == 1 or (kind == SGD and hyper.l2 == 0.0)
+    work = LeaseRows(inputs, labels, rows, np.empty(size, np.float32), one, another)
+    by_values = size == 1 or (kind in ADDITIVE and hyper.l2 == 0.0)
     most = 0 if by_values else max_values(inputs, rows, size)
-    sums = Sums(head, np.empty(most, np.int32), np.empty(most, np.float32))
+    sums = FeatureGradients(head, np.empty(most, np.int32), np.empty(most, np.float32))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break

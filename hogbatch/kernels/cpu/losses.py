@@ -5,20 +5,20 @@ import numpy as np
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     HINGE,
+    LABEL_LISTS,
     LOGISTIC,
     LOSS,
     METRIC_SUMS,
     MULTILABEL,
+    NORMALISED,
+    NUMBERS,
     SKIPPED,
     SKIPPED_ROW,
-    SOFTMAX,
-    SOFTMAX_MANY,
-    SQUARED,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
-TOP = 5  # the longest list that a metric looks at
-BLOCK = 128  # columns that are passed over at once if none of them belongs to the list
+TOP = 5  # the most labels that a metric counts
+BLOCK = 128  # columns that are skipped together if none of them is among the best
 # Bits of a float32: all but its sign, those of inf, and those of -inf as `in_order` has it.
 MAGNITUDE, INFINITE, LOWEST = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x7F800001)
 
@@ -30,7 +30,7 @@ def bits_of(x):
 
 @kernel
 def finite(x):
-    """np.isfinite, which Numba computes by x - x: fast arithmetic may make 0 of that."""
+    """np.isfinite; Numba computes that by x - x, which fast arithmetic may turn into 0."""
     return bits_of(x) & MAGNITUDE < INFINITE
 
 
@@ -44,15 +44,15 @@ def all_finite(values):
 
 @kernel
 def in_order(bits):
-    """Whole numbers in the order of the floats that have these bits, and back again."""
+    """Map the bits of floats to integers in the same order; its own inverse."""
     return np.int32(bits ^ MAGNITUDE) if bits < 0 else np.int32(bits)
 
 
 @kernel
 def greatest(scores):
-    """The maximum of scores[...], -inf if there are none; where one is NaN, anything.
+    """The maximum of scores[...], -inf if there are none, undefined if one is NaN.
 
-    Compared as whole numbers: LLVM does not vectorise a maximum of floats that may be NaN.
+    Compared as integers, because LLVM does not vectorise a maximum of floats that may be NaN.
     """
     best = LOWEST
     for c in range(scores.shape[0]):
@@ -62,7 +62,7 @@ def greatest(scores):
 
 @kernel
 def softmax_gradient(positives, width, fraction, scores, grad):
-    """grad = share * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
+    """grad = fraction * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
 
     Without positives both are 0, unless a score is not finite.
     """
@@ -87,7 +87,7 @@ def softmax_gradient(positives, width, fraction, scores, grad):
 
 @kernel
 def multilabel_gradient(positives, width, fraction, scores, grad):
-    """grad = share * (sigmoid(scores) - y); return the sum of the binary cross entropies."""
+    """grad = fraction * (sigmoid(scores) - y); return the sum of the binary cross entropies."""
     loss = np.float32(0.0)
     for c in range(width):
         loss += softplus(scores[c])
@@ -100,16 +100,16 @@ def multilabel_gradient(positives, width, fraction, scores, grad):
 
 @kernel
 def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
-    """grad[H] = share * gradient of one row's loss by its scores[H]; return the loss.
+    """grad[H] = fraction * gradient of one row's loss by its scores[H]; return the loss.
 
-    Where the loss is finite, so is the gradient. Padding of `grad` is left alone.
+    The gradient is finite if the loss is. The padding of `grad` is not written.
     """
-    if kind in (MULTILABEL, SOFTMAX_MANY):
+    if kind in LABEL_LISTS:
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         if kind == MULTILABEL:
             return multilabel_gradient(positives, width, fraction, scores, grad)
         return softmax_gradient(positives, width, fraction, scores, grad)
-    if kind == SOFTMAX:
+    if kind in NORMALISED:
         return softmax_gradient(labels.values[row : row + 1], width, fraction, scores, grad)
     label, z = labels.values[row], scores[0]
     sign = np.float32(2.0) * label - np.float32(1.0)
@@ -119,7 +119,7 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     if kind == HINGE:
         margin = np.float32(1.0) - sign * z
         grad[0] = -fraction * sign if margin > 0.0 else np.float32(0.0)
-        # not max(): a NaN score must stay visible to the guard
+        # not max(): NaN must reach the check of the loss
         return np.float32(0.0) if margin <= 0.0 else margin
     difference = z - label  # SQUARED
     grad[0] = fraction * difference
@@ -134,7 +134,7 @@ def row_gradient(kind, labels, row, width, scores, grad):
 
 @kernel
 def skip(number, totals):
-    """Count a row of training that is not finite, and name it."""
+    """Count a row that training skips, and keep its number."""
     totals[SKIPPED] += 1.0
     totals[SKIPPED_ROW] = max(totals[SKIPPED_ROW], number + 1.0)
 
@@ -175,7 +175,7 @@ def best_columns(width, scores, best):
 
 @kernel
 def count_metrics(positives, width, scores, totals):
-    """Add precision at 1, 3 and 5; among equal scores the lower label counts as the better."""
+    """Add precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
     best = np.empty(TOP, np.int64)
     found = best_columns(width, scores, best)
     right = np.float64(0.0)
@@ -193,16 +193,16 @@ def count_metrics(positives, width, scores, totals):
 @kernel
 def row_metrics(kind, labels, row, width, scores, totals):
     """Add one row to the metrics of its loss."""
-    if kind in (MULTILABEL, SOFTMAX_MANY):
+    if kind in LABEL_LISTS:
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         count_metrics(positives, width, scores, totals)
         return
     label = labels.values[row]
-    if kind == SOFTMAX:
+    if kind in NORMALISED:
         true = int(label)
         before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
         totals[METRIC_SUMS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
-    elif kind == SQUARED:
+    elif kind in NUMBERS:
         difference = np.float64(scores[0]) - np.float64(label)
         totals[METRIC_SUMS] += difference * difference
     else:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADAGRAD, ADAM, Floats, Hyper
+from hogbatch.kernels.contract import BIAS_CORRECTED, SUMMED_SLOTS, Floats, Hyper
 from hogbatch.kernels.layers import LayerView
 
 # Columns of `ModelView.table`, one for each field of LayerView.
@@ -54,7 +54,7 @@ def vector(flat, offset, length):
 @kernel
 def corrected(optimizer, hyper, t):
     """Return `hyper` with Adam's bias correction in its rate; t counts updates from 1."""
-    if optimizer != ADAM:
+    if optimizer not in BIAS_CORRECTED:
         return hyper
     rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
     return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
@@ -67,7 +67,7 @@ def with_own_slots(optimizer, hyper, threads):
     Shared slots would be fetched from the caches of other threads as often as the weights are. The
     sum of squares of Adagrad then counts one thread; that of all is about `threads` times as large.
     """
-    if optimizer != ADAGRAD:
+    if optimizer not in SUMMED_SLOTS:
         return hyper
     rate = hyper.rate / np.sqrt(float(threads))
     return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)

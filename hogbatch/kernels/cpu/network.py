@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
+    ADDITIVE,
     ROWS,
-    SGD,
     UPDATES,
     Floats,
     Hyper,
@@ -22,17 +22,16 @@ from hogbatch.kernels.contract import (
     Slots,
 )
 from hogbatch.kernels.cpu.dense import (
-    Scratch,
+    BackwardScratch,
     activate_backward,
     aligned,
+    backward_scratch,
     bias_gradient,
     dense_layer,
     dense_step,
     forget_not_finite,
     gather,
     scale_rows,
-    scratch,
-    step_row,
 )
 from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
 from hogbatch.kernels.cpu.model import (
@@ -49,6 +48,7 @@ from hogbatch.kernels.cpu.model import (
     vector,
     with_own_slots,
 )
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
 
 
@@ -60,7 +60,7 @@ class Workspace(NamedTuple):
     grad: Floats  # [B * widest]
     grad_below: Floats  # [B * widest]
     bias: Floats  # [widest]
-    dense: Scratch
+    dense: BackwardScratch
 
 
 @kernel
@@ -80,7 +80,7 @@ def workspace(table, sparse, size):
         aligned(size * widest),
         aligned(size * widest),
         aligned(widest),
-        scratch(size, widest),
+        backward_scratch(size, widest),
     )
 
 
@@ -181,7 +181,7 @@ def backward(model, layers, inputs, rows, lease, hyper, links, space):
 @kernel
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
     """`step_bias` with a gradient that `scale_rows` has scaled."""
-    if optimizer != SGD:
+    if optimizer not in ADDITIVE:
         step_bias(model, layer, optimizer, hyper, scaled, model.own_first, model.own_second, space)
         return
     fan_out = model.table[layer, FAN_OUT]

@@ -1,15 +1,14 @@
 """The micro-kernels of a sparse input layer: a row of weights for each stored value.
 
-    forward_rows   out[B, H] = X @ weights + bias, X the CSR inputs of a batch
-    step_touched    the optimizer's step on the rows of weights that the batch touches
+    forward_rows    out[B, H] = X @ weights + bias, X the CSR inputs of a batch
+    step_touched    the optimizer step on the rows of weights that the batch touches
 
 Both work on a panel of up to MAX_VECTORS vectors of columns, whose sums stay in registers over
-all stored values of a row of X, or over all occurrences of a feature. Which row of weights comes
-next is known long before, so it is fetched ahead: the hardware cannot guess it.
+all stored values of a row of X, or over all occurrences of a feature. The next rows of weights are
+known in advance and prefetched, because the hardware cannot predict them.
 """
 
 import ctypes
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,8 +18,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import ADAGRAD, ADAM, LARGEST, MOMENTUM, OPTIMIZERS, SGD, Slots
+from hogbatch.kernels.contract import OPTIMIZERS, Slots
 from hogbatch.kernels.cpu import library
+from hogbatch.kernels.cpu.rules import traced
 from hogbatch.kernels.cpu.simd import (
     FLOAT,
     INT,
@@ -32,6 +32,7 @@ from hogbatch.kernels.cpu.simd import (
     Values,
     number,
 )
+from hogbatch.model import optimizers
 
 # Names in the library.
 FORWARD: Final = f"hogbatch_forward_rows_{WIDTH}"
@@ -39,8 +40,8 @@ STEP: Final = f"hogbatch_step_touched_{WIDTH}"
 
 MAX_VECTORS: Final = 8
 LINE: Final = 16  # floats in a cache line
-FORWARD_AHEAD: Final = 96  # lines that are on their way in `forward_rows`; measured
-STEP_AHEAD: Final = 64  # the same of each array in `step_touched`
+FORWARD_AHEAD: Final = 96  # lines prefetched in `forward_rows`; measured
+STEP_AHEAD: Final = 64  # lines prefetched of each array in `step_touched`; measured
 
 
 class Csr(NamedTuple):
@@ -81,7 +82,7 @@ def _lines(vectors: int) -> range:
 
 
 def _ahead(lines: int, vectors: int) -> int:
-    """How many rows of weights to run ahead for so many lines."""
+    """The number of rows of weights to prefetch, for so many lines."""
     return max(2, lines // len(_lines(vectors)))
 
 
@@ -162,7 +163,7 @@ _STEP_ARGUMENTS = [
     *(INT32.as_pointer(), INT.as_pointer(), POINTER),
     *(POINTER, POINTER, POINTER, POINTER, INT, *[FLOAT] * 6),
 ]
-_SLOTS = {SGD: 0, MOMENTUM: 1, ADAGRAD: 1, ADAM: 2}
+_SLOTS = {spec.kind: spec.slots for spec in optimizers.OPTIMIZERS.values()}
 
 
 def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Function:
@@ -173,7 +174,7 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
     weights, first, second, grad, width = w.function.args[9:14]
     build, mask = w.build, w.lane_mask(lanes) if masked else None
     arrays = [weights, first, second][: 1 + _SLOTS[kind]]
-    stepped = _formula(w, kind, [w.broadcast(each) for each in w.function.args[14:]])
+    stepped = traced(w, kind, [w.broadcast(each) for each in w.function.args[14:]])
     ahead, last = _ahead(STEP_AHEAD, vectors), build.sub(count, number(1))
     resets = build.icmp_signed("!=", reset, number(0))
 
@@ -215,51 +216,11 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
     return w.function
 
 
-def _formula(
-    w: FunctionBuilder, kind: int, numbers: Values
-) -> Callable[[ir.Value, Values], Values]:
-    """One vector's step, (gradient, [weights, slots...]) to new [weights, slots...].
-
-    The formulas are those of `contract.Kernels.step`.
-    """
-    build = w.build
-    rate, l2, keep, fresh_first, fresh_second, epsilon = numbers
-    down = build.fneg(rate)
-
-    def scaled(amount: ir.Value, scale: ir.Value) -> ir.Value:
-        return build.fdiv(build.fmul(down, amount), build.fadd(w.sqrt(scale), epsilon))
-
-    def sgd(g: ir.Value, x: ir.Value) -> Values:
-        return [w.multiply_add(down, g, x)]
-
-    def momentum(g: ir.Value, x: ir.Value, m: ir.Value) -> Values:
-        m = w.multiply_add(keep, m, g)
-        return [w.multiply_add(down, m, x), m]
-
-    def adagrad(g: ir.Value, x: ir.Value, s: ir.Value) -> Values:
-        s = w.multiply_add(g, g, s)
-        return [build.fadd(x, scaled(g, s)), s]
-
-    def adam(g: ir.Value, x: ir.Value, m: ir.Value, v: ir.Value) -> Values:
-        m = w.multiply_add(fresh_first, build.fsub(g, m), m)
-        v = w.multiply_add(fresh_second, build.fsub(build.fmul(g, g), v), v)
-        return [build.fadd(x, scaled(m, v)), m, v]
-
-    def sane(g: ir.Value) -> ir.Value:
-        most, least = (w.broadcast(ir.Constant(FLOAT, edge)) for edge in (LARGEST, -LARGEST))
-        good = build.and_(build.fcmp_ordered("<", g, most), build.fcmp_ordered(">", g, least))
-        return build.select(good, g, ZERO)
-
-    formula = {SGD: sgd, MOMENTUM: momentum, ADAGRAD: adagrad, ADAM: adam}[kind]
-    taken = sane if kind in (ADAGRAD, ADAM) else lambda g: g
-    return lambda g, old: formula(w.multiply_add(l2, old[0], taken(g)), *old)
-
-
 # --- all shapes behind one name -------------------------------------------------------------------
 
 
 def _key(w: FunctionBuilder, vectors: ir.Value, lanes: ir.Value) -> ir.Value:
-    """Which panel: 0 where only some lanes count."""
+    """The key of a panel: its vectors, or 0 if only some lanes are used."""
     masked = w.build.icmp_signed("<", lanes, number(WIDTH))
     return w.build.select(masked, number(0), vectors)
 
@@ -296,7 +257,7 @@ _WHOLE = types.intp
 
 @intrinsic
 def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
-    """One panel of out[B, width] = max(floor, X @ weights + bias), a NaN stays one.
+    """One panel of out[B, width] = max(floor, X @ weights + bias); NaN is kept.
 
     weights, bias and out are the addresses of the panel's first columns. lanes < WIDTH: the panel
     has so many columns, and `vectors` is 1.
@@ -314,7 +275,7 @@ def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
 
 @intrinsic
 def step_touched(typing, vectors, lanes, kind, reset, hyper, chains, weights):
-    """One panel of the step on all touched rows; `reset` 1: the heads become -1, so it is the last.
+    """One panel of the step on all touched rows; `reset` 1 (last panel): the heads become -1.
 
     lanes < WIDTH: the panel has so many columns, and `vectors` is 1.
     """

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import MOMENTUM, SGD, Links
+from hogbatch.kernels.contract import BOUNDED, Links
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
 from hogbatch.kernels.cpu.rows import (
@@ -25,9 +25,9 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
 
 @kernel
 def csr_forward_above(inputs, rows, weights, bias, floor, out):
-    """out[B, H] = max(floor, X @ weights[F, H] + bias[H]): with floor 0 that is relu.
+    """out[B, H] = max(floor, X @ weights[F, H] + bias[H]); floor 0 is relu.
 
-    A NaN stays one, so that the guard of the loss sees it.
+    NaN is kept, so that the loss detects it.
     """
     width = out.shape[1]
     csr = Csr(
@@ -54,13 +54,13 @@ def csr_forward_above(inputs, rows, weights, bias, floor, out):
 
 @kernel
 def panels_of(width):
-    """Into how many panels `width` columns are cut; below WIDTH there is one of some lanes."""
+    """The number of panels of `width` columns; below WIDTH, one panel with fewer lanes."""
     return max(1, -(-width // (WIDTH * MAX_VECTORS)))
 
 
 @kernel
 def panel_of(panel, panels, width):
-    """First column and vectors of a panel; all are about as wide."""
+    """First column and number of vectors of a panel; all panels are about as wide."""
     vectors = max(1, width // WIDTH)
     begin = vectors * panel // panels
     return begin * WIDTH, vectors * (panel + 1) // panels - begin
@@ -68,7 +68,7 @@ def panel_of(panel, panels, width):
 
 @kernel
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
-    if kind != SGD and kind != MOMENTUM:
+    if kind not in BOUNDED:
         return
     for b in range(rows.shape[0]):
         start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
@@ -80,7 +80,7 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
 
 @kernel
 def square_of(values, start, stop):
-    """Sum of the squares of values[start:stop], without a slice: that costs as much as a row."""
+    """Sum of the squares of values[start:stop], without a slice, which costs as much as a row."""
     square = np.float32(0.0)
     for n in range(start, stop):
         square += values[n] * values[n]
@@ -89,7 +89,7 @@ def square_of(values, start, stop):
 
 @kernel
 def link_occurrences(inputs, rows, links, shifts):
-    """Chain the occurrences of each feature in the batch.
+    """Link the occurrences of each feature in the batch.
 
     Occurrence n belongs to values[shifts[links.member[n]] + n].
     """
@@ -102,7 +102,7 @@ def link_occurrences(inputs, rows, links, shifts):
             f = inputs.indices[k]
             previous = links.head[f]
             links.touched[distinct] = f
-            distinct += previous < 0  # else the next feature takes its place
+            distinct += previous < 0  # else the next feature overwrites it
             links.following[n] = previous
             links.member[n] = b
             links.head[f] = n
@@ -135,7 +135,7 @@ def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
 
 @kernel
 def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
-    """`csr_step` with all of its scratch in `links`, which has room for the batch."""
+    """`csr_step` with all its scratch in `links`, which has room for the batch."""
     shifts = np.empty(rows.shape[0], np.int64)
     chains = link_occurrences(inputs, rows, links, shifts)
     step_panels(kind, hyper, chains, shifts, grad, slots, weights)
@@ -143,7 +143,7 @@ def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
 
 @kernel
 def step_panels(kind, hyper, chains, shifts, grad, slots, weights):
-    """Step the touched rows; `shifts` is handed in so that it outlives its address in `chains`."""
+    """Step the touched rows; `shifts` is passed so that it outlives its address in `chains`."""
     width = weights.shape[1]
     panels = panels_of(width)
     for panel in range(panels):

@@ -1,7 +1,7 @@
-"""The compiled loop over a network whose outputs lie by neuron, all of which are computed.
+"""The compiled loop over a network with an output-major output layer, all of which is computed.
 
-A batch goes through the output layer block by block of its neurons, whose weights lie side by side:
-as columns of a matrix, 212 kB apart for 53,000 outputs, they would be a page each.
+The output layer is processed in blocks of outputs, whose weights are contiguous. As columns of a
+matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a page for each.
 """
 
 from typing import NamedTuple
@@ -18,15 +18,14 @@ from hogbatch.kernels.cpu.brgemm import (
     transposed,
 )
 from hogbatch.kernels.cpu.dense import (
-    Scratch,
+    BackwardScratch,
     activate_backward,
     aligned,
+    backward_scratch,
     bias_gradient,
     bound_rows,
     forget_not_finite,
     pass_all_down,
-    scratch,
-    step_row,
 )
 from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.model import (
@@ -42,9 +41,10 @@ from hogbatch.kernels.cpu.model import (
     with_own_slots,
 )
 from hogbatch.kernels.cpu.network import backward, forward, matrix, workspace
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue
 
-NEURONS = 256  # of a block
+BLOCK = 256  # outputs of a block
 
 
 class Output(NamedTuple):
@@ -52,9 +52,9 @@ class Output(NamedTuple):
 
     scores: Floats  # [B, H]
     grad: Floats  # [B, H]
-    gradient: Floats  # [NEURONS, K]
+    gradient: Floats  # [BLOCK, K]
     bias: Floats  # [H]
-    space: Scratch
+    space: BackwardScratch
 
 
 @kernel
@@ -65,15 +65,15 @@ def output_for(model, batch):
     return Output(
         aligned(batch * fan_out),
         aligned(batch * fan_out),
-        aligned(NEURONS * fan_in),
+        aligned(BLOCK * fan_in),
         aligned(fan_out),
-        scratch(batch, fan_in),
+        backward_scratch(batch, fan_in),
     )
 
 
 @kernel
 def score(model, x, output):
-    """scores[B, H] of x[B, K]; padding columns are zero, as weights and biases are there."""
+    """scores[B, H] of x[B, K]; padding columns are zero, because their weights and biases are."""
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
@@ -88,7 +88,7 @@ def score(model, x, output):
 
 @kernel
 def step_output(model, optimizer, hyper, x, grad, output, below):
-    """below[B, K] = grad[B, H] @ weights as they were; then step weights and biases.
+    """below[B, K] = grad[B, H] @ weights before the step; then step weights and biases.
 
     The slots are the thread's own, `model.own_first` and `model.own_second`.
     """
@@ -98,9 +98,9 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     weights = matrix(model.params, offset, fan_out, fan_in)
     below[:] = 0.0
     add, store = Epilogue(ADD, 1.0, 0, 0.0), Epilogue(STORE, 1.0, 0, 0.0)
-    right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, NEURONS, fan_in))
-    for first in range(0, fan_out, NEURONS):
-        count = min(NEURONS, fan_out - first)
+    right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, BLOCK, fan_in))
+    for first in range(0, fan_out, BLOCK):
+        count = min(BLOCK, fan_out - first)
         here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
         multiply(batch, fan_in, count, block, here, as_matrix(below), single_block(), add)
         bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])

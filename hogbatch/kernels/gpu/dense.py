@@ -1,6 +1,6 @@
 """Dense layers and dense updates, except the matrix products: one kernel launch each."""
 
-from hogbatch.kernels.contract import LINEAR, MOMENTUM, SGD
+from hogbatch.kernels.contract import BOUNDED, LINEAR
 from hogbatch.kernels.gpu.launch import (
     THREADS,
     gradient_repetitions,
@@ -57,7 +57,7 @@ def scale(fraction, grad):
 
 
 def bound_rows(kind, hyper, batch, x, grad):
-    if kind in (SGD, MOMENTUM):
+    if kind in BOUNDED:
         (rows, width), fan_in = grad.shape, x.shape[1]
         bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         over_rows(_bound_rows, rows, THREADS, *bound, batch, fan_in, width, x, grad)

@@ -3,7 +3,7 @@
 import cupy
 import numpy as np
 
-from hogbatch.kernels.contract import MOMENTUM, Hyper
+from hogbatch.kernels.contract import VELOCITY, Hyper
 from hogbatch.kernels.gpu.sources import SOURCES
 
 THREADS = 256  # per block; BLOCK in the CUDA sources
@@ -37,4 +37,4 @@ def rate_of(hyper: Hyper) -> cupy.ndarray:
 
 def gradient_repetitions(kind: int, hyper: Hyper) -> float:
     """How often a gradient is added in total: 1 / (1 - momentum) times with momentum, else once."""
-    return 1 / (1 - hyper.momentum) if kind == MOMENTUM else 1.0
+    return 1 / (1 - hyper.momentum) if kind in VELOCITY else 1.0

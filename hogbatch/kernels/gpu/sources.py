@@ -10,10 +10,26 @@ from typing import Final
 from hogbatch.kernels import contract
 
 _NAMES = """
-    RELU SIGMOID TANH  LOGISTIC HINGE SOFTMAX MULTILABEL SQUARED SOFTMAX_MANY
+    RELU SIGMOID TANH  LOGISTIC HINGE MULTILABEL SQUARED
     SGD MOMENTUM ADAGRAD ADAM  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
 """
-_DEFINES = "".join(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split())
+_SETS = "LABEL_LISTS NORMALISED NUMBERS ADAPTIVE"  # to ask in CUDA C: ADAPTIVE(kind)
+
+
+def _is_one_of(kinds: tuple[int, ...]) -> str:
+    """A C expression: whether `kind` is one of `kinds`."""
+    return " || ".join(f"(kind) == {number}" for number in kinds)
+
+
+_DEFINES = "".join(
+    [
+        *(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split()),
+        *(
+            f"#define {name}(kind) ({_is_one_of(getattr(contract, name))})\n"
+            for name in _SETS.split()
+        ),
+    ]
+)
 
 
 def _text(name: str) -> str:

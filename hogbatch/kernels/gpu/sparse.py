@@ -5,7 +5,7 @@ from typing import NamedTuple
 import cupy
 import numpy as np
 
-from hogbatch.kernels.contract import MOMENTUM, SGD
+from hogbatch.kernels.contract import BOUNDED
 from hogbatch.kernels.gpu.launch import (
     THREADS,
     gradient_repetitions,
@@ -39,7 +39,7 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
 
 
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
-    if kind in (SGD, MOMENTUM):
+    if kind in BOUNDED:
         batch, width = grad.shape
         bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         csr = inputs.indptr, inputs.values, rows

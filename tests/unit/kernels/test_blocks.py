@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.kernels import blocks, reference
-from hogbatch.kernels.blocks import LayerWeights, Seen
+from hogbatch.kernels.blocks import LayerWeights, ScoreSummary
 from hogbatch.kernels.contract import (
     LINEAR,
     LOSS,
@@ -31,12 +31,12 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(blocks, "OUTPUTS", OUTPUTS)
 
 
-def see(scores, k, kind=None, true=None):
+def summarise(scores, k, kind=None, true=None):
     """All `scores`, block by block; `scores` stay as they are."""
-    seen = Seen(len(scores), k, kind, true)
+    summary = ScoreSummary(len(scores), k, kind, true)
     for first in range(0, scores.shape[1], OUTPUTS):
-        seen.see(first, scores[:, first : first + OUTPUTS].copy())
-    return seen
+        summary.add(first, scores[:, first : first + OUTPUTS].copy())
+    return summary
 
 
 def some_scores(rows, outputs, seed=0, levels=None):
@@ -64,33 +64,33 @@ class TestRanking:
     @pytest.mark.parametrize("k", [1, 3, 5, 40])
     def test_best_are_those_of_a_stable_sort(self, k, outputs, levels):
         scores, k = some_scores(30, outputs, levels=levels), min(k, outputs)
-        seen = see(scores, k)
+        summary = summarise(scores, k)
         expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        assert_array_equal(seen.columns, expected)
-        assert_array_equal(seen.best, np.take_along_axis(scores, expected, axis=1))
+        assert_array_equal(summary.columns, expected)
+        assert_array_equal(summary.best, np.take_along_axis(scores, expected, axis=1))
 
     def test_what_is_not_finite_comes_last_and_no_column_twice(self):
         scores = some_scores(4, 20)
         scores[0, :] = np.nan
         scores[1, 3], scores[1, 9] = np.nan, -np.inf
         scores[2, :] = -np.inf
-        seen = see(scores, 20)
-        assert_array_equal(np.sort(seen.columns, axis=1), np.tile(np.arange(20), (4, 1)))
-        assert set(seen.columns[1, -2:]) == {3, 9}
-        assert_array_equal(seen.finite, [False, False, False, True])
+        summary = summarise(scores, 20)
+        assert_array_equal(np.sort(summary.columns, axis=1), np.tile(np.arange(20), (4, 1)))
+        assert set(summary.columns[1, -2:]) == {3, 9}
+        assert_array_equal(summary.finite, [False, False, False, True])
 
     @pytest.mark.parametrize("kind", [SOFTMAX, SOFTMAX_MANY])
-    def test_chances_of_a_softmax_are_shares_of_all(self, kind):
+    def test_probabilities_of_a_softmax_are_fractions_of_all(self, kind):
         scores = some_scores(6, 40) + 300  # their exponentials are beyond float32
         fractions = np.exp(scores.astype(np.float64) - 300)
         fractions /= fractions.sum(axis=1, keepdims=True)
-        seen = see(scores, 4, kind)
-        expected = np.take_along_axis(fractions, seen.columns, axis=1)
-        assert_allclose(seen.probabilities(), expected, rtol=1e-4)
+        summary = summarise(scores, 4, kind)
+        expected = np.take_along_axis(fractions, summary.columns, axis=1)
+        assert_allclose(summary.probabilities(), expected, rtol=1e-4)
 
-    def test_other_chances_are_for_each_by_itself(self):
-        seen = see(some_scores(6, 40), 4)
-        assert_allclose(seen.probabilities(), 1 / (1 + np.exp(-seen.best)), rtol=1e-5)
+    def test_other_probabilities_are_computed_per_score(self):
+        summary = summarise(some_scores(6, 40), 4)
+        assert_allclose(summary.probabilities(), 1 / (1 + np.exp(-summary.best)), rtol=1e-5)
 
 
 class TestLoss:
@@ -105,7 +105,7 @@ class TestLoss:
             classes = np.random.default_rng(1).integers(0, outputs, 20)
             labels = single_labels(classes.astype(np.float32))
             true = np.arange(21), classes.astype(np.int32)
-        losses = see(scores, 1, kind, true).losses()
+        losses = summarise(scores, 1, kind, true).losses()
         for row in rows:
             totals = np.zeros(TOTALS)
             with np.errstate(invalid="ignore"):
@@ -120,14 +120,14 @@ class TestLoss:
     def test_no_rounding_makes_a_loss_negative(self):
         scores = np.abs(some_scores(200, 20)) * 100 + 100
         true = np.arange(201) * 20, np.tile(np.arange(20, dtype=np.int32), 200)
-        losses = see(scores, 1, MULTILABEL, true).losses()
+        losses = summarise(scores, 1, MULTILABEL, true).losses()
         assert losses.min() == 0 and losses.max() < 0.01
 
     def test_ties_are_ranked_as_the_reference_counts_hits(self):
         scores, labels = some_scores(50, 40, levels=3), some_labels(50, 40)
         totals = np.zeros(TOTALS)
         reference.loss_and_metrics(MULTILABEL, labels, np.arange(50), 40, scores, totals)
-        columns = see(scores, 5).columns
+        columns = summarise(scores, 5).columns
         metric_sums = sum(
             len(
                 set(columns[row, :5])
@@ -188,14 +188,14 @@ class TestLayers:
         assert_allclose(got.toarray(), matrix.toarray()[2:5], rtol=1e-6)
 
 
-def test_neither_scores_nor_weights_are_ever_there_twice(monkeypatch):
+def test_neither_all_scores_nor_a_second_copy_of_weights_is_in_memory(monkeypatch):
     monkeypatch.undo()
     layers = layers_of((8, 64, 100_000), True)
     inputs = dense_inputs(np.zeros((64, 8), np.float32))
     tracemalloc.start()
-    seen = Seen(64, 5, SOFTMAX_MANY)
+    summary = ScoreSummary(64, 5, SOFTMAX_MANY)
     for first, scores in blocks.blocks(layers[-1], blocks.hidden(layers, inputs)):
-        seen.see(first, scores + np.arange(scores.shape[1], dtype=np.float32))
+        summary.add(first, scores + np.arange(scores.shape[1], dtype=np.float32))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8e6  # all scores, as all weights, are 26e6 bytes

@@ -1,4 +1,4 @@
-"""Evaluation in blocks of neurons: what the reference makes of all scores at once."""
+"""Evaluation in blocks of outputs, compared with the reference on all scores at once."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
-from hogbatch.kernels.cpu.exact import NEURONS, TOGETHER
+from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
 from tests.support.wide_networks import WIDE_LOSSES, Case
 
 losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
 SIZES = {  # classes, rows
     "fewer than a metric looks at": (2, 5),
-    "one block, one neuron short": (NEURONS - 1, 5),
-    "one block": (NEURONS, 5),
-    "a block and one neuron": (NEURONS + 1, 5),
-    "several blocks": (2 * NEURONS + 7, 5),
+    "one block without its last output": (BLOCK - 1, 5),
+    "one block": (BLOCK, 5),
+    "a block and one output": (BLOCK + 1, 5),
+    "several blocks": (2 * BLOCK + 7, 5),
     "several blocks of rows": (33, TOGETHER + 3),
 }
 
@@ -29,7 +29,7 @@ def expected(case):
 
 
 def whole(case):
-    """Make all scores whole numbers, and give each neuron a twin somewhere."""
+    """Make all scores whole numbers, and give each output a twin with the same scores."""
     random = np.random.default_rng(2)
     for tensor in case.network.tensors():
         tensor.view(case.params)[...] = random.integers(-1, 2, tensor.shape)
@@ -53,7 +53,7 @@ def test_losses_and_metrics_are_those_of_all_scores(loss, sparse, size):
 
 
 @losses
-@pytest.mark.parametrize("classes", [4, 2 * NEURONS + 7])
+@pytest.mark.parametrize("classes", [4, 2 * BLOCK + 7])
 def test_of_equal_scores_the_lower_label_counts_as_the_better(loss, classes):
     case = whole(Case(loss, hidden=(20, 33), classes=classes))
     scores = np.sort(case.scores(), axis=1)
@@ -64,7 +64,7 @@ def test_of_equal_scores_the_lower_label_counts_as_the_better(loss, classes):
 
 
 @losses
-@pytest.mark.parametrize("classes", [4, 9, NEURONS + 1])
+@pytest.mark.parametrize("classes", [4, 9, BLOCK + 1])
 def test_where_all_scores_are_equal_the_first_labels_are_best(loss, classes):
     case = Case(loss, classes=classes)
     case.params[:] = 0
@@ -75,10 +75,10 @@ def test_where_all_scores_are_equal_the_first_labels_are_best(loss, classes):
 
 @losses
 def test_scores_far_apart_neither_overflow_nor_vanish(loss):
-    case = Case(loss, classes=NEURONS + 9)
+    case = Case(loss, classes=BLOCK + 9)
     weight, bias = case.network.tensors()[-2:]
     weight.view(case.params)[:] *= 60
-    bias.view(case.params)[NEURONS:] += 500  # the highest is in the last block
+    bias.view(case.params)[BLOCK:] += 500  # the highest is in the last block
     totals = case.evaluate()
     assert totals[SKIPPED] == 0
     assert_allclose(totals, expected(case), rtol=1e-5)
@@ -86,11 +86,11 @@ def test_scores_far_apart_neither_overflow_nor_vanish(loss):
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 @losses
-@pytest.mark.parametrize("neuron", [0, NEURONS - 1, NEURONS + 4])
+@pytest.mark.parametrize("neuron", [0, BLOCK - 1, BLOCK + 4])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neuron, poison):
     """Through a relu unit that is 0 but in one row, and which only this neuron looks at."""
-    case = Case(loss, classes=NEURONS + 9, hidden=(20, 33))
+    case = Case(loss, classes=BLOCK + 9, hidden=(20, 33))
     bad = case.order[6]
     tensors = [tensor.view(case.params) for tensor in case.network.tensors()]
     lowest, lowest_bias, below, bias, weight, _ = tensors
@@ -106,10 +106,10 @@ def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neu
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 @losses
-@pytest.mark.parametrize("neuron", [0, NEURONS - 1, NEURONS + 4])
+@pytest.mark.parametrize("neuron", [0, BLOCK - 1, BLOCK + 4])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_one_neuron_that_is_not_finite_spoils_every_row(loss, neuron, poison):
-    case = Case(loss, classes=NEURONS + 9)
+    case = Case(loss, classes=BLOCK + 9)
     case.network.tensors()[-1].view(case.params)[neuron] = poison
     totals = case.evaluate()
     assert totals[SKIPPED] == totals[ROWS] == len(case.order)

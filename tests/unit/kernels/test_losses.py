@@ -38,7 +38,7 @@ NO, YES = single_labels(np.array([0], np.float32)), single_labels(np.array([1], 
 SECOND = multi_labels(np.array([0, 1], np.int64), np.array([1], np.int32))
 WIDE = 1000  # columns; more than any kernel takes at once
 
-# One row each: loss, label, scores, and what they give by hand.
+# One row each: loss, label, scores, and the expected loss and gradient.
 BY_HAND = {
     "logistic, right": (LOGISTIC, YES, [2], math.log(1 + math.exp(-2)), [-1 / (1 + math.exp(2))]),
     "logistic, wrong": (LOGISTIC, NO, [2], math.log(1 + math.exp(2)), [1 / (1 + math.exp(-2))]),
@@ -80,6 +80,11 @@ BY_HAND = {
 }
 
 
+def test_every_loss_of_the_table_is_worked_out_by_hand_for_each_backend():
+    assert {case[0] for case in BY_HAND.values()} == set(LOSSES.values())
+    assert set(reference._LOSSES) == set(reference._METRICS) == set(LOSSES.values())
+
+
 @pytest.mark.parametrize("case", BY_HAND.values(), ids=BY_HAND)
 def test_losses_and_gradients_worked_out_by_hand(kernels, case):
     kind, labels, scores, loss, gradient = case
@@ -98,9 +103,10 @@ def draw_scores(shape, loss):
     return labels, some_rows(random, shape.batch), width, padded(random, shape.batch, width)
 
 
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @examples
-@given(shape=shapes, loss=losses)
-def test_loss_gradient_is_the_reference_in_double_precision(kernels, shape, loss):
+@given(shape=shapes)
+def test_loss_gradient_is_the_reference_in_double_precision(kernels, loss, shape):
     labels, rows, width, scores = draw_scores(shape, loss)
     grad, sums = junk(*scores.shape), totals()
     kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
@@ -108,22 +114,21 @@ def test_loss_gradient_is_the_reference_in_double_precision(kernels, shape, loss
     precise = scores.astype(float)
     reference.loss_gradient(loss, labels, rows, rows, width, precise, exact, exact_sums)
     assert_allclose(grad, exact, rtol=1e-4, atol=1e-6)
-    assert_allclose(
-        sums, exact_sums, rtol=1e-5, atol=1e-6
-    )  # a small loss is what two large cancel to
+    # atol: a small loss may be the difference of two large numbers
+    assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
     assert not grad[:, width:].any()
 
 
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @examples
-@given(shape=shapes, loss=losses)
-def test_loss_and_hits_are_the_reference_in_double_precision(kernels, shape, loss):
+@given(shape=shapes)
+def test_loss_and_metrics_are_the_reference_in_double_precision(kernels, loss, shape):
     labels, rows, width, scores = draw_scores(shape, loss)
     sums, exact_sums = totals(), totals()
     kernels.loss_and_metrics(loss, labels, rows, width, scores, sums)
     reference.loss_and_metrics(loss, labels, rows, width, scores.astype(float), exact_sums)
-    assert_allclose(
-        sums, exact_sums, rtol=1e-5, atol=1e-6
-    )  # a small loss is what two large cancel to
+    # atol: a small loss may be the difference of two large numbers
+    assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
 
 
 @examples
@@ -138,7 +143,7 @@ def test_both_operations_report_the_same_loss(kernels, shape, loss):
 
 @overflowing
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])  # one costs, one may not
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])  # some give a finite loss
 def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
     random, width = np.random.default_rng(7), score_width(loss, 6)
     labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
@@ -166,7 +171,7 @@ def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
 def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
     random, rows, sums, metric_sums = np.random.default_rng(7), np.array([0, 6]), totals(), totals()
     labels, scores = labels_for(random, loss, WIDE), padded(random, 2, WIDE)
-    scores[0, place] = bad  # where several labels are possible, row 0 has none
+    scores[0, place] = bad  # row 0 of label lists has no label
     grad = junk(*scores.shape)
     kernels.loss_gradient(loss, labels, rows, rows, WIDE, scores, grad, sums)
     kernels.loss_and_metrics(loss, labels, rows, WIDE, scores, metric_sums)
@@ -222,7 +227,7 @@ def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
 
 
 @pytest.mark.parametrize(
-    ("loss", "label", "scores", "hit"),
+    ("loss", "label", "scores", "metric"),
     [
         (LOGISTIC, YES, [0.5], 1),
         (LOGISTIC, YES, [-0.5], 0),
@@ -235,10 +240,10 @@ def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
         (SQUARED, YES, [4], 9),
     ],
 )
-def test_what_counts_as_a_hit(kernels, loss, label, scores, hit):
+def test_the_metric_of_a_row(kernels, loss, label, scores, metric):
     sums = totals()
     kernels.loss_and_metrics(loss, label, ONE, len(scores), np.array([scores], np.float32), sums)
-    assert_array_equal(sums[METRIC_SUMS:], [hit, 0, 0])
+    assert_array_equal(sums[METRIC_SUMS:], [metric, 0, 0])
 
 
 @pytest.mark.parametrize("loss", [MULTILABEL, SOFTMAX_MANY])

@@ -4,7 +4,8 @@ from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import FURTHEST
+from hogbatch.kernels.contract import FURTHEST, OPTIMIZERS as KINDS
+from hogbatch.kernels.cpu.rules import RULES
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import (
     HYPER,
@@ -40,25 +41,32 @@ def adam(h, g, w, state):
     return w - h.rate * state["m"] / (np.sqrt(state["v"]) + h.epsilon)
 
 
-@pytest.mark.parametrize("formula", [sgd, momentum, adagrad, adam])
+FORMULAS = {formula.__name__: formula for formula in (sgd, momentum, adagrad, adam)}
+
+
+def test_every_optimizer_has_a_formula_and_a_rule():
+    assert set(FORMULAS) == set(OPTIMIZERS)
+    assert set(RULES) == set(KINDS.values())
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("l2", [0.0, HYPER.l2])
 @examples
 @given(shape=shapes)
-def test_steps_follow_the_formula(kernels, formula, l2, shape):
+def test_steps_follow_the_formula(kernels, optimizer, l2, shape):
     random, hyper = shape.random, HYPER._replace(l2=l2)
-    optimizer = OPTIMIZERS[formula.__name__]
     weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
     slots, state, expected = slots_for(optimizer.slots, weights), {}, weights.astype(float)
     for _ in range(5):
         gradient = padded(random, shape.fan_in, shape.width, len(weights))
         kernels.step(optimizer.kind, hyper, gradient, slots, weights)
-        expected = formula(hyper, gradient + l2 * expected, expected, state)
+        expected = FORMULAS[optimizer.name](hyper, gradient + l2 * expected, expected, state)
     assert_allclose(weights, expected, rtol=1e-4, atol=1e-4)
     assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()
 
 
-def bounded(hyper, momentum, squares, grad):
-    rate = hyper.rate / (1 - hyper.momentum) if momentum else hyper.rate
+def bounded(hyper, velocity, squares, grad):
+    rate = hyper.rate / (1 - hyper.momentum) if velocity else hyper.rate
     moved = np.maximum(rate / len(grad) * squares, 1e-30)
     return grad * np.minimum(1, FURTHEST / moved)[:, None]
 
@@ -71,9 +79,9 @@ def test_a_row_never_moves_its_own_outputs_further_than_the_bound(kernels, optim
     random, hyper = shape.random, HYPER._replace(rate=rate)
     x, grad = padded(random, shape.batch, shape.fan_in), padded(random, shape.batch, shape.width)
     expected = grad.copy()
-    if optimizer.name in ("sgd", "momentum"):
+    if optimizer.bounded:
         squares = np.square(x.astype(float)).sum(axis=1)
-        expected = bounded(hyper, optimizer.name == "momentum", squares, grad.astype(float))
+        expected = bounded(hyper, optimizer.velocity, squares, grad.astype(float))
     kernels.bound_rows(optimizer.kind, hyper, len(grad), x, grad)
     assert_allclose(grad, expected, rtol=1e-5)
 
@@ -91,7 +99,7 @@ def test_some_rows_of_a_batch_are_bounded_as_among_all(kernels, optimizer, shape
     assert_allclose(part, grad[some], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @examples
 @given(shape=shapes)
 def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
@@ -108,14 +116,14 @@ def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
 @overflowing
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("bad", [1e15, -3e38, np.inf, -np.inf, np.nan])
-def test_adagrad_and_adam_take_no_gradient_that_their_sums_could_not_hold(kernels, name, bad):
+def test_adaptive_optimizers_ignore_a_gradient_that_would_overflow_their_slots(kernels, name, bad):
     (weights, slots), (others, other_slots) = (stepped_once(kernels, name) for _ in range(2))
     gradient = padded(np.random.default_rng(6), 5, 20, len(weights))
     gradient[3, 17], without = bad, gradient.copy()
     without[3, 17] = 0
     kernels.step(OPTIMIZERS[name].kind, HYPER, gradient, slots, weights)
     kernels.step(OPTIMIZERS[name].kind, HYPER, without, other_slots, others)
-    if name in ("adagrad", "adam"):
+    if OPTIMIZERS[name].adaptive:
         assert_array_equal(weights, others)
         assert_array_equal(slots.first, other_slots.first)
         assert_array_equal(slots.second, other_slots.second)
@@ -124,7 +132,7 @@ def test_adagrad_and_adam_take_no_gradient_that_their_sums_could_not_hold(kernel
 
 
 def stepped_once(kernels, name):
-    """Weights [5, 20] and slots that have seen a step."""
+    """Weights [5, 20] and slots after one step."""
     random = np.random.default_rng(4)
     weights, _ = weights_and_bias(random, 5, 20)
     slots = slots_for(OPTIMIZERS[name].slots, weights)
@@ -134,10 +142,10 @@ def stepped_once(kernels, name):
 
 
 @overflowing
-@pytest.mark.parametrize("name", ["adagrad", "adam"])
+@pytest.mark.parametrize("name", [name for name, spec in OPTIMIZERS.items() if spec.adaptive])
 @pytest.mark.parametrize("width", [1, 4, 20])
 @pytest.mark.parametrize("bad", [1e15, -3e38])
-def test_nor_do_touched_rows(kernels, name, width, bad):
+def test_so_does_the_step_on_touched_rows(kernels, name, width, bad):
     kind, features, rows, results = OPTIMIZERS[name].kind, 9, np.arange(4), []
     for value in (bad, 0):
         random = np.random.default_rng(4)
@@ -146,7 +154,7 @@ def test_nor_do_touched_rows(kernels, name, width, bad):
         grad[:, :width] = 1 + np.abs(grad[:, :width])
         scratch = kernels.module.csr_scratch(*weights.shape)
         kernels.csr_step(kind, HYPER, inputs, rows, grad, scratch, slots, weights)
-        inputs.values[inputs.indptr[1]] = value  # the only one of its feature among these rows
+        inputs.values[inputs.indptr[1]] = value  # the only occurrence of its feature in these rows
         kernels.csr_step(kind, HYPER, inputs, rows, grad, scratch, slots, weights)
         results.append((weights, *slots))
     for with_bad, without in zip(*results, strict=True):

@@ -15,7 +15,7 @@ from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.model.network import Network
 from hogbatch.model.prediction import (
     DataFile,
-    Tables,
+    HashIndex,
     _label,
     evaluate_file,
     predict_file,
@@ -259,7 +259,7 @@ class TestApproximate:
 
     def test_recall_and_share_are_counted_against_the_exact(self, case):
         some = "simhash:K=3,L=2,bits=3,bucket=30"
-        found = Tables(case.model, some).top(blocks.dense_inputs(case.rows), 5)
+        found = HashIndex(case.model, some).top(blocks.dense_inputs(case.rows), 5)
         exact = case.model.top(case.rows, 5)
         results = case.evaluate(approximate=True, lsh=some)
         same = [len({*one[:5]} & {*two}) for one, two in zip(found.columns, exact, strict=True)]

@@ -17,7 +17,7 @@ from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.model import file as checkpoint
 from hogbatch.model.file import Model, save_model
-from hogbatch.model.losses import LOSSES, probabilities
+from hogbatch.model.losses import LOSSES
 from hogbatch.model.network import Network
 from tests.support.trained_models import ENCODINGS, SCALER, expected_scores, model_for
 
@@ -160,7 +160,7 @@ class TestPrediction:
     def test_probabilities_are_those_of_the_loss(self, rows):
         model = model_for("logistic")
         assert_array_equal(
-            model.predict_proba(rows), probabilities(LOSSES["logistic"], model.scores(rows))
+            model.predict_proba(rows), LOSSES["logistic"].probabilities(model.scores(rows))
         )
 
     @pytest.mark.parametrize("k", [1, 3, 6])

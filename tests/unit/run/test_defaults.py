@@ -7,12 +7,12 @@ from hogbatch.run.defaults import (
     COARSEST,
     EPOCHS,
     FINEST,
-    LEAST_UPDATES,
+    MIN_UPDATES,
     SMALL_ROWS,
     epochs,
     largest_cpu_batch,
     learning_rate,
-    most_epochs,
+    max_epochs,
     patience,
     scaling,
     weight_decay,
@@ -26,8 +26,8 @@ def rate(optimizer, loss="logistic", linear=True, mean_square=1.0, value_square=
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ["adagrad", "adam"])
-def test_a_deep_network_has_one_rate_under_an_optimizer_that_scales_its_steps(name, loss):
+@pytest.mark.parametrize("name", [name for name, spec in OPTIMIZERS.items() if spec.adaptive])
+def test_an_adaptive_optimizer_has_one_rate_for_deep_networks(name, loss):
     for mean_square, value_square in ((0.1, 10.0), (1.0, 1.0), (100.0, 0.01)):
         recommended = rate(name, loss, False, mean_square, value_square)
         fraction = 0.4 if (name, loss) == ("adagrad", "squared") else 1.0
@@ -41,10 +41,10 @@ def test_a_deep_network_has_one_rate_under_an_optimizer_that_scales_its_steps(na
         *((19_200, 64, 10), (580_000, 64, 10)),
     ],
 )
-def test_few_rows_take_more_epochs_with_smaller_batches(rows, batch, passes):
+def test_fewer_rows_have_more_epochs_and_smaller_batches(rows, batch, passes):
     assert largest_cpu_batch(rows) == batch
     assert epochs(rows) == passes
-    assert passes * rows >= LEAST_UPDATES * batch or passes == EPOCHS
+    assert passes * rows >= MIN_UPDATES * batch or passes == EPOCHS
 
 
 def test_patience_is_a_quarter_of_the_epochs_and_ten_at_least():
@@ -52,7 +52,7 @@ def test_patience_is_a_quarter_of_the_epochs_and_ten_at_least():
 
 
 def test_a_target_loss_has_ten_times_the_epochs():
-    assert most_epochs(580_000) == 100
+    assert max_epochs(580_000) == 100
 
 
 def test_weight_decay_fades_out_as_rows_grow():
@@ -64,7 +64,7 @@ def test_weight_decay_fades_out_as_rows_grow():
 
 
 @pytest.mark.parametrize(("value_square", "times"), [(1.0, 4), (0.01, 40), (100.0, 0.4)])
-def test_such_an_optimizer_gives_a_linear_model_weights_as_large_as_values_are_small(
+def test_an_adaptive_optimizer_has_larger_rates_for_linear_models_of_smaller_values(
     value_square, times
 ):
     expected = pytest.approx(times * OPTIMIZERS["adagrad"].learning_rate)
@@ -108,7 +108,7 @@ def test_a_squared_loss_is_stable_at_smaller_steps():
     assert rate("sgd", "squared", mean_square=40.0) == pytest.approx(0.2 * 0.025)
 
 
-def test_the_rate_grows_with_the_root_of_the_batch_where_steps_are_scaled():
+def test_the_rate_grows_with_the_root_of_the_batch_if_the_optimizer_is_adaptive():
     assert {name: scaling(name) for name in OPTIMIZERS} == {
         "sgd": "linear",
         "momentum": "linear",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.plan import Finish, Kill, Quarantine, Record, Revoke, Send
+from hogbatch.coordinator.commands import Finish, Kill, Quarantine, Record, Revoke, Send
 from hogbatch.simulate.audit import Audit, Violation
 from hogbatch.wire.messages import Done, Stop, Work
 from tests.support.coordinator_stage import Stage, make_plan

@@ -9,15 +9,14 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import (
-    Scratch,
+    BackwardScratch,
     aligned,
+    backward_scratch,
     bias_gradient,
     bound_rows,
     dense_layer,
     pass_all_down,
-    scratch,
     squared_norm,
-    step_row,
     weight_gradient,
 )
 from hogbatch.kernels.cpu.dots import prefetch_line
@@ -26,6 +25,7 @@ from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
 from hogbatch.kernels.cpu.network import matrix, slots_at
 from hogbatch.kernels.cpu.rows import LINE, Chains
+from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import step_panels
 
 HASH_BLOCK = 192  # neurons hashed together: as many as stay in the L1 and L2 caches
@@ -45,7 +45,7 @@ class NeuronBuffers(NamedTuple):
     scores: Floats  # [B, A]
     grad: Floats  # [B, A]
     zero_bias: Floats  # [K], zeros
-    space: Scratch
+    space: BackwardScratch
     # For the update kernel of sparse inputs, neuron `a` is a feature with value 1 in row `a` only.
     ends: NDArray[np.int32]  # [A], -1: see `contract.Links.following`
     members: NDArray[np.int32]  # [A]: 0, 1, 2, ...
@@ -70,7 +70,7 @@ def neuron_buffers(model, batch, max_active):
         aligned(batch * max_active),
         aligned(batch * max_active),
         zero_bias,
-        scratch(batch, fan_in),
+        backward_scratch(batch, fan_in),
         np.full(max_active, -1, np.int32),
         np.arange(max_active).astype(np.int32),
         np.zeros(max_active, np.int64),

@@ -1,8 +1,9 @@
-// Included in all sources. Argument types are those that CuPy passes for Python numbers: long long
-// for int and double for float. The #defines from kernels/contract.py come first: the kinds of
-// activations, losses and optimizers, FURTHEST, and the cells of `totals`.
+// Shared by all kernels. Arguments have the types that CuPy passes for Python numbers: every integer
+// is a long long, every number a double. This text is preceded by #defines from kernels/contract.py:
+// the numbers of activations, losses and optimizers, sets of them such as ADAPTIVE(kind), FURTHEST,
+// LARGEST, and the cells of `totals`.
 
-#define BLOCK 256  // maximum number of threads per block, a power of two
+#define BLOCK 256  // maximum threads of a block, a power of two
 #define INF __int_as_float(0x7f800000)
 
 // A grid-stride loop: any grid covers any count.
@@ -52,15 +53,16 @@ __device__ void shrink_far(double moved, int H, float* grad)
     EACH_COLUMN(h, H) grad[h] *= fraction;
 }
 
-// One cell of `Kernels.step`; 1 - beta is computed in double for accuracy. The learning rate is read
-// when the kernel runs, because a captured step is replayed with other rates.
+// One cell of `Kernels.step`: the update rules, as hogbatch/model/optimizers.py states them. 1 - beta is
+// computed in double, where it is exact enough. The rate is read when the kernel runs, because a
+// captured step is replayed with other rates.
 __device__ void step_cell(long long kind, const double* rate, double l2, double momentum,
                           double beta2, double epsilon, float gradient, float* first,
                           float* second, float* weights, long long cell)
 {
     float by = (float)*rate;
     float w = weights[cell];
-    if ((kind == ADAGRAD || kind == ADAM) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
+    if (ADAPTIVE(kind) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
     float g = gradient + (float)l2 * w;
     if (kind == SGD) {
         w -= by * g;

@@ -1,4 +1,5 @@
-// Losses with their gradients and metrics, one block per row of the batch.
+// Losses with their gradients and metrics; one block per row of the batch. A row has a list of labels
+// if LABEL_LISTS(kind), else one label in `targets`.
 
 // The column that follows (value, column) in z[0, width), sorted by descending value and then by
 // ascending column; `width` if there is none. Start with (inf, -1).
@@ -91,9 +92,6 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
     return block_sum(mine);
 }
 
-// Whether a row has a list of labels instead of one label in `targets`.
-__device__ bool many(long long kind) { return kind == MULTILABEL || kind == SOFTMAX_MANY; }
-
 // cell = max(cell, value) for nonnegative values: nonnegative doubles compare like their bits.
 __device__ void raise_to(double* cell, double value)
 {
@@ -108,13 +106,13 @@ extern "C" __global__ void loss_gradient(
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
     float* slopes = grad + blockIdx.x * H;
-    const int y = many(kind) ? 0 : (int)targets[row];
-    const int* present = many(kind) ? indices + indptr[row] : &y;
-    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
+    const int y = LABEL_LISTS(kind) ? 0 : (int)targets[row];
+    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
+    long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float scale = 1.0f / B, loss;
     for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     __syncthreads();
-    if (kind == SOFTMAX || kind == SOFTMAX_MANY) {
+    if (NORMALISED(kind)) {
         loss = softmax_loss(present, count, width, z, scale, slopes);
     } else if (kind == MULTILABEL) {
         loss = multilabel_loss(present, count, width, z, scale, slopes);
@@ -157,12 +155,12 @@ extern "C" __global__ void loss_and_metrics(
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
-    float y = many(kind) ? 0.0f : targets[row];
+    float y = LABEL_LISTS(kind) ? 0.0f : targets[row];
     const int own = (int)y;
-    const int* present = many(kind) ? indices + indptr[row] : &own;
-    long long count = many(kind) ? indptr[row + 1] - indptr[row] : 1;
+    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &own;
+    long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float loss, slope, metric_sums = 0;
-    if (kind == SOFTMAX || kind == SOFTMAX_MANY) loss = softmax_loss(present, count, width, z, 0, 0);
+    if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
     int bad = !isfinite(loss);
@@ -171,12 +169,12 @@ extern "C" __global__ void loss_and_metrics(
         if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
         return;
     }
-    if (many(kind)) add_precisions(present, count, width, z, totals);
-    else if (kind == SOFTMAX) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
-    else if (kind == SQUARED) metric_sums = (z[0] - y) * (z[0] - y);
+    if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, totals);
+    else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
+    else if (NUMBERS(kind)) metric_sums = (z[0] - y) * (z[0] - y);
     else metric_sums = (z[0] > 0) == (y > 0);
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], (double)loss);
-        if (!many(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
+        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
     }
 }

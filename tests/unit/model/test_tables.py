@@ -1,0 +1,103 @@
+"""No module but the tables and the kernels' rules depends on which losses and optimizers exist.
+
+Elsewhere a comparison with a name, or with the number of one loss or optimizer, must be a property
+in the tables of hogbatch.model.losses and hogbatch.model.optimizers instead.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hogbatch.kernels import contract
+from hogbatch.model.losses import LOSSES
+from hogbatch.model.optimizers import OPTIMIZERS
+
+ROOT = Path(__file__).parents[3]
+TABLES = {"hogbatch/model/losses.py", "hogbatch/model/optimizers.py"}
+FORMULAS = {  # of losses and of update rules: they compare the numbers of single ones
+    "hogbatch/kernels/contract.py",
+    "hogbatch/kernels/reference.py",
+    "hogbatch/kernels/cpu/losses.py",
+    "hogbatch/kernels/cpu/rules.py",
+}
+# What a name means elsewhere: "multilabel" is a kind of labels too.
+NAMES = {*LOSSES, *OPTIMIZERS} - {"multilabel"}
+NUMBERS = {  # constants of contract.py that stand for one loss or optimizer
+    name
+    for name, value in vars(contract).items()
+    if name in {"LOGISTIC", "HINGE", "SOFTMAX", "MULTILABEL", "SQUARED", "SOFTMAX_MANY"}
+    or name.lower() in OPTIMIZERS
+}
+SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for package in ("hogbatch", "workers")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def mentions(node):
+    """The names and numbers of losses and optimizers that occur in an expression."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and part.value in NAMES:
+            yield part.value
+        elif isinstance(part, ast.Name | ast.Attribute):
+            name = part.id if isinstance(part, ast.Name) else part.attr
+            if name in NUMBERS:
+                yield name
+
+
+def decisions(source):
+    """Whatever in `source` is decided by a name or a number: "line: name"."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare():
+                decided = [node]
+            case ast.Dict():
+                decided = [key for key in node.keys if key is not None]
+            case ast.Subscript():
+                decided = [node.slice]
+            case ast.match_case():
+                decided = [node.pattern]
+            case _:
+                continue
+        yield from (f"{node_line(node)}: {name}" for part in decided for name in mentions(part))
+
+
+def node_line(node):
+    return getattr(node, "lineno", getattr(getattr(node, "pattern", None), "lineno", 0))
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_nothing_is_decided_by_the_name_of_a_loss_or_optimizer(path):
+    if path not in TABLES | FORMULAS:
+        assert list(decisions(SOURCES[path])) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if loss.name == "squared": pass',
+        'slow = loss in ("softmax", "hinge")',
+        'RATES = {"adagrad": 0.1}',
+        'spec = OPTIMIZERS["sgd"]',
+        "if kind == ADAM: pass",
+        "if kind != contract.SGD and kind in (MOMENTUM, other): pass",
+        'match name:\n    case "adam": pass',
+    ],
+)
+def test_a_decision_by_name_is_found(source):
+    assert list(decisions(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['"""Adagrad and softmax."""', 'lr = choose("adagrad", help="softmax")', "kind in ADAPTIVE"],
+)
+def test_other_mentions_are_allowed(source):
+    assert not list(decisions(source))
+
+
+def test_the_tables_and_the_formulas_exist():
+    assert set(SOURCES) >= TABLES | FORMULAS
+    assert len(NUMBERS) == len(LOSSES) + len(OPTIMIZERS)
