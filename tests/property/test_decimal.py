@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from hogbatch.data.parse.decimal import FIVES, LEAST, number
+from hogbatch.data.parse.decimal import MIN_POWER, POWERS_OF_FIVE, number
 
-# Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+# Compiled code wraps integers and overflows floats silently; NumPy warns in interpreted code.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 
@@ -127,7 +127,7 @@ def test_leading_zeros_are_no_digits():
 
 
 def test_powers_of_five_are_off_by_less_than_their_last_bit():
-    for power, words in enumerate(FIVES.tolist(), LEAST):
+    for power, words in enumerate(POWERS_OF_FIVE.tolist(), MIN_POWER):
         exact = Fraction(5) ** power
         length = exact.numerator.bit_length() - exact.denominator.bit_length()
         exact *= Fraction(2) ** (128 - length - (exact >= Fraction(2) ** length))

@@ -335,5 +335,7 @@ class TestTooLittleMemory:
 
     def test_writing_sparse_rows_out_is_refused(self):
         inputs = csr_inputs(np.zeros(11, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        with pytest.raises(UsageError, match="4 GB of free memory for 10 sparse rows as dense rows"):
+        with pytest.raises(
+            UsageError, match="4 GB of free memory for 10 sparse rows as dense rows"
+        ):
             to_dense(inputs, 10**8)
