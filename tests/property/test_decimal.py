@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 from hogbatch.data.parse.decimal import MIN_POWER, POWERS_OF_FIVE, number
 from tests.support.property_tests import max_examples
 
-# Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
+# Compiled code wraps integers and overflows floats silently; NumPy warns in interpreted code.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 

@@ -139,7 +139,7 @@ def test_pointers_never_fall(save):
 
 def test_nothing_is_unpickled(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.array([[object()]]), allow_pickle=True)
-    with pytest.raises(DataError, match=r"not an intact \.npz of plain arrays"):
+    with pytest.raises(DataError, match=r"not an intact \.npz file of plain arrays"):
         read(tmp_path / "a.npz")
 
 
@@ -184,7 +184,7 @@ def test_an_archive_that_is_truncated_while_it_is_read_is_an_error(save, monkeyp
         return archive
 
     monkeypatch.setattr(np, "load", truncating)
-    with pytest.raises(DataError, match=r"a\.npz: not an intact \.npz of plain arrays: "):
+    with pytest.raises(DataError, match=r"a\.npz: not an intact \.npz file of plain arrays: "):
         read(path)
 
 

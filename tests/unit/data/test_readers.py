@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data import arrays, csv, libsvm, text, xmc
-from hogbatch.data.readers import READERS, read
+from hogbatch.data.readers import READERS, RELEVANT_OPTIONS, read
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 
@@ -16,6 +16,12 @@ TEXTS = {
     csv.read: "a,b\n1,2\n3,4\n",
 }
 TEXT_ENDINGS = [ending for ending, reader in READERS.items() if reader is not arrays.read]
+
+
+def test_every_text_format_has_a_cache_key_and_an_example_in_this_file():
+    readers = {READERS[ending] for ending in TEXT_ENDINGS}
+    assert readers == set(RELEVANT_OPTIONS)
+    assert readers == set(TEXTS)
 
 
 @pytest.mark.parametrize("ending", TEXT_ENDINGS)
@@ -127,12 +133,10 @@ def test_a_line_of_20_mb_is_a_bad_line_like_any_other(write, name, before, long,
     raw = read(path, bad_lines=0.34)
     assert (raw.rows, raw.skipped.total) == (2, 1)
     assert raw.skipped.first[0].describe("a").startswith(f"a:{place}: ")
-    assert len(raw.skipped.first[0].why) < 200
+    assert len(raw.skipped.first[0].reason) < 200
 
 
 def test_memory_that_cannot_be_had_is_one_sentence(write, monkeypatch):
     monkeypatch.setitem(READERS, ".csv", lambda path, options: np.empty(1 << 60, np.uint8))
-    with pytest.raises(
-        UsageError, match=r"a\.csv: there is not enough memory to read it: Unable to"
-    ):
+    with pytest.raises(UsageError, match=r"a\.csv: not enough memory to read it: Unable to"):
         read(write("a.csv", "1,2\n"))

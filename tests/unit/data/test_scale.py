@@ -29,7 +29,7 @@ def sparse_column(values):
 
 
 def test_dense_columns_get_mean_zero_and_deviation_one(monkeypatch):
-    monkeypatch.setattr(scale, "BLOCK", 64 * 5)
+    monkeypatch.setattr(scale, "BLOCK_VALUES", 64 * 5)
     scaler = chosen("standard", dense_inputs(DENSE))
     out = scaler.apply(dense_inputs(DENSE)).dense
     expected = StandardScaler().fit_transform(DENSE.astype(np.float64))
@@ -47,7 +47,7 @@ def test_seconds_since_1970_keep_their_differences():
 
 @pytest.mark.parametrize("setting", ["standard", "max"])
 def test_only_the_rows_to_train_on_decide(setting, monkeypatch):
-    monkeypatch.setattr(scale, "BLOCK", 10)
+    monkeypatch.setattr(scale, "BLOCK_VALUES", 10)
     inputs, rows = double_inputs(DENSE.astype(np.float64)), np.array([7, 3, 250, 4, 8])
     part = double_inputs(inputs.dense[rows])
     scaler, alone = chosen(setting, inputs, rows=rows), chosen(setting, part)

@@ -80,7 +80,7 @@ def test_values_are_positive_and_rows_have_length_one(small):
 
 def test_a_value_is_tf_idf():
     """The ratio of two values in a row is the ratio of TF times IDF."""
-    drawn = synthetic.Lists(
+    drawn = synthetic.CountedCsr(
         np.array([0, 2]), np.array([3, 5], np.int32), np.array([1, 4], np.float32)
     )
     rarity = np.arange(6, dtype=np.float32)
@@ -130,14 +130,14 @@ def test_label_frequencies_follow_zipfs_law():
     assert chi_square < 199 + 4 * np.sqrt(2 * 199)
 
 
-def planted(settings):
+def distributions(settings):
     own = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(3)[0])
-    return synthetic._plant(settings, own)
+    return synthetic._draw_distributions(settings, own)
 
 
 def topic_of_label(settings):
     """The topic of each label: label_fractions between two topic_fractions belong to a topic."""
-    known = planted(settings)
+    known = distributions(settings)
     middles = known.label_fractions - np.diff(known.label_fractions, prepend=0) / 2
     topics = np.empty(settings.labels, np.int64)
     topics[known.labels] = np.searchsorted(known.topic_fractions, middles) - 1
@@ -158,7 +158,7 @@ def test_topics_follow_zipfs_law():
 
 def test_labels_of_a_topic_share_common_features(monkeypatch):
     monkeypatch.setattr(synthetic, "BLOCK_ROWS", 64)
-    prototypes, topics = planted(SMALL).prototypes, topic_of_label(SMALL)
+    prototypes, topics = distributions(SMALL).prototypes, topic_of_label(SMALL)
     for one, other in pairwise(range(5)):
         common, next_common = (
             np.bincount(prototypes[topics == topic].ravel(), minlength=500)
@@ -185,7 +185,7 @@ def test_a_row_has_the_labels_and_features_that_were_asked_for(mean):
 
 def test_without_noise_features_come_from_all_labels_of_the_row_alike():
     settings = replace(SMALL, noise=0.0, labels_per_row=3.0, prototype=8)
-    prototypes = planted(settings).prototypes
+    prototypes = distributions(settings).prototypes
     train = generate(settings)[0]
     of_first = of_last = 0
     for row in range(train.rows):

@@ -3,7 +3,7 @@
 import pytest
 
 from hogbatch.coordinator.commands import Finish, Kill, Quarantine, Record, Revoke, Send
-from hogbatch.simulate.audit import Audit, Violation
+from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.wire.messages import Done, Stop, Work
 from tests.support.coordinator_stage import Stage, make_plan
 
@@ -27,7 +27,7 @@ class AuditedStage(Stage):
         return key in self.alive
 
     def receive(self, key, message):
-        self.audit.heard(key, message)
+        self.audit.received(key, message)
         return super().receive(key, message)
 
     def command(self, *commands):
@@ -66,14 +66,14 @@ def test_a_correct_run_passes(stage):
 
 
 def test_rows_of_another_worker_are_found(stage):
-    with pytest.raises(Violation, match="overlaps"):
+    with pytest.raises(InvariantViolation, match="overlaps"):
         stage.command(Send("b", lease(rows_of(stage.work["a"][0]))))
 
 
 def test_rows_of_a_worker_that_may_still_write_are_found(stage):
     rows = rows_of(stage.work["a"][0])
     stage.command(Revoke(stage.numbers["a"]))
-    with pytest.raises(Violation, match="may still be done"):
+    with pytest.raises(InvariantViolation, match="may still be done"):
         stage.command(Send("b", lease(rows)))
     stage.command(Kill(1), Send("b", lease(rows)))
 
@@ -96,7 +96,7 @@ def test_rows_of_a_dead_worker_are_free(stage):
     ],
 )
 def test_a_wrong_lease_is_found(stage, work, found):
-    with pytest.raises(Violation, match=found):
+    with pytest.raises(InvariantViolation, match=found):
         stage.command(Send("a", work))
 
 
@@ -111,7 +111,7 @@ def test_a_wrong_lease_is_found(stage, work, found):
     ids=["missing", "overlapping", "twice", "quarantined twice"],
 )
 def test_an_epoch_with_a_row_missing_or_done_twice_is_found(stage, done):
-    with pytest.raises(Violation, match="epoch 0 of 100 rows"):
+    with pytest.raises(InvariantViolation, match="epoch 0 of 100 rows"):
         stage.command(*done, Record("epoch", {"epoch": 0, "rows": 100}))
 
 
@@ -128,18 +128,18 @@ def test_quarantined_rows_belong_to_their_epoch_alone(stage):
 def test_after_the_end_workers_are_only_told_to_stop(stage, command):
     stage.command(Finish("finished", ""))
     stage.command(Send("a", Stop()))
-    with pytest.raises(Violation, match="after the end"):
+    with pytest.raises(InvariantViolation, match="after the end"):
         stage.command(command)
 
 
 def test_a_lease_that_was_reported_is_no_longer_held(stage):
     work = stage.work["a"][0]
     done = stage.answer(work)
-    stage.audit.heard("b", done)  # of another worker: ignored
-    with pytest.raises(Violation, match="overlaps"):
+    stage.audit.received("b", done)  # of another worker: ignored
+    with pytest.raises(InvariantViolation, match="overlaps"):
         stage.command(Send("b", lease(rows_of(work))))
-    stage.audit.heard("a", Done(work.lease, 0, 0, 0.0, 0.0, 0, ()))  # too few rows: ignored
-    with pytest.raises(Violation, match="overlaps"):
+    stage.audit.received("a", Done(work.lease, 0, 0, 0.0, 0.0, 0, ()))  # too few rows: ignored
+    with pytest.raises(InvariantViolation, match="overlaps"):
         stage.command(Send("b", lease(rows_of(work))))
-    stage.audit.heard("a", done)
+    stage.audit.received("a", done)
     stage.command(Send("b", lease(rows_of(work))))
