@@ -36,7 +36,7 @@ from tests.support.kernel_cases import csr_set, dense_set, labels_for, score_wid
 FEATURES, OUTPUTS, SET = 9, 5, 40
 BATCH, RAGGED = 4, 3  # rows of a batch, and of the last
 COMPILED = not numba.config.DISABLE_JIT
-STEPS = 200 if COMPILED else 60
+STEPS = 200 if COMPILED else 20
 FENCE = 5
 RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
 HIDDEN = {(): "relu", (24,): "relu", (20, 12): "sigmoid"}
