@@ -12,7 +12,7 @@ from hogbatch.kernels.cpu import wide
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.unit.kernels.lsh.wide import BATCH, HIDDEN, SET, WIDE_LOSSES, Case
 
-CLASSES = wide.NEURONS + 43  # two blocks, the second ragged
+CLASSES = wide.BLOCK + 43  # two blocks, the second ragged
 
 
 def train(case, *, threads=1, own=None, fence=None):
