@@ -276,7 +276,7 @@ class ReplicaKernels(Protocol):
         """params[P] = pulled + (params - base); base = pulled."""
 
     def add(self, fraction: float, change: Floats, shared: Floats) -> None:
-        """shared[P] += share * change."""
+        """shared[P] += fraction * change."""
 
     def find_rows(
         self,

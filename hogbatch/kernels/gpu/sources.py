@@ -10,10 +10,14 @@ from typing import Final
 from hogbatch.kernels import contract
 
 _NAMES = """
-    RELU SIGMOID TANH  LOGISTIC HINGE MULTILABEL SQUARED
-    SGD MOMENTUM ADAGRAD ADAM  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
+    RELU SIGMOID TANH  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
 """
 _SETS = "LABEL_LISTS NORMALISED NUMBERS ADAPTIVE"  # to ask in CUDA C: ADAPTIVE(kind)
+
+
+def _upper(name: str) -> str:
+    """The constant for a loss or an optimizer: MULTILABEL_SOFTMAX for "multilabel-softmax"."""
+    return name.upper().replace("-", "_")
 
 
 def _is_one_of(kinds: tuple[int, ...]) -> str:
@@ -24,6 +28,8 @@ def _is_one_of(kinds: tuple[int, ...]) -> str:
 _DEFINES = "".join(
     [
         *(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split()),
+        *(f"#define {_upper(name)} {kind}\n" for name, kind in contract.LOSSES.items()),
+        *(f"#define {_upper(name)} {kind}\n" for name, kind in contract.OPTIMIZERS.items()),
         *(
             f"#define {name}(kind) ({_is_one_of(getattr(contract, name))})\n"
             for name in _SETS.split()

@@ -25,9 +25,8 @@ FORMULAS = {  # of losses and of update rules: they compare the numbers of singl
 NAMES = {*LOSSES, *OPTIMIZERS} - {"multilabel"}
 NUMBERS = {  # constants of contract.py that stand for one loss or optimizer
     name
-    for name, value in vars(contract).items()
-    if name in {"LOGISTIC", "HINGE", "SOFTMAX", "MULTILABEL", "SQUARED", "SOFTMAX_MANY"}
-    or name.lower() in OPTIMIZERS
+    for name in vars(contract)
+    if name == "SOFTMAX_MANY" or name.lower().replace("_", "-") in {*LOSSES, *OPTIMIZERS}
 }
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
