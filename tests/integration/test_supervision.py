@@ -15,7 +15,7 @@ import pytest
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.coordinator.loop import Loop
 from tests.saboteur import wait_for
-from tests.unit.coordinator.test_loop import FakeHandover, Mind, adapters
+from tests.unit.coordinator.test_loop import FakeHandover, ScriptedState, adapters
 
 LONG = ("a9a", "--max-seconds", 300, "--lease-ms", 20)
 
@@ -64,7 +64,9 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(tmp_path, s
 
         commands = [Revoke(0), Kill(writer.pid), Record("handed on", {}), Finish("finished", "")]
         with closing(FakeHandover()) as handover:
-            Loop(Mind(commands), adapters(handover, None, Watched(writer.pid), hand_on)).run()
+            Loop(
+                ScriptedState(commands), adapters(handover, None, Watched(writer.pid), hand_on)
+            ).run()
         assert seen == [True], "it was dead before its rows were handed on"
         assert writer.wait() == -signal.SIGKILL
         assert sentinel[0] == 0
