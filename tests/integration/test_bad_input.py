@@ -1,4 +1,4 @@
-"""What cannot be used is refused with exit code 2 and one sentence that says where it is."""
+"""Unusable input is refused with exit code 2 and one sentence that names the place."""
 
 import os
 
