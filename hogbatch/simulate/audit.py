@@ -84,10 +84,8 @@ class Audit:
     _health: list[tuple[bool, int]] = field(default_factory=list)  # see `_still_counted`
     _counted: int = 0  # roll-backs
     _copied_at: int = 0  # rows trained on when the last snapshot was begun
-    _saves: list[tuple[SavedState, list[Rows], int]] = field(
-        default_factory=list
-    )  # with `done`, and
-    # the length of `_health` then
+    # Checkpoints, each with `done` and the length of `_health` at that time.
+    _saves: list[tuple[SavedState, list[Rows], int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._epoch_rows = self.plan.train_rows

@@ -1,4 +1,4 @@
-"""What is done to a run, to whom and when: all of it follows from a seed."""
+"""The faults of a run, their targets and times, all derived from a seed."""
 
 import random
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Carries a plan out on a run of real processes, and finds out afterwards whether it held."""
+"""Carries out a plan of faults on a run of real processes, and checks the result."""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""A short run under everything that chaos has to offer; scripts/chaos has longer ones."""
+"""A short run under every kind of fault; scripts/chaos has longer ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Workers that are not wanted, or come at the wrong time."""
+"""Workers that are refused, or that join at the wrong time."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What cannot be used is refused with exit code 2 and one sentence that says where it is."""
+"""Unusable input is refused with exit code 2 and one sentence that names the place."""
 
 import os
 
@@ -75,7 +75,7 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
     "a test set with more bad lines than allowed": (
         {"x.svm": GOOD, "t.svm": "+1 0:1\n+1 1:1\n"},
         ["x.svm", "--test", "t.svm", "--bad-lines", "0.1"],
-        "t.svm: 1 of 2 lines (50.00%) are not",
+        "t.svm: 1 of 2 lines (50.00%) are malformed",
     ),
     "a header that is bad, however many lines may be": (
         {"x.xmc": "2 3\n1 1:1\n2 2:1\n"},

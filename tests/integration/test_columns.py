@@ -1,4 +1,4 @@
-"""A model on CSV files whose columns are in another order, too few, too many, or without names."""
+"""Models on CSV files with columns in another order, too few, too many or without names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A second run takes text from the cache, and does what the first one did."""
+"""A second run reads text from the cache, with the same results as the first."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Real runs on a server that misbehaves: clocks, suspension, memory of a GPU, slow neighbours."""
+"""Runs on a difficult server: clock changes, suspension, little GPU memory, slow workers."""
 
 import itertools
 import shutil

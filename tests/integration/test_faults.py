@@ -1,4 +1,4 @@
-"""Runs whose processes are killed, flooded and cut off: nothing is lost, nothing is left."""
+"""Runs whose processes are killed, flooded and disconnected: no row is lost, nothing is left."""
 
 import os
 import signal

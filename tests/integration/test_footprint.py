@@ -1,4 +1,4 @@
-"""What a run takes of the memory: as much as is estimated, and never more than there is."""
+"""The memory of a run: as much as estimated, and never more than is available."""
 
 import os
 import subprocess

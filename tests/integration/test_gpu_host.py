@@ -1,4 +1,4 @@
-"""A GPU worker on NumPy, in processes of its own, with and without a CPU worker beside it."""
+"""GPU workers on NumPy in processes of their own, alone and together with a CPU worker."""
 
 import json
 import signal

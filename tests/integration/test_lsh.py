@@ -1,4 +1,4 @@
-"""Runs whose output layer is hashed: real processes on small synthetic data."""
+"""Runs with a hashed output layer: real processes on small synthetic data."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""A GPU worker with too little memory for the batches it is given."""
+"""A GPU worker with too little memory for its batches."""
 
 ROWS, EPOCHS = 32_561, 2  # of a9a
 MEMORY = 20_000_000  # bytes; activations of 16384 rows take 8 MB a layer

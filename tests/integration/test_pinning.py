@@ -1,4 +1,4 @@
-"""Where the threads of real workers may run."""
+"""The cores on which the threads of real workers may run."""
 
 import os
 from pathlib import Path

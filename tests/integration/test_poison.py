@@ -1,4 +1,4 @@
-"""Numbers that are not finite, in a row, in a GPU's change, in the model: each culprit is named."""
+"""NaN and Inf in a row, in a GPU's change and in the model: each cause is named."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`hogbatch.train` inside this process; the workers are processes of their own all the same."""
+"""`hogbatch.train` in this process, with workers in processes of their own."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Launched workers that die: they are started again, but not for ever."""
+"""Launched workers that die are started again, a limited number of times."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Processes that may not do what they usually may: few files, small files, no /proc."""
+"""Processes under restrictions: few open files, small files, no /proc."""
 
 import shlex
 import subprocess

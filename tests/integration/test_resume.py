@@ -1,4 +1,4 @@
-"""Runs that are cut off and go on: with other workers, from an older checkpoint, or not at all."""
+"""Interrupted runs that are resumed: with other workers, from an older checkpoint, or refused."""
 
 import resource
 import signal

@@ -1,4 +1,4 @@
-"""What a second run does to a first one in the same directory, and where a model goes at worst."""
+"""A second run in the same directory, and where a model is saved if the directory is gone."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Strangers at a real run: other users, peers without keys, liars, floods, other versions."""
+"""Attacks on a real run: other users, peers without keys, lies, floods, other versions."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Several GPU workers, on NumPy, train one model."""
+"""Several GPU workers on NumPy train one model."""
 
 import signal
 

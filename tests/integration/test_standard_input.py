@@ -1,4 +1,4 @@
-"""DATA may be standard input or a pipe; too much of it, or of a file, is one sentence."""
+"""DATA from standard input or a pipe; more than fits into memory is refused in one sentence."""
 
 import gzip
 import os

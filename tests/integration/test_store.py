@@ -1,4 +1,4 @@
-"""Segments between real processes: handed over, shared, sealed, and gone after a SIGKILL."""
+"""Segments between real processes: passed on, shared, sealed, and freed after a SIGKILL."""
 
 import os
 import select

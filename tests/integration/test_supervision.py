@@ -1,4 +1,4 @@
-"""Who outlives whom: workers, their coordinator, the terminal, and those who press Ctrl-C."""
+"""Ends of workers, coordinator and terminal, Ctrl-C, and which processes end with them."""
 
 import mmap
 import os

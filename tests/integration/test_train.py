@@ -1,4 +1,4 @@
-"""`hogbatch train` as a person calls it: real processes on small data."""
+"""`hogbatch train` as a user calls it: real processes on small data."""
 
 import json
 import math

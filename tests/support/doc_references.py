@@ -3,8 +3,8 @@
 Checked are
 - relative links, with their anchors;
 - in backticks: `path/file.py`, `dir/`, `file.py: name` and `file.py::test`. A path counts from the
-  repository root, from `hogbatch/`, from `tests/` or from the Markdown file; a file name without a
-  directory may lie anywhere in the sources;
+  repository root, from `hogbatch/`, from `tests/` or from the Markdown file; a single name may be
+  that of a file or directory anywhere in the sources;
 - in backticks and in code blocks: `--flag`, `hogbatch.module.name`, `scripts/name` and
   `from hogbatch.module import name`.
 """
@@ -132,9 +132,10 @@ def _find(name: str, path: Path) -> Path | None:
     for root in (*_roots(), path.parent):
         if (root / name).exists() and (not name.endswith("/") or (root / name).is_dir()):
             return root / name
-    if "/" in name:
+    if "/" in name.removesuffix("/"):
         return None
-    return next((found for folder in SOURCES for found in (ROOT / folder).rglob(name)), None)
+    anywhere = (found for folder in SOURCES for found in (ROOT / folder).rglob(name.rstrip("/")))
+    return next((found for found in anywhere if found.is_dir() == name.endswith("/")), None)
 
 
 def _defines(file: Path, names: list[str]) -> bool:

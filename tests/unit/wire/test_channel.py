@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from hogbatch.errors import ProtocolError
-from hogbatch.wire.codec import PREFIX, encode
+from hogbatch.wire.codec import PREFIX, PROTOCOL, encode
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Goodbye, Heartbeat, Ready, Refused, Stop
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
@@ -271,7 +271,8 @@ def test_a_worker_of_another_version_is_told_why(sockets):
     wait_for_refusals(sockets.coordinator, 1)
     assert stranger.poll(PATIENCE_S * 1000)
     refusal = stranger.recv()
-    assert b"protocol 1, this worker 255: install the same hogbatch" in refusal
+    told = f"protocol {PROTOCOL}, this worker 255: install the same hogbatch"
+    assert told.encode() in refusal
     assert refusal[:5] == encode(Refused(""))[:5]
 
 

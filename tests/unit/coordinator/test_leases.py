@@ -27,7 +27,7 @@ class Sizes:
 
 
 def test_the_coordinator_admits_as_many_workers_as_there_are_fences():
-    assert roster.MAX_WORKERS == fence.WORKERS
+    assert roster.MAX_WORKERS == fence.MAX_WORKERS
 
 
 def test_no_worker_trains_before_it_is_ready(stage):
