@@ -18,7 +18,15 @@ from numba.extending import intrinsic
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.simd import INT, POINTER, REGISTERS, WIDTH, Values, Writer, number
+from hogbatch.kernels.cpu.simd import (
+    INT,
+    POINTER,
+    REGISTERS,
+    WIDTH,
+    Values,
+    FunctionBuilder,
+    number,
+)
 
 CHAINS = 24 if REGISTERS == 32 else 12  # independent sums: enough to hide the latency of an add
 STEPS = 20_000
@@ -28,7 +36,7 @@ FLOPS = 2 * WIDTH * CHAINS * STEPS  # of one call of `multiply_add_in_registers`
 
 
 def _write(module: ir.Module) -> list[str]:
-    w = Writer(module, "benchmark_peak", [INT, POINTER])
+    w = FunctionBuilder(module, "benchmark_peak", [INT, POINTER])
     steps, cells = w.function.args
     factor = w.load(cells)
 
