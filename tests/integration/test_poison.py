@@ -81,7 +81,7 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
     faults = job.summary()["faults"]
     assert faults["merges_refused"] == 1 and faults["roll_backs"] == faults["workers_lost"] == 0
     assert 0 < faults["rows_skipped"] < 5 * 512
-    assert "gpu-0: 1 changes over the rows" in job.printed(job.coordinator)
+    assert "gpu-0: 1 merges over the rows" in job.printed(job.coordinator)
 
 
 def poison(job, place):
@@ -132,4 +132,4 @@ def test_a_run_survives_more_roll_backs_than_three_in_a_row(job):
     assert job.finish() == 130
     check_model(job)
     assert job.summary()["faults"]["roll_backs"] == 5
-    assert "the learning rate is at 100% of its" in job.printed(job.coordinator)
+    assert "the learning rate is now 100% of its" in job.printed(job.coordinator)
