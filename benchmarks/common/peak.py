@@ -23,8 +23,8 @@ from hogbatch.kernels.cpu.simd import (
     POINTER,
     REGISTERS,
     WIDTH,
-    Values,
     FunctionBuilder,
+    Values,
     number,
 )
 
