@@ -22,7 +22,7 @@ from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.layers import LayerView
-from hogbatch.store.merge import MERGES
+from hogbatch.store.merge import MERGE_RULES, MergeRule
 from hogbatch.store.model import SharedModel
 
 HostFloats = NDArray[np.float32]
@@ -68,7 +68,7 @@ class FlatPart:
     """
 
     def __init__(
-        self, device: Device, params: Any, shared: HostFloats, rule: str, pinned: bool
+        self, device: Device, params: Any, shared: HostFloats, rule: MergeRule, pinned: bool
     ) -> None:
         self._device = device
         self._params = params
@@ -78,7 +78,7 @@ class FlatPart:
         )
         self._host_buffer = device.pinned(shared.size, np.float32)
         methods = [self._add_on_host(shared, rule)]
-        if rule == "delta" and pinned and (mapped := device.mapped(shared)) is not None:
+        if rule.additive and pinned and (mapped := device.mapped(shared)) is not None:
             methods.append(self._add_on_device(mapped))
         self._add = methods[0] if len(methods) == 1 else methods[self._fastest_method()]
 
@@ -109,12 +109,12 @@ class FlatPart:
     def fetch(self) -> None:
         self._device.copy_into(self._pulled, self._shared)
 
-    def _add_on_host(self, shared: HostFloats, rule: str) -> Callable[[float], None]:
-        copied = self._change if rule == "delta" else self._base  # the replica at the last `take`
+    def _add_on_host(self, shared: HostFloats, rule: MergeRule) -> Callable[[float], None]:
+        copied = self._change if rule.takes_change else self._base  # the replica at the last `take`
 
         def add(fraction: float) -> None:
             self._device.to_host(copied, self._host_buffer)
-            MERGES[rule](shared, self._host_buffer, fraction)
+            rule.merge(shared, self._host_buffer, fraction)
 
         return add
 
@@ -130,7 +130,7 @@ class FlatPart:
         trial = self._device.pinned(self._shared.size, np.float32)
         trial[:] = 0
         mapped = self._device.mapped(trial)
-        methods = [self._add_on_host(trial, "delta"), self._add_on_device(mapped)]
+        methods = [self._add_on_host(trial, MERGE_RULES["delta"]), self._add_on_device(mapped)]
         seconds = [fastest(partial(method, 1.0)) for method in methods]
         return seconds.index(min(seconds))
 
@@ -228,7 +228,7 @@ class Replica:
         self.params = device.to_device(model.params)
         self.slots = [device.to_device(slot) for slot in (model.first, model.second)]
         self.steps = int(model.steps[0])  # batches that the slots include
-        self._model, self._rule, self._sums = model, rule, sums
+        self._model, self._rule, self._sums = model, MERGE_RULES[rule], sums
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
@@ -240,7 +240,7 @@ class Replica:
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
         self._parts = [self._flat(self.params, self._model.params)]
-        if self._sums and self._rule == "delta":
+        if self._sums and self._rule.additive:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
 
@@ -250,7 +250,7 @@ class Replica:
         Returns False, and changes nothing, if the merge rule or the device does not support it.
         """
         shape, end = (first.fan_in, first.fan_out), first.fan_in * first.fan_out
-        if self._rule != "delta" or not self._pinned:
+        if not self._rule.additive or not self._pinned:
             return False
         pairs = [(self.params, self._model.params)]
         pairs += [(self.slots[0], self._model.first)] if self._sums else []

@@ -11,13 +11,22 @@ lost, short.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Merge = Callable[[Floats, Floats, float], None]
+
+
+class MergeRule(NamedTuple):
+    """One merge rule."""
+
+    merge: Merge  # (shared, array, weight): merges `array` into `shared`, in place
+    takes_change: bool = False  # `array` is the replica's change instead of the replica
+    additive: bool = False  # shared += weight * change: devices also do it, for touched rows alone
+
 
 CHUNK = 1 << 15  # floats: 128 KB of each array
 MERGING_FRACTION = 0.1  # maximum fraction of a GPU's time spent on merging
@@ -47,7 +56,12 @@ def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
         shared[c] = shared[c] * half + replica[c] * half
 
 
-MERGES: Final[dict[str, Merge]] = {"delta": delta, "overwrite": overwrite, "average": average}
+# The choices of --merge, by name (hogbatch/config/train.py).
+MERGE_RULES: Final = {
+    "delta": MergeRule(delta, takes_change=True, additive=True),
+    "overwrite": MergeRule(overwrite),
+    "average": MergeRule(average),
+}
 
 
 def batches_between_merges(batch: float, blocking: float, background: float) -> int:

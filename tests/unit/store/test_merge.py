@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.config.train import FLAGS
 from hogbatch.store.merge import (
     CHUNK,
-    MERGES,
+    MERGE_RULES,
     MERGING_FRACTION,
     average,
     batches_between_merges,
@@ -12,6 +15,7 @@ from hogbatch.store.merge import (
     overwrite,
 )
 
+GPU_PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
 P = 2 * CHUNK + 5  # the last chunk is a short one
 
 milliseconds = st.integers(0, 500).map(lambda count: count / 1000)
@@ -75,24 +79,24 @@ def test_average_holds_for_the_largest_numbers():
 @pytest.mark.parametrize("name", ["overwrite", "average"])
 def test_a_replica_that_is_sent_whole_has_no_share(name, sent):
     whole_fraction, small_fraction = whole(1), whole(1)
-    MERGES[name](whole_fraction, sent, 1.0)
-    MERGES[name](small_fraction, sent, 0.1)
+    MERGE_RULES[name].merge(whole_fraction, sent, 1.0)
+    MERGE_RULES[name].merge(small_fraction, sent, 0.1)
     assert np.array_equal(small_fraction, whole_fraction)
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.3])
-@pytest.mark.parametrize("name", MERGES)
+@pytest.mark.parametrize("name", MERGE_RULES)
 def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, fraction, shared, sent):
     copy = sent.copy()
-    MERGES[name](shared, sent, fraction)
+    MERGE_RULES[name].merge(shared, sent, fraction)
     assert shared.dtype == np.float32
     assert np.array_equal(sent, copy)
 
 
-@pytest.mark.parametrize("name", MERGES)
+@pytest.mark.parametrize("name", MERGE_RULES)
 def test_an_empty_model_merges(name):
     shared = np.empty(0, np.float32)
-    MERGES[name](shared, shared.copy(), 0.5)
+    MERGE_RULES[name].merge(shared, shared.copy(), 0.5)
     assert shared.size == 0
 
 
@@ -113,3 +117,9 @@ def test_merges_are_as_frequent_as_their_share_of_the_time_allows(batch, in_the_
 @pytest.mark.parametrize("batch", [0.0, np.nan])
 def test_a_batch_whose_time_is_not_known_is_merged_by_itself(batch):
     assert batches_between_merges(batch, 0.1, 0.1) == 1
+
+
+def test_every_rule_is_a_choice_and_documented():
+    assert FLAGS["merge"].choices == tuple(MERGE_RULES)
+    for name in MERGE_RULES:
+        assert f"`{name}`" in GPU_PAGE.read_text() or f"--merge {name}`" in GPU_PAGE.read_text()
