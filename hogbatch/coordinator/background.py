@@ -38,7 +38,7 @@ class Wakeup:
 
 
 class BackgroundTasks:
-    """One thread for each kind of task, so that none waits for another kind.
+    """One thread for each kind of task, so that no kind waits for another.
 
     Tasks of one kind run in the order in which they were submitted.
     """

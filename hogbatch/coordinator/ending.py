@@ -14,7 +14,7 @@ INTERRUPT_TIMEOUT_S = 4.0  # for leases in flight, once a run is interrupted
 class Ending:
     """Decides whether the run is to end. `now` is always the caller's clock.
 
-    A run whose end is decided goes on until its leases are back and its model was evaluated.
+    A run whose end is decided continues until its leases are back and its model was evaluated.
     """
 
     stopping: StoppingCriteria
