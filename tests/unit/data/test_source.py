@@ -19,7 +19,7 @@ TABLE = b"a,b,y\n1,2,0\n3,4,1\n"
 @pytest.fixture
 def pipe(tmp_path):
     """A named pipe with a writer, which stops when the reader closes it."""
-    writers = []
+    writers = {}
 
     def pipe(name, content, times=1):
         path = tmp_path / name
@@ -33,12 +33,13 @@ def pipe(tmp_path):
             except BrokenPipeError:
                 pass
 
-        writers.append(threading.Thread(target=write))
-        writers[-1].start()
+        writers[path] = threading.Thread(target=write)
+        writers[path].start()
         return path
 
     yield pipe
-    for writer in writers:
+    for path, writer in writers.items():
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # if the test has not opened it
         writer.join()
 
 
@@ -75,14 +76,14 @@ def test_rows_of_a_pipe_with_other_labels_are_named(pipe):
 
 
 def test_a_stream_is_not_kept_in_the_cache(pipe, tmp_path):
-    read(pipe("a.csv", TABLE), cache=DataCache(tmp_path / "cache", slow_s=0.0))
+    read(pipe("a.csv", TABLE), cache=DataCache(tmp_path / "cache", min_parse_s=0.0))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_path_that_means_another_file_in_the_next_run_is_not_kept_in_the_cache(tmp_path):
     (tmp_path / "b.csv").write_bytes(TABLE)
     os.utime(tmp_path / "b.csv", (1, 1))
-    cache = DataCache(tmp_path / "cache", slow_s=0.0)
+    cache = DataCache(tmp_path / "cache", min_parse_s=0.0)
     with open(tmp_path / "b.csv", "rb") as file:
         for folder in ("/dev/fd", "/proc/self/fd"):
             assert read(f"{folder}/{file.fileno()}", cache=cache).rows == 2
