@@ -1,0 +1,21 @@
+"""Each class name has one meaning in the whole project."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [path for package in ("hogbatch", "workers") for path in (ROOT / package).rglob("*.py")]
+
+
+def class_names(source: str) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+
+
+def test_no_class_name_is_used_twice():
+    names = Counter(name for path in SOURCES for name in class_names(path.read_text()))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_nested_and_private_classes_count():
+    assert class_names("class A:\n    class B: pass\nclass _C: pass") == ["A", "B", "_C"]
