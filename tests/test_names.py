@@ -18,4 +18,4 @@ def test_no_class_name_is_used_twice():
 
 
 def test_nested_and_private_classes_count():
-    assert class_names("class A:\n    class B: pass\nclass _C: pass") == ["A", "B", "_C"]
+    assert class_names("class A:\n    class B: pass\nclass _C: pass") == ["A", "_C", "B"]

@@ -45,7 +45,7 @@ def cut(rows: int, batch_size: int, threads: int) -> list[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class LeaseProgress:
+class LeaseTotals:
     """The sums of a lease, while some of its ranges are still being computed."""
 
     work: Work
@@ -63,10 +63,10 @@ class LeaseProgress:
             return self.remaining == 0
 
 
-class RowRange(NamedTuple):
+class ThreadTask(NamedTuple):
     """Rows [start, stop) of the epoch order or the test set, for one thread."""
 
-    lease: LeaseProgress
+    lease: LeaseTotals
     start: int
     stop: int
 
@@ -80,7 +80,7 @@ class CpuEngine:
         self.threads = threads
         self._cores = cores
         self.label = f"cpu:{threads}"
-        self._ranges: queue.SimpleQueue[RowRange] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[ThreadTask] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
@@ -110,9 +110,9 @@ class CpuEngine:
 
     def submit(self, work: Work) -> None:
         ranges = cut(work.stop - work.start, work.batch_size, self.threads)
-        lease = LeaseProgress(work, len(ranges))
+        lease = LeaseTotals(work, len(ranges))
         for start, stop in ranges:
-            self._ranges.put(RowRange(lease, work.start + start, work.start + stop))
+            self._ranges.put(ThreadTask(lease, work.start + start, work.start + stop))
 
     def _warm_up(self) -> None:
         """Compile, or load from the cache, with leases of a raised fence: no row is computed."""

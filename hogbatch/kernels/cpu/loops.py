@@ -37,7 +37,7 @@ from hogbatch.kernels.cpu import exact, linear, network, wide
 from hogbatch.kernels.layers import LayerView
 
 
-class Loop(NamedTuple):
+class CompiledLoop(NamedTuple):
     """Two compiled functions for the rows of a lease.
 
     The arguments of `train` are (model, inputs, labels, rows, lease, hyper, head, fence, totals);
@@ -50,7 +50,7 @@ class Loop(NamedTuple):
     evaluate: Callable[..., None]
 
 
-def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> Loop:
+def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> CompiledLoop:
     """Return the loop for a network on sparse (CSR) or dense inputs.
 
     `hashed` is whether there are hash tables for the output layer, which must be output-major.
@@ -59,9 +59,9 @@ def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> Lo
     if hashed:
         from hogbatch.kernels.cpu.lsh import network as lsh  # 20 ms that other loops do not need
 
-        return Loop("hashed", lsh.train, exact.evaluate)
+        return CompiledLoop("hashed", lsh.train, exact.evaluate)
     if last.output_major:
-        return Loop("wide", wide.train, exact.evaluate)
+        return CompiledLoop("wide", wide.train, exact.evaluate)
     if sparse and len(layers) == 1 and last.fan_out == 1:
-        return Loop("linear", linear.train, network.evaluate)
-    return Loop("dense", network.train, network.evaluate)
+        return CompiledLoop("linear", linear.train, network.evaluate)
+    return CompiledLoop("dense", network.train, network.evaluate)

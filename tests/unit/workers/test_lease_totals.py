@@ -5,18 +5,18 @@ import pytest
 
 from hogbatch.kernels.contract import SKIPPED_ROW, TOTALS
 from hogbatch.wire.messages import Work
-from workers.cpu import LeaseProgress
+from workers.cpu import LeaseTotals
 
 WORK = Work(1, "train", 0, 0, 10, 1, 0.1, 0)
 
 
 def test_only_the_last_range_completes_a_lease():
-    progress = LeaseProgress(WORK, 3)
+    progress = LeaseTotals(WORK, 3)
     assert [progress.add(np.ones(TOTALS), 0.5) for _ in range(3)] == [False, False, True]
 
 
 def test_totals_and_seconds_are_added_up():
-    progress = LeaseProgress(WORK, 2)
+    progress = LeaseTotals(WORK, 2)
     progress.add(np.arange(TOTALS, dtype=float), 0.5)
     progress.add(np.ones(TOTALS), 0.25)
     expected = np.arange(TOTALS, dtype=float) + 1
@@ -26,7 +26,7 @@ def test_totals_and_seconds_are_added_up():
 
 @pytest.mark.parametrize("skipped_rows", [(0, 0), (0, 8), (8, 0), (3, 8), (8, 3)])
 def test_the_skipped_row_of_a_lease_is_that_of_any_range(skipped_rows):
-    progress = LeaseProgress(WORK, 2)
+    progress = LeaseTotals(WORK, 2)
     for skipped_row in skipped_rows:
         part = np.zeros(TOTALS)
         part[SKIPPED_ROW] = skipped_row
@@ -36,14 +36,14 @@ def test_the_skipped_row_of_a_lease_is_that_of_any_range(skipped_rows):
 
 
 def test_two_leases_do_not_share_their_totals():
-    first, second = LeaseProgress(WORK, 1), LeaseProgress(WORK, 1)
+    first, second = LeaseTotals(WORK, 1), LeaseTotals(WORK, 1)
     first.add(np.ones(TOTALS), 1.0)
     assert not second.totals.any()
 
 
 def test_one_of_many_threads_that_finish_together_is_the_last():
     threads = 8
-    progress, start, last = LeaseProgress(WORK, threads * 200), threading.Barrier(threads), []
+    progress, start, last = LeaseTotals(WORK, threads * 200), threading.Barrier(threads), []
 
     def finish():
         start.wait()
