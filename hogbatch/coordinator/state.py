@@ -20,7 +20,7 @@ drain     training pauses: no training lease  → inspect: every training lease 
 inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
           checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
                                               or the user has interrupted the run
-evaluate  the model is finite: test rows are  all test rows are evaluated. → train: the run continues.
+evaluate  the model is finite: test rows are  all test rows are done. → train: no end is decided.
           handed out                          → finished: its end is decided, or it has diverged
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
