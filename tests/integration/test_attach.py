@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from hogbatch.wire.codec import PROTOCOL
 from tests.support.fault_injection import WITHIN_S, cli
 
 IMPOSTOR = """
@@ -30,7 +31,7 @@ def impostor(job, change):
         ("session.version = lambda name: '0.0.1'", "this worker 0.0.1: install the same version"),
         (
             "from hogbatch.wire import codec; codec.PREFIX = codec.MAGIC + b'\\x07\\x00'",
-            "the coordinator uses protocol 1, this worker 7",
+            f"the coordinator uses protocol {PROTOCOL}, this worker 7",
         ),
     ],
     ids=["package", "protocol"],

@@ -128,7 +128,7 @@ def refuse(size):
 
 class Engine(GpuEngine):
     def submit(self, work):
-        device.xp._take = refuse
+        device.xp._allocate = refuse
         super().submit(work)
 
 run(Path(sys.argv[1]), Engine("gpu:host", lambda precision: device), None)
