@@ -77,12 +77,15 @@ def test_a_worker_that_comes_after_a_killed_coordinator_is_told_so(job):
 def test_a_worker_can_join_a_run_that_is_under_way(job):
     job.train("a9a", "--workers", "cpu:1", "--max-seconds", 300, "--hidden", "256,256", "-q")
     job.wait_for_event("lease", 3)
-    joined = job.attach("gpu", "--device", "host")
-    job.wait_for_event("lease", worker="gpu-0")
-    joined.terminate()
-    assert joined.wait(WITHIN_S) == 0
-    left = job.wait_for_event("worker_left", worker="gpu-0")
-    assert left["reissued"], "what it had not done goes back"
+    for number in range(5):  # at the end of an epoch, a slow worker may hold no rows
+        joined = job.attach("gpu", "--device", "host")
+        job.wait_for_event("lease", worker=f"gpu-{number}")
+        joined.terminate()
+        assert joined.wait(WITHIN_S) == 0
+        left = job.wait_for_event("worker_left", worker=f"gpu-{number}")
+        if left["reissued"]:
+            break
+    assert left["reissued"], "unfinished rows of a worker that leaves are handed out again"
     job.wait_for_event("lease", len(job.events("lease")) + 2)
     job.coordinator.terminate()
     assert job.finish() == 130
