@@ -20,7 +20,7 @@ from hogbatch.data.columns import IGNORED, LABEL, Table, map_columns
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
-from hogbatch.data.text import Counts, TextBlock, TextFile, number
+from hogbatch.data.text import Counts, LineFormat, TextBlock, TextFile, number
 from hogbatch.errors import DataError
 
 SAMPLE_ROWS = 20  # maximum number of first lines that the header detection reads;
@@ -140,7 +140,9 @@ def _slice(buffers: TableRows, begin: int, end: int) -> TableRows:
 
 
 def join(
-    parts: Sequence[TablePart], buffers: TableRows | None, line_format: TableFormat
+    parts: Sequence[TablePart],
+    buffers: TableRows | None,
+    line_format: LineFormat[TablePart, TableRows],
 ) -> TableRows:
     """Concatenate the rows of all parts; rows that are already in place are not copied."""
     whole = buffers or line_format.allocate((sum(part.size[0] for part in parts),))

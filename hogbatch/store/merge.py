@@ -1,8 +1,8 @@
 """Merge rules: how a replica's change is merged into the shared parameters.
 
-There are three rules on flat float32 arrays [P]: `shared`, which other workers write at the same
-time without locks, and the array that the worker merges. Each works in place. The caller has
-checked the array for NaN and Inf, because a non-finite replica must not corrupt the shared model.
+Each rule takes two flat float32 arrays [P]: `shared`, which other workers write at the same time
+without locks, and the array that the worker merges. It works in place. The caller has checked the
+array for NaN and Inf, because a non-finite replica must not corrupt the shared model.
 
 Arrays are processed in chunks that fit into a core's cache: this limits the size of temporaries and
 keeps the time between reading and writing a shared cell, in which another worker's update may be

@@ -1,6 +1,9 @@
 import gzip
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,39 +11,92 @@ import pytest
 from hogbatch.data import arrays, csv, libsvm, text, xmc
 from hogbatch.data.readers import READERS, RELEVANT_OPTIONS, read
 from hogbatch.data.samples import SAMPLES
+from hogbatch.data.signatures import SUPPORTED
 from hogbatch.errors import DataError, UsageError
 
-TEXTS = {
-    libsvm.read: "1 1:2\n-1 2:3\n",
-    xmc.read: "2 3 4\n0,1 1:2\n 2:3\n",
-    csv.read: "a,b\n1,2\n3,4\n",
+NUMBERS = np.arange(600).reshape(-1, 3)
+
+
+class Example(NamedTuple):
+    """Files in a text format."""
+
+    name: str  # of the format in messages
+    small: str  # 2 rows
+    large: str  # 200 rows
+    sparse: bool = True  # CSR rows
+    lists: bool = False  # lists of labels
+
+
+EXAMPLES = {
+    libsvm.read: Example(
+        "svmlight/libsvm",
+        small="1 1:2\n-1 2:3\n",
+        large="".join(f"{a % 2} {a + 1}:{b / 7} {a + 2}:{c / 3}\n" for a, b, c in NUMBERS),
+    ),
+    xmc.read: Example(
+        "XMC text",
+        small="2 3 4\n0,1 1:2\n 2:3\n",
+        large="200 900 3\n" + "".join(f"{b % 3} {a}:{c / 9}\n" for a, b, c in NUMBERS),
+        lists=True,
+    ),
+    csv.read: Example(
+        "CSV",
+        small="a,b\n1,2\n3,4\n",
+        large="x,y,z\n" + "".join(f"{a},{b / 3},{c}\n" for a, b, c in NUMBERS),
+        sparse=False,
+    ),
 }
 TEXT_ENDINGS = [ending for ending, reader in READERS.items() if reader is not arrays.read]
+README = Path(__file__).parents[3] / "README.md"
+
+every_text_format = pytest.mark.parametrize(
+    "reader", EXAMPLES, ids=lambda reader: reader.__module__.rpartition(".")[2]
+)
+
+
+def assert_kind(raw, example):
+    """Check the kinds of inputs and labels."""
+    assert bool(len(raw.inputs.indptr)) == example.sparse
+    assert (raw.label_lists is not None) == example.lists
 
 
 def test_every_text_format_has_a_cache_key_and_an_example_in_this_file():
     readers = {READERS[ending] for ending in TEXT_ENDINGS}
     assert readers == set(RELEVANT_OPTIONS)
-    assert readers == set(TEXTS)
+    assert readers == set(EXAMPLES)
+
+
+@every_text_format
+def test_messages_about_unknown_files_list_every_text_format(write, reader):
+    with pytest.raises(DataError, match="cannot determine the format") as error:
+        read(write("a.txt", "hello world\n"))
+    assert EXAMPLES[reader].name in str(error.value)
+    assert EXAMPLES[reader].name in SUPPORTED
+
+
+@pytest.mark.parametrize("ending", READERS)
+def test_the_readme_lists_every_ending(ending):
+    assert re.search(rf"^\|[^|]+\|[^|]*{re.escape(ending)}[ `]", README.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("ending", TEXT_ENDINGS)
 @pytest.mark.parametrize("zipped", ["", ".gz"])
 def test_the_name_tells_the_format(write, ending, zipped):
-    content = TEXTS[READERS[ending]].replace(",", "\t" if ending == ".tsv" else ",").encode()
+    content = (
+        EXAMPLES[READERS[ending]].small.replace(",", "\t" if ending == ".tsv" else ",").encode()
+    )
     for name in (f"data{ending}{zipped}", f"data{ending.upper()}{zipped}"):
         assert read(write(name, gzip.compress(content) if zipped else content)).rows == 2
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.dat", "a", "a.t", "a.txt.gz"])
-@pytest.mark.parametrize("reader", TEXTS)
+@every_text_format
 def test_the_first_lines_tell_the_format_where_the_name_does_not(write, name, reader):
-    content = TEXTS[reader].encode()
+    content = EXAMPLES[reader].small.encode()
     path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
     raw = read(path)
     assert raw.rows == 2
-    assert bool(len(raw.inputs.indptr)) == (reader is not csv.read)
-    assert bool(raw.classes_hint) == (reader is xmc.read)
+    assert_kind(raw, EXAMPLES[reader])
 
 
 def test_rows_without_features_do_not_hide_a_libsvm_file(write):
@@ -67,17 +123,13 @@ def test_an_index_base_of_two_is_refused(write):
         read(write("a.svm", "1 1:1\n"), index_base=2)
 
 
-@pytest.mark.parametrize("reader", TEXTS)
+@every_text_format
 @pytest.mark.parametrize("zipped", ["", ".gz"])
 def test_any_number_of_threads_reads_alike(write, monkeypatch, reader, zipped):
     monkeypatch.setattr(text, "BLOCK_BYTES", 64)
-    rows = np.arange(600).reshape(-1, 3)
-    content = {
-        libsvm.read: "".join(f"{a % 2} {a + 1}:{b / 7} {a + 2}:{c / 3}\n" for a, b, c in rows),
-        xmc.read: "200 900 3\n" + "".join(f"{b % 3} {a}:{c / 9}\n" for a, b, c in rows),
-        csv.read: "x,y,z\n" + "".join(f"{a},{b / 3},{c}\n" for a, b, c in rows),
-    }[reader].encode()
-    name = {libsvm.read: "a.svm", xmc.read: "a.xmc", csv.read: "a.csv"}[reader] + zipped
+    content = EXAMPLES[reader].large.encode()
+    ending = next(ending for ending in TEXT_ENDINGS if READERS[ending] is reader)
+    name = f"a{ending}{zipped}"
     path = write(name, gzip.compress(content) if zipped else content)
     one, *others = (read(path, threads=threads) for threads in (1, 2, 3, None))
     monkeypatch.setattr(text, "BLOCK_BYTES", 1 << 20)
@@ -86,7 +138,7 @@ def test_any_number_of_threads_reads_alike(write, monkeypatch, reader, zipped):
             np.testing.assert_array_equal(left, right, strict=True)
         np.testing.assert_array_equal(one.labels, other.labels)
         np.testing.assert_array_equal(one.lines, other.lines, strict=True)
-        assert (one.label_lists is None) == (reader is not xmc.read)
+    assert_kind(one, EXAMPLES[reader])
     assert one.rows == 200
 
 

@@ -10,8 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import ENCODERS
 from hogbatch.errors import UsageError
-from hogbatch.kernels import contract
+from hogbatch.kernels import contract, reference
 from hogbatch.model.losses import LOSSES, Loss, can_hash, choose_loss, encodings_for, kinds_where
+from tests.support.kernel_cases import SET, labels_for, score_width
 
 losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 finite_scores = st.lists(
@@ -27,6 +28,16 @@ def test_everything_that_lists_losses_lists_those_of_the_table():
 
 def test_every_loss_has_a_number_of_its_own():
     assert sorted(loss.kind for loss in LOSSES.values()) == list(range(len(LOSSES)))
+
+
+@losses
+def test_bounded_gradients_are_at_most_1(loss):
+    random, rows, width = np.random.default_rng(0), np.arange(SET), score_width(loss.kind, 6)
+    scores = 1e6 * random.standard_normal((SET, width))
+    labels, gradient = labels_for(random, loss.kind, width), np.empty_like(scores)
+    sums = np.zeros(contract.TOTALS)
+    reference.loss_gradient(loss.kind, labels, rows, rows, width, scores, gradient, sums)
+    assert (abs(gradient * SET).max() < 1.001) == loss.bounded_gradient
 
 
 def test_the_table_can_be_read_without_numpy():

@@ -15,7 +15,9 @@ from hogbatch.store.merge import (
     overwrite,
 )
 
-GPU_PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
+ROOT = Path(__file__).parents[3]
+GPU_PAGE = ROOT / "docs" / "gpu.md"
+README = ROOT / "README.md"
 P = 2 * CHUNK + 5  # the last chunk is a short one
 
 milliseconds = st.integers(0, 500).map(lambda count: count / 1000)
@@ -121,5 +123,6 @@ def test_a_batch_whose_time_is_not_known_is_merged_by_itself(batch):
 
 def test_every_rule_is_a_choice_and_documented():
     assert FLAGS["merge"].choices == tuple(MERGE_RULES)
+    assert f"`--merge {'|'.join(MERGE_RULES)}`" in README.read_text()
     for name in MERGE_RULES:
         assert f"`{name}`" in GPU_PAGE.read_text() or f"--merge {name}`" in GPU_PAGE.read_text()
