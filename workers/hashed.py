@@ -150,7 +150,7 @@ class HashedLayer:
                 self._condition.notify_all()
 
     def _count(self, updates: int, batches: int) -> None:
-        """Count updates of this worker, made by so many batches; rebuild when it is time."""
+        """Count `updates` of this worker in `batches` finished batches; rebuild if it is time."""
         with self._condition:
             self._updates += updates
             self._in_progress -= batches

@@ -6,7 +6,8 @@ from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Adaptive:
-    """Gives smaller batches to the worker with the fewest updates, larger ones to that with most.
+    """Makes the batches of the worker with the fewest updates smaller, those of the one with most
+    larger.
 
     With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
     u > max(u of the others) multiplies it by alpha, within the worker's limits. The batch changes

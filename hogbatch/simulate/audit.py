@@ -1,6 +1,6 @@
-"""The auditor of "every row exactly once": independent bookkeeping of a run, checked against it.
+"""An audit of "every row exactly once": independent bookkeeping, compared with that of a run.
 
-It is kept from the messages and commands alone. Simulated runs (:mod:`hogbatch.simulate.world`) and
+It is derived from messages and commands only. Simulated runs (:mod:`hogbatch.simulate.world`) and
 the property test of the coordinator use it.
 """
 
@@ -37,7 +37,7 @@ class InvariantViolation(AssertionError):
 
 
 class AuditedWorld(Protocol):
-    """What the audit may inspect besides the commands."""
+    """What the audit may inspect in addition to the commands."""
 
     state: Coordinator
 
@@ -138,7 +138,7 @@ class Audit:
                 self.done.append((start, stop))
                 self.quarantined += stop - start
             case Report(evaluation):
-                _check(_tile(self.tested, self.plan.test_rows), f"tested were {self.tested}")
+                _check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
                 self.tested.clear()
             case RollBack():
@@ -177,7 +177,7 @@ class Audit:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
         self._loose = [loose for loose in self._loose if world.reachable(loose.key)]
         for loose in self._loose:
-            _check(not _overlap(hold, loose), f"{work}: it may still be done as {loose}")
+            _check(not _overlap(hold, loose), f"{work}: {loose} may still be written")
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
@@ -231,7 +231,8 @@ class Audit:
         _check(
             saved.epoch_rows == self._epoch_rows, f"{saved.epoch_rows} rows of an epoch are saved"
         )
-        _check(_tile([*self.done, *todo], saved.epoch_rows), f"saved are {todo} of {self.done}")
+        complete = _tile([*self.done, *todo], saved.epoch_rows)
+        _check(complete, f"the saved rows {todo} and those done {self.done} are not the epoch")
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
         self._saves.append((saved, list(self.done), len(self._health)))
 
@@ -276,7 +277,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 
 def _harmless(command: Command) -> bool:
-    """Return whether a finished run may return `command`: no rows, results or model changes."""
+    """Whether a finished run may return `command`: no rows, results or model changes."""
     match command:
         case Send(_, message):
             return isinstance(message, Stop | Refused)
