@@ -9,7 +9,8 @@ Rules for every operation
 - K and H are *stored* widths, padded for SIMD; padding columns of activations and gradients and
   padding cells of weights are zero, and every operation keeps them so;
 - `rows`[B] are row numbers into the whole set, so that no batch is copied out of a CSR;
-- the output comes last and is written in place; arguments are not checked, the caller must do that.
+- the output comes last and is written in place;
+- arguments are not checked: that is the caller's task.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
