@@ -220,7 +220,7 @@ class HashedLayer:
         if foreign - in_progress > self._foreign:
             self._foreign = foreign
             return True
-        self._foreign = min(self._foreign, foreign)  # the model's count misses a few
+        self._foreign = min(self._foreign, foreign)  # the model's count misses a few updates
         return False
 
     def _draw(self, build: int) -> HashFunctions:
