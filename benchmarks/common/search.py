@@ -146,7 +146,7 @@ def search(
 
 
 def climb(rungs: Sequence[Callable[[], Curve]], start: int, target: float) -> None:
-    """Go up from `start` while the result improves; if it never does, go down while it does."""
+    """Try rungs upwards from `start` while the result improves; if it never does, downwards."""
     at, curve = start, rungs[start]()
     for step in (1, -1):
         while 0 <= at + step < len(rungs) and ahead(found := rungs[at + step](), curve, target):

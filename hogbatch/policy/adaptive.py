@@ -6,8 +6,7 @@ from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Adaptive:
-    """Makes the batches of the worker with the fewest updates smaller, those of the one with most
-    larger.
+    """Resizes batches so that all workers make about the same number of updates.
 
     With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
     u > max(u of the others) multiplies it by alpha, within the worker's limits. The batch changes

@@ -72,7 +72,7 @@ class Audit:
     finish: Finish | None = None
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
-    _loose: list[HeldRows] = field(default_factory=list)  # their workers may still write
+    _revoked: list[HeldRows] = field(default_factory=list)  # their workers may still write
     quarantined: int = 0  # rows
     _epoch_rows: int = -1  # of the current epoch
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
@@ -130,7 +130,7 @@ class Audit:
             case Revoke(number):
                 self._take_back(number)
             case Kill(pid):  # it writes no more
-                self._loose = [loose for loose in self._loose if loose.pid != pid]
+                self._revoked = [revoked for revoked in self._revoked if revoked.pid != pid]
             case Record(event, fields):
                 self._note(event, dict(fields))
             case Quarantine(epoch, start, stop):
@@ -175,9 +175,9 @@ class Audit:
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
-        self._loose = [loose for loose in self._loose if world.reachable(loose.key)]
-        for loose in self._loose:
-            _check(not _overlap(hold, loose), f"{work}: {loose} may still be written")
+        self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
+        for revoked in self._revoked:
+            _check(not _overlap(hold, revoked), f"{work}: {revoked} may still be written")
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
@@ -188,7 +188,7 @@ class Audit:
         _check(number in self._keys, f"fence {number} is raised, but no worker has it")
         key = self._keys.pop(number)
         for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
-            self._loose.append(self._release(lease))
+            self._revoked.append(self._release(lease))
 
     def _release(self, lease: int) -> HeldRows:
         hold = self._held.pop(lease)
@@ -246,7 +246,7 @@ class Audit:
         self.done = list(done)
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for kept in (self.tested, self._order, self._loose):
+        for kept in (self.tested, self._order, self._revoked):
             kept.clear()
         for table in (self._held, self._keys, self._pids, self._limits, self._names):
             table.clear()
