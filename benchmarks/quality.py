@@ -43,16 +43,18 @@ CUTS = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
 COLORS = "JIHGFED"
 
 
-class Table(NamedTuple):
+class TabularData(NamedTuple):
     """A data set in memory."""
 
     X: NDArray[np.float64]  # [N, F]
     y: NDArray[np.float64]  # [N]
     classes: bool  # whether y are classes, not numbers
 
-    def times(self, factor: float) -> "Table":
+    def times(self, factor: float) -> "TabularData":
         """The same table in other units."""
-        return Table(self.X * factor, self.y if self.classes else self.y * factor, self.classes)
+        return TabularData(
+            self.X * factor, self.y if self.classes else self.y * factor, self.classes
+        )
 
     def splits(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Pairs of training rows and test rows."""
@@ -64,23 +66,23 @@ class Table(NamedTuple):
         return float((accuracy_score if self.classes else r2_score)(y, predicted))
 
 
-def bundled(load: Callable[[], Any], classes: bool = True) -> Callable[[], Table]:
+def bundled(load: Callable[[], Any], classes: bool = True) -> Callable[[], TabularData]:
     """A function that loads a data set bundled with scikit-learn."""
 
-    def table() -> Table:
+    def table() -> TabularData:
         found = load()
-        return Table(found.data, found.target.astype(np.float64), classes)
+        return TabularData(found.data, found.target.astype(np.float64), classes)
 
     return table
 
 
-def friedman() -> Table:
+def friedman() -> TabularData:
     """2,000 rows of Friedman's first problem, with noise of standard deviation 1."""
     X, y = datasets.make_friedman1(2000, noise=1.0, random_state=0)
-    return Table(X, y, classes=False)
+    return TabularData(X, y, classes=False)
 
 
-def diamonds() -> Table:
+def diamonds() -> TabularData:
     """10,000 rows of ggplot2's diamonds; grades as ranks.
 
     PackageNotFoundError if plotnine is not installed.
@@ -95,7 +97,9 @@ def diamonds() -> Table:
         [*(float(row[name]) for name in numbers), *(of.index(row[name]) for name, of in ranks)]
         for row in chosen
     ]
-    return Table(np.array(X), np.array([float(row["price"]) for row in chosen]), classes=False)
+    return TabularData(
+        np.array(X), np.array([float(row["price"]) for row in chosen]), classes=False
+    )
 
 
 TABLES = {
@@ -109,7 +113,7 @@ TABLES = {
 }
 
 
-def ours(table: Table, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> float:
+def ours(table: TabularData, train: NDArray[np.int64], test: NDArray[np.int64], seed: int) -> float:
     """Test score of hogbatch at its defaults."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data.npz")
@@ -118,13 +122,13 @@ def ours(table: Table, train: NDArray[np.int64], test: NDArray[np.int64], seed: 
         return table.score(table.y[test], run.model.predict(table.X[test]))
 
 
-def linear(table: Table) -> Any:
+def linear(table: TabularData) -> Any:
     """Logistic or ridge regression on standardised features."""
     model = LogisticRegression(max_iter=ITERATIONS) if table.classes else Ridge()
     return make_pipeline(StandardScaler(), model)
 
 
-def perceptron(table: Table) -> Any:
+def perceptron(table: TabularData) -> Any:
     """scikit-learn's neural network on standardised features and targets."""
     kind = MLPClassifier if table.classes else MLPRegressor
     model = kind(max_iter=ITERATIONS, random_state=0)
@@ -134,14 +138,14 @@ def perceptron(table: Table) -> Any:
 
 
 def peer(
-    model: Any, table: Table, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
+    model: Any, table: TabularData, train: NDArray[np.int64], test: NDArray[np.int64], seed: int
 ) -> float:
     """Test score of a scikit-learn model."""
     model.fit(table.X[train], table.y[train])
     return table.score(table.y[test], model.predict(table.X[test]))
 
 
-def measure(name: str, table: Table, splits: int) -> dict[str, Any]:
+def measure(name: str, table: TabularData, splits: int) -> dict[str, Any]:
     """Scores of all models, in turn on each split."""
     scores: dict[str, list[float]] = {"raw": [], "times 1e6": [], "linear": [], "perceptron": []}
     scaled = table.times(FACTOR)

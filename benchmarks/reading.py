@@ -10,8 +10,8 @@ those of the other reader.
 DIR holds imdb-train.svm.gz, delicious-train.xmc.gz, covtype.csv.gz. scikit-learn and NumPy read
 only the first part of a file, because they are slow, and XMC text without its header.
 
-Prints a table of MB/s: megabytes of text, but for the cache megabytes of arrays, which are in the
-page cache, as after the first run.
+Prints a table of MB/s. For the cache these are megabytes of arrays, which are in the page cache, as
+after the first run; otherwise megabytes of text.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from hogbatch.data.raw import RawSet
 from hogbatch.data.readers import read
 
 
-class Sample(NamedTuple):
+class ReadingCase(NamedTuple):
     """A data set, and the reader of another package to compare with."""
 
     name: str
@@ -64,13 +64,13 @@ def csv(path: Path) -> tuple[list[Any], Any]:
 
 
 SETS = {
-    "libsvm": Sample("imdb-train.svm", 0, "scikit-learn", libsvm),
-    "xmc": Sample("delicious-train.xmc", 1, "scikit-learn", xmc),
-    "csv": Sample("covtype.csv", 1, "numpy.loadtxt", csv),
+    "libsvm": ReadingCase("imdb-train.svm", 0, "scikit-learn", libsvm),
+    "xmc": ReadingCase("delicious-train.xmc", 1, "scikit-learn", xmc),
+    "csv": ReadingCase("covtype.csv", 1, "numpy.loadtxt", csv),
 }
 
 
-def write(sample: Sample, folder: Path, data: Path, megabytes: float) -> tuple[Path, Path]:
+def write(sample: ReadingCase, folder: Path, data: Path, megabytes: float) -> tuple[Path, Path]:
     """Write the repeated set for hogbatch, and its first part without a header for the peer."""
     lines = gzip.decompress((data / f"{sample.name}.gz").read_bytes()).splitlines(keepends=True)
     header, rows = lines[: sample.header], lines[sample.header :]
@@ -114,7 +114,7 @@ def seconds(task: Callable[[], Any]) -> float:
     return taken
 
 
-def same(sample: Sample, ours: RawSet, theirs: tuple[list[Any], Any]) -> bool:
+def same(sample: ReadingCase, ours: RawSet, theirs: tuple[list[Any], Any]) -> bool:
     """Whether the first rows of `ours` are bit-identical to `theirs`."""
     inputs, labels = theirs
     rows = len(inputs[0]) - (len(inputs) == 3)
@@ -138,7 +138,7 @@ def same(sample: Sample, ours: RawSet, theirs: tuple[list[Any], Any]) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def measure(sample: Sample, given: argparse.Namespace) -> dict[str, Any]:
+def measure(sample: ReadingCase, given: argparse.Namespace) -> dict[str, Any]:
     """MB/s of every reader: medians over repetitions in turn."""
     with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
         ours, theirs = write(sample, Path(folder), given.data, given.megabytes)

@@ -115,7 +115,7 @@ class CpuEngine:
             self._ranges.put(ThreadTask(lease, work.start + start, work.start + stop))
 
     def _warm_up(self) -> None:
-        """Compile, or load from the cache, with leases of a raised fence: no row is computed."""
+        """Compile, or load from the cache, with leases that are revoked: no row is computed."""
         raised = int(self._line[0]) - 1
         thread = thread_state(self._assignment, 0)
         self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
@@ -125,7 +125,7 @@ class CpuEngine:
             self._hashed.start()
 
     def _serve(self, number: int, core: int | None) -> None:
-        """Compute one range after the other on this thread, of whichever lease."""
+        """Compute one range after the other on this thread, regardless of their leases."""
         if core is not None:
             pin(core)  # before it allocates anything
         thread, rollbacks = thread_state(self._assignment, number), 0

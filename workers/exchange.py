@@ -90,12 +90,14 @@ class Exchange:
     def submit(self, interval: Interval, event: Any) -> None:
         """Queue the change that the replica has taken; it is complete at `event`."""
         pending = _PendingMerge(interval, event, self._based_on)
-        self._based_on = self._fetched  # before the put: then the exchange thread may change it
+        self._based_on = (
+            self._fetched
+        )  # before the put; after it, the exchange thread may change it
         self._jobs.put(pending)
         self._pending = True
 
     def skip(self, interval: Interval) -> None:
-        """Count the rows of an interval as skipped, because it started from values not finite."""
+        """Count the rows of an interval as skipped, because its start values were not finite."""
         self._jobs.put(_PendingMerge(interval, skipped=True))
         self._pending = True
 

@@ -1,4 +1,4 @@
-"""Transfer of rows to the device: the whole set at once if it fits, else batch by batch."""
+"""Transfer of rows to the device: the whole set in advance if it fits, else batch by batch."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol

@@ -150,7 +150,7 @@ class HashedLayer:
                 self._condition.notify_all()
 
     def _count(self, updates: int, batches: int) -> None:
-        """Count updates of this worker, made by so many batches; rebuild when it is time."""
+        """Count `updates` of this worker in `batches` finished batches; rebuild if it is time."""
         with self._condition:
             self._updates += updates
             self._in_progress -= batches
@@ -220,7 +220,7 @@ class HashedLayer:
         if foreign - in_progress > self._foreign:
             self._foreign = foreign
             return True
-        self._foreign = min(self._foreign, foreign)  # the model's count misses a few
+        self._foreign = min(self._foreign, foreign)  # the model's count misses a few updates
         return False
 
     def _draw(self, build: int) -> HashFunctions:

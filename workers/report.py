@@ -26,11 +26,11 @@ def report(
 ) -> Done | Failed:
     """Return the message for totals[TOTALS] of the kernels and the seconds of computing.
 
-    A lease whose fence was raised before its end has failed, whatever it has written.
+    A lease that was revoked before its end has failed, even if some of its updates were written.
     """
     expected = work.stop - work.start if merge.rows is None else merge.rows
     if int(totals[ROWS]) != expected:
-        return Failed(f"fence of lease {work.lease} was revoked after {int(totals[ROWS])} rows")
+        return Failed(f"lease {work.lease} was revoked after {int(totals[ROWS])} rows")
     updates = int(totals[UPDATES])
     return Done(
         lease=work.lease,

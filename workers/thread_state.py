@@ -20,7 +20,7 @@ def thread_state(assignment: Assignment, number: int) -> ThreadState:
     """Return the state of thread `number`.
 
     Thread 0 keeps its slots in shared memory, so that workers that join later need not start at
-    zero: the first steps of Adagrad from zero would be long enough to ruin a trained model.
+    zero: the first steps of Adagrad from zero would be large enough to ruin a trained model.
     """
     from hogbatch.kernels.cpu.model import ModelView, layer_table  # imports Numba
 

@@ -74,7 +74,7 @@ class Trainer:
         self._steps = CapturedSteps(device, network, self._loss, self._optimizer, self._hyper)
 
     def exchange_touched_rows(self) -> bool:
-        """Exchange only the touched rows of the first layer; False where that cannot be."""
+        """Exchange only the touched rows of the first layer; return False if that is impossible."""
         if not isinstance(self._train_set, CachedSet):
             return False
         first = self._assignment.network.layer_views()[0]
@@ -87,7 +87,7 @@ class Trainer:
         self._steps.reserve(batch, sparse=self._assignment.train.sparse)
 
     def release(self) -> None:
-        """Give back the room for batches where memory has run out: smaller ones need less."""
+        """Free the memory for batches after memory has run out, to allocate for smaller ones."""
         self._steps.clear()
         for feed in (self._train_set, self._test_set):
             if feed is not None:
@@ -139,7 +139,7 @@ class Trainer:
         return totals
 
     def seconds(self, batch: int) -> float:
-        """Measure the seconds of one batch. Ruins the replica; may run out of memory."""
+        """Measure the seconds of one batch. Overwrites the replica; may run out of memory."""
         self.reserve(batch)
         self.follow(UNSHUFFLED)
         best = float("inf")

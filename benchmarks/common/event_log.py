@@ -8,7 +8,7 @@ from typing import BinaryIO
 from benchmarks.common.run_history import Event
 
 
-class EventLog:
+class EventReader:
     """events.jsonl over several lives of a coordinator, in one file or in several."""
 
     def __init__(self, path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainResult:
     """What a run of `hogbatch train` left."""
 
     exit_code: int
@@ -31,7 +31,7 @@ class Outcome:
         return {w["name"]: [w["threads"], w["batch_size"]] for w in self.summary["workers"]}
 
 
-def train(flags: Sequence[str]) -> Outcome:
+def train(flags: Sequence[str]) -> TrainResult:
     """Run `hogbatch train` with `flags`, quietly, in a run directory that is removed afterwards."""
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
@@ -42,7 +42,7 @@ def train(flags: Sequence[str]) -> Outcome:
         wall_s = round(time.perf_counter() - began, 3)
         path = run_dir / "summary.json"
         summary = json.loads(path.read_text()) if path.exists() else {}
-    return Outcome(done.returncode, done.stderr, wall_s, summary)
+    return TrainResult(done.returncode, done.stderr, wall_s, summary)
 
 
 def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

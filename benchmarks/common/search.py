@@ -47,7 +47,7 @@ class TunedSettings:
 
 
 @dataclass(slots=True)
-class Best:
+class BestSetting:
     """The best setting so far: the first to reach the target, else the lowest in loss."""
 
     target: float
@@ -115,7 +115,7 @@ class PeerProcesses:
 
 def search(
     peer: Peer, settings: Sequence[Setting], known: Setting | None, train: Train, watch: Stopwatch
-) -> Best:
+) -> BestSetting:
     """Try `settings`, each for at most as long as the best so far took.
 
     Of settings that differ only in speed the fastest is tried, because the others take the same
@@ -123,7 +123,7 @@ def search(
     while the result improves. `known` is tried first, so that worse settings are cut short earlier.
     `watch` holds the target and the limit.
     """
-    best = Best(watch.target)
+    best = BestSetting(watch.target)
 
     def attempt(setting: Setting) -> Curve:
         limit_s = best.seconds or watch.limit_s
@@ -146,7 +146,7 @@ def search(
 
 
 def climb(rungs: Sequence[Callable[[], Curve]], start: int, target: float) -> None:
-    """Go up from `start` while the result improves; if it never does, go down while it does."""
+    """Try rungs upwards from `start` while the result improves; if it never does, downwards."""
     at, curve = start, rungs[start]()
     for step in (1, -1):
         while 0 <= at + step < len(rungs) and ahead(found := rungs[at + step](), curve, target):

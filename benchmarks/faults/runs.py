@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.common.event_log import EventLog
+from benchmarks.common.event_log import EventReader
 from benchmarks.common.job import Job, Process, wait_for
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class WatchedRun:
 
     def __init__(self, folder: Path) -> None:
         self.job = Job(folder)
-        self._log = EventLog(self.job.run_dir / "events.jsonl")
+        self._log = EventReader(self.job.run_dir / "events.jsonl")
 
     def start(self, *flags: object) -> None:
         """Start or resume the run, and wait until it trains or has finished."""
@@ -113,7 +113,7 @@ class WatchedRun:
         deadline = time.monotonic() + GONE_WITHIN_S
         while (left := self.job.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return left + [f"file {name}" for name in self.job.strangers()]
+        return left + [f"file {name}" for name in self.job.temporary_files()]
 
     def interrupt(self) -> int:
         """Stop it as Ctrl-C does; return its exit code."""

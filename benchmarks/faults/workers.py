@@ -71,7 +71,9 @@ def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
 
 
 def kill(run: WatchedRun, rng: Random) -> dict[str, Any]:
-    """Kill one worker; when that was detected, its rows were done, and it was replaced."""
+    """Kill one worker; return the times until this was detected, its rows were done, and another
+    worker replaced it.
+    """
     workers, mark = run.at_work(), run.mark()
     name = rng.choice(sorted(workers))
     killed = time.time()

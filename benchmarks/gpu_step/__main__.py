@@ -4,9 +4,9 @@ A step takes row numbers of a data set in device memory, gathers the rows, and d
 backward and update, on rows of random numbers. First all variants take 20 steps from the same start
 and must reach the same losses; then they are timed in turn:
 
-hogbatch        the worker's step: recorded once, repeated as a CUDA graph
+hogbatch        the worker's step: recorded once as a CUDA graph, then replayed
 not recorded    the same, launched by Python each time
-written out     recorded, sparse rows converted to dense ones, if that may pay
+written out     recorded, with sparse rows converted to dense rows, if that may be faster
 products        the step's matrix products by cuBLAS, as a graph (a sparse first layer has none)
 eager           PyTorch with a fused optimizer (foreach if the device has no fused one)
 eager-csr       the same with CSR products for sparse rows; the other variants use EmbeddingBag

@@ -1,4 +1,4 @@
-"""All variants of a training step on one network, and the check that they do the same work."""
+"""A course: all variants of a training step on one network, checked to do the same work."""
 
 from collections.abc import Collection
 from typing import Any

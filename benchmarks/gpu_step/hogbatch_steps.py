@@ -21,7 +21,7 @@ Multiply = Callable[..., None]  # as hogbatch.kernels.gpu.cublas.Cublas.multiply
 class Variant(NamedTuple):
     """How a step runs."""
 
-    recorded: bool = True  # once, then repeated as a CUDA graph
+    recorded: bool = True  # once as a CUDA graph, then replayed
     densify: bool = (
         False  # sparse rows are converted to dense; the worker measures whether that pays
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch, combine
 
 if TYPE_CHECKING:
-    from benchmarks.peers.torch_wide import Batch, Step, WideNetwork
+    from benchmarks.peers.torch_wide import Step, WideBatch, WideNetwork
 
 RATES = {"adam": (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015), "adagrad": (0.01, 0.02, 0.05, 0.1)}
 BATCHES = (64, 128, 256)
@@ -55,12 +55,12 @@ def stepper(
     optimizer = wide.plain([weight, bias], setting)
     room = torch.empty(setting["batch"], problem.outputs)
 
-    def by_autograd(batch: "Batch") -> None:
+    def by_autograd(batch: "WideBatch") -> None:
         hidden, touched = network.hidden(batch)
         loss_of(torch.nn.functional.linear(hidden, weight, bias), batch).backward()
         finish(batch, touched)
 
-    def written_out(batch: "Batch") -> None:
+    def written_out(batch: "WideBatch") -> None:
         hidden, touched = network.hidden(batch)
         with torch.no_grad():
             scores = torch.addmm(bias, hidden, weight.t(), out=room)
@@ -70,7 +70,7 @@ def stepper(
         hidden.backward(found.hidden)
         finish(batch, touched)
 
-    def finish(batch: "Batch", touched: Any) -> None:
+    def finish(batch: "WideBatch", touched: Any) -> None:
         optimizer.step()
         if setting["form"] == "autograd":
             optimizer.zero_grad()
@@ -79,7 +79,7 @@ def stepper(
     return network, by_autograd if setting["form"] == "autograd" else written_out
 
 
-def loss_of(scores: Any, batch: "Batch") -> Any:
+def loss_of(scores: Any, batch: "WideBatch") -> Any:
     """Mean of log(sum(exp(s))) - sum over true labels of s/#labels, cheap for autograd."""
     chosen = (scores[batch.rows, batch.labels] * batch.fractions).sum()
     return scores.logsumexp(1).mean() - chosen / len(batch)

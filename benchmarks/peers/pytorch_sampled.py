@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch, combine
 
 if TYPE_CHECKING:
-    from benchmarks.peers.torch_wide import Batch, Step, WideNetwork
+    from benchmarks.peers.torch_wide import Step, WideBatch, WideNetwork
 
 KINDS = (  # distribution, and the scores from which log Q is subtracted (uniform: a constant)
     {"law": "log-uniform", "correction": "negatives"},
@@ -63,7 +63,7 @@ def stepper(
     sampler = Sampler(rows, problem.outputs, setting, seed)
     log_probability = torch.from_numpy(np.log(sampler.probability))
 
-    def step(batch: "Batch") -> None:
+    def step(batch: "WideBatch") -> None:
         hidden, touched = network.hidden(batch)
         found, where = map(torch.from_numpy, sampler.active(batch.labels.numpy()))
         with torch.no_grad():
@@ -81,7 +81,7 @@ def stepper(
 
 
 def correct(scores: Any, log_probability: Any, true: tuple[Any, Any], which: str) -> None:
-    """Correct scores[B, n] for the probability of labels to be active; `true` is (row, column).
+    """Correct scores[B, n] for the probability that labels are active; `true` is (row, column).
 
     With "negatives" the expected sum of exp(score) over samples is the sum over all labels, because
     a row's own labels are always active. "all" subtracts log Q from these too.
@@ -93,9 +93,10 @@ def correct(scores: Any, log_probability: Any, true: tuple[Any, Any], which: str
 
 
 class Sampler:
-    """Draws labels with replacement, uniformly or, log-uniformly, by their rank.
+    """Draws labels with replacement, uniformly or log-uniformly by their rank.
 
-    `probability` float32[C] is that of a label to be active in a batch: drawn, or a label of a row.
+    `probability` float32[C] is the probability that a label is active in a batch: drawn, or a label
+    of a row.
     """
 
     def __init__(self, rows: Rows, outputs: int, setting: Setting, seed: int) -> None:

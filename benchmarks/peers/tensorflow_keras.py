@@ -51,7 +51,7 @@ class TensorFlow:
             raise RuntimeError("TensorFlow found no device")
         size, random = setting["batch"], np.random.default_rng(seed)
         model = KerasModel(problem, setting, seed)
-        epochs = Epochs(problem, setting["form"], random)
+        epochs = EpochTensors(problem, setting["form"], random)
         steps = max(1, min(CHUNK_ROWS, len(problem.train)) // size)
         model.warm_up(epochs.next(), steps)
         measure = model.evaluation(problem)
@@ -65,7 +65,7 @@ class TensorFlow:
                     return
 
 
-class Epochs:
+class EpochTensors:
     """The training rows as tensors, in a new order each time."""
 
     def __init__(self, problem: Problem, form: str, random: np.random.Generator) -> None:

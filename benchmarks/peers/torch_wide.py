@@ -20,10 +20,10 @@ from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
 TOP = (1, 3, 5)  # k of P@k
 SCORES = 1 << 25  # float32 scores per block of an evaluation: 128 MiB
 WARM_STEPS = 3
-Step = Callable[["Batch"], None]
+Step = Callable[["WideBatch"], None]
 
 
-class Batch(NamedTuple):
+class WideBatch(NamedTuple):
     """B rows: the inputs are `values` of `features[places]`, those of a row from its offset on.
 
     `labels[n]` is a label of row `rows[n]`, and `fractions[n]` its target, 1/#labels of that row.
@@ -47,7 +47,7 @@ def labelled(rows: Rows) -> Rows:
     return rows if len(some) == len(rows) else Rows(rows.x[some], rows.y[some])
 
 
-def batches(rows: Rows, size: int, random: np.random.Generator) -> Iterator[Batch]:
+def batches(rows: Rows, size: int, random: np.random.Generator) -> Iterator[WideBatch]:
     """One epoch, in a new order; an incomplete last batch is left out."""
     order = random.permutation(len(rows))
     x, y = rows.x[order], rows.y[order]
@@ -55,14 +55,14 @@ def batches(rows: Rows, size: int, random: np.random.Generator) -> Iterator[Batc
         yield batch(x, y, start, start + size)
 
 
-def batch(x: csr_array, y: csr_array, start: int, stop: int) -> Batch:
+def batch(x: csr_array, y: csr_array, start: int, stop: int) -> WideBatch:
     """The rows from `start` to `stop`."""
     stored, chosen = (slice(m.indptr[start], m.indptr[stop]) for m in (x, y))
     features, places = np.unique(x.indices[stored], return_inverse=True)
     many = np.diff(y.indptr[start : stop + 1])
     rows = np.repeat(np.arange(stop - start), many)
     fractions = (1 / np.maximum(many, 1)).astype(np.float32)[rows]
-    return Batch(
+    return WideBatch(
         torch.from_numpy(features.astype(np.int64)),
         torch.from_numpy(places.astype(np.int64)),
         torch.from_numpy((x.indptr[start:stop] - x.indptr[start]).astype(np.int64)),
@@ -126,7 +126,7 @@ class WideNetwork:
         self._rows = ByRow(self.first, setting)
         self._whole = plain([self.first_bias], setting)
 
-    def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def hidden(self, batch: WideBatch) -> tuple[Tensor, Tensor]:
         """The hidden layer [B, H], and the batch's rows of `first`, which receive gradients."""
         rows = self.first.index_select(0, batch.features).requires_grad_()
         summed = F.embedding_bag(
@@ -134,7 +134,7 @@ class WideNetwork:
         )
         return F.relu(summed + self.first_bias), rows
 
-    def learn(self, batch: Batch, rows: Tensor) -> None:
+    def learn(self, batch: WideBatch, rows: Tensor) -> None:
         """Update the first layer from its gradients."""
         self._whole.step()
         self.first_bias.grad = None

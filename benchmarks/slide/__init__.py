@@ -1,4 +1,4 @@
-"""How long does a network with very many labels train to a P@1, with and without hashing?"""
+"""How long must a network with very many labels train to reach a P@1, with and without hashing?"""
 
 import argparse
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""How long does a network with very many labels train to a P@1, with and without hashing?
+"""How long must a network with very many labels train to reach a P@1, with and without hashing?
 
 Trains F-128-C with softmax, target 1/#labels, on one data set: hogbatch with a hashed and with a
 dense output layer, and PyTorch over all labels and over a sample of them, at the best settings of a
@@ -32,7 +32,7 @@ from benchmarks.common import arguments, hogbatch_run, machine, report
 from benchmarks.common.data_sets import problem_directory
 from benchmarks.common.peer_process import PeerProcess
 from benchmarks.common.report import Run
-from benchmarks.common.search import Best, PeerProcesses, TunedSettings, search
+from benchmarks.common.search import BestSetting, PeerProcesses, TunedSettings, search
 from benchmarks.peers import TUNED_WIDE, WIDE, installed, peer
 from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
 from benchmarks.slide import HIDDEN, synthetic
@@ -174,7 +174,7 @@ def tune(given: argparse.Namespace, files: XmcFiles) -> None:
                 SETTINGS.keep(files.name, name, tuned_entry(best, len(grid)))
 
 
-def tuned_entry(best: Best, grid_size: int) -> dict[str, Any]:
+def tuned_entry(best: BestSetting, grid_size: int) -> dict[str, Any]:
     """The entry of tuned_slide.json."""
     return {
         "setting": best.setting,

@@ -14,9 +14,9 @@ from hogbatch.wire.messages import Done
 
 @dataclass(slots=True)
 class LeaseAccounting:
-    """Books leases that come back, done or not; `faults` counts the fields of records.Faults.
+    """Accounts for returned leases, done or not; `faults` counts the fields of records.Faults.
 
-    It does not resize batches, except where a device ran out of memory: that is the policy's task.
+    It resizes batches only where a device ran out of memory; otherwise that is the policy's task.
     """
 
     epochs: Epochs
@@ -26,9 +26,9 @@ class LeaseAccounting:
     faults: Counter[str] = field(default_factory=Counter)
 
     def credit(self, worker: Worker, lease: Lease, done: Done, seconds: float) -> list[Record]:
-        """Book what `worker` did of `lease`, at training second `seconds`.
+        """Add the work of `worker` on `lease`, which ended at training second `seconds`.
 
-        It is all of the lease, or as much as the worker had memory for.
+        The worker has done the whole lease, or as much of it as fitted into its memory.
         """
         if lease.task == "train":
             records = self._credit_training(worker, lease, done, seconds)

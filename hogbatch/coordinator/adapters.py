@@ -18,7 +18,7 @@ class Restarted:
     runs_on: str  # as in Hello.name: "gpu:0"
     pid: int  # of the new process
     times: int  # restarts since it last finished a lease
-    most: int  # restarts without a finished lease that are made
+    most: int  # maximum number of restarts without a finished lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,18 @@ class ProcessAdapter(Protocol):
         """Restart the workers whose restart is due."""
 
     def all_ended(self) -> str | None:
-        """A message, if workers were started, all have exited and none will be restarted."""
+        """A message if workers were started, all have exited and none will be restarted."""
 
 
 class CheckpointAdapter(Protocol):
-    """A checkpoint that is to be written."""
+    """A checkpoint to write."""
 
     @property
     def about(self) -> Mapping[str, object]:
         """Fields of the event "checkpoint"."""
 
     def write(self) -> str:
-        """Write it, which may take long; return why that failed, or an empty string."""
+        """Write it; return why that failed, or an empty string. May take long."""
 
 
 class SnapshotAdapter(Protocol):

@@ -1,4 +1,4 @@
-"""Whether a run is to end, and with which status."""
+"""Whether a run must end, and with which status."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ INTERRUPT_TIMEOUT_S = 4.0  # for leases in flight, once a run is interrupted
 
 @dataclass(slots=True)
 class Ending:
-    """Decides whether the run is to end. `now` is always the caller's clock.
+    """Decides whether the run must end. `now` is always the caller's clock.
 
-    A run whose end is decided continues until its leases are back and its model was evaluated.
+    A run whose end is decided continues until its leases are back and its model is evaluated.
     """
 
     stopping: StoppingCriteria
@@ -39,18 +39,18 @@ class Ending:
             self.decide("time")
 
     def interrupt(self, now: float) -> None:
-        """End the run because the user wants it; the first interrupt starts the timeout."""
+        """End the run at the user's request; the first interrupt starts the timeout."""
         self.decide("stopped")
         if self._interrupted_at is None:
             self._interrupted_at = now
 
     def interrupt_expired(self, now: float) -> bool:
-        """Whether the leases in flight at the interrupt are no longer waited for."""
+        """Whether the timeout for leases in flight at the interrupt has passed."""
         interrupted = self._interrupted_at
         return interrupted is not None and now - interrupted > INTERRUPT_TIMEOUT_S
 
     def workers_attached(self) -> None:
-        """Some worker is attached."""
+        """A worker has attached."""
         self._no_workers_since = None
 
     def no_workers(self, now: float) -> None:
@@ -68,6 +68,6 @@ class Ending:
             self._no_workers_since += seconds
 
     def keep_last(self) -> list[Command]:
-        """Keep the current model, if it is the one to keep and was trained on any row."""
+        """Keep the current model, if it is the one to keep and was trained on at least one row."""
         wanted = self.progress.wants_current_model and self.progress.rows > 0
         return [Keep(None)] if wanted else []

@@ -22,7 +22,7 @@ class Evaluator:
     ending: Ending
 
     def is_due(self, now: float) -> bool:
-        """Whether training must pause for an evaluation, be it the last one."""
+        """Whether training must pause for an evaluation, including the last one."""
         self.ending.check_time(now)
         return self.ending.status is not None or self.progress.evaluation_is_due(now)
 

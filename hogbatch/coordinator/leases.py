@@ -72,7 +72,7 @@ class Leases:
     def _assign(self, worker: Worker, ledger: Ledger, now: float) -> Send:
         training, deaths = ledger is self.epochs.rows, ledger.deaths
         size = worker.batch_size if training else worker.evaluation_batch
-        rows = size  # of suspect rows a single batch, to find the one that kills
+        rows = size  # suspect rows: a single batch, to find the one that kills workers
         if deaths < SUSPECT_DEATHS:
             seconds = self.plan.lease_seconds
             rows = self.roster.lease_rows(worker, size, seconds, ledger.remaining)

@@ -1,6 +1,6 @@
 """The coordinator's event loop: sockets, clock, exits of processes and signals.
 
-It passes every event to :class:`Coordinator` and carries out the commands that come back. It takes
+It passes every event to :class:`Coordinator` and carries out the commands that come back. It makes
 no decisions.
 """
 

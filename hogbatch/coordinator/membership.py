@@ -1,4 +1,4 @@
-"""Workers that join, become ready and leave; no other decisions are taken here."""
+"""Workers that join, become ready and leave; no other decisions are made here."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a run is to do. The plan is settled before the run starts and never changes."""
+"""The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
 from dataclasses import dataclass

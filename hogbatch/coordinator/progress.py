@@ -9,10 +9,10 @@ from hogbatch.model.losses import LOSSES, LossAndMetrics
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
-EVALUATION_FRACTION = 5.0  # default training time between evaluations over that of the last one
+EVALUATION_FRACTION = 5.0  # default training time between evaluations over the last one's duration
 FIRST_EVALUATION_S = 0.2
 TARGET_FRACTION = 1.0  # the same with a target loss: the run should end soon after it is met
-FORWARD_FRACTION = 1 / 3  # work on a row in evaluation over that in training
+FORWARD_FRACTION = 1 / 3  # work per row in evaluation, as a fraction of that in training
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class TrainingClock:
         self._before = seconds
 
     def skip(self, seconds: float, now: float) -> None:
-        """Subtract the last `seconds`, as far as the clock ran in them."""
+        """Subtract the part of the last `seconds` in which the clock ran."""
         if self._since is not None:
             self._since = min(self._since + seconds, now)
 

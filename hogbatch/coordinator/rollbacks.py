@@ -7,8 +7,8 @@ of isolated roll-backs. Dynamic loss scaling (Micikevicius et al. 2018) works in
 
 from dataclasses import dataclass
 
-MAX_ROLLBACKS = 3  # that count; then the run ends
-PROGRESS = 4  # times the rows that a roll-back discarded, trained without another
+MAX_ROLLBACKS = 3  # with this number of roll-backs that count, the run ends
+PROGRESS = 4  # times the rows that a roll-back discarded: rows trained without another roll-back
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ class Roster:
     attached: dict[str, Worker] = field(default_factory=dict)  # by key
     departed: list[Worker] = field(default_factory=list)
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
-    _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → batch sizes then
+    _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
     _ready: int = 0
     _unused: int = 0  # the first fence number that was never used
@@ -128,7 +128,7 @@ class Roster:
 
     def enough_ready(self, plan: Plan, now: float) -> bool:
         """Whether training can start: `start_with` workers are ready, or at least one is and the
-        others have left or were waited for long enough.
+        other workers have left, or did not become ready in time.
         """
         if self._ready == 0 or self._first_ready is None:
             return False
@@ -144,7 +144,7 @@ class Roster:
         return Others(self._by_updates, worker.number, self._view)
 
     def initial_credit(self, worker: Worker) -> float:
-        """Updates that a late worker is credited with, since it could never catch up otherwise.
+        """Updates that a late worker is credited with; it could never catch up otherwise.
 
         It starts level with the worker that has the fewest updates, as policies count them.
         """
@@ -196,7 +196,7 @@ class Roster:
         return [(worker, reason) for worker, reason in reasons if reason]
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Leave out `seconds` in which no message could be received."""
+        """Extend all deadlines by `seconds`, in which no message could be received."""
         for worker in self.attached.values():
             worker.last_seen += seconds
             worker.admitted_at += seconds
@@ -227,7 +227,7 @@ class Roster:
         return self.beta if worker.device == "cpu" else 1.0
 
     def _free_fence(self) -> tuple[int, int]:
-        """Value and number of a fence that no attached worker has; the least revoked come first."""
+        """Value and number of a fence that no attached worker has; of these, the least revoked."""
         if self._unused < MAX_WORKERS:
             self._unused += 1
             return 0, self._unused - 1

@@ -1,10 +1,10 @@
 """The coordinator's state: events in, commands out.
 
-:class:`Coordinator` takes all decisions of a run. It moves the run through its phases and leaves
+:class:`Coordinator` makes all decisions of a run. It moves the run through its phases and leaves
 details to its parts: `membership` (workers that join and leave), `leases` (which rows for which
 worker), `accounting` (leases that come back), `batch_sizes` (asks the policy), `evaluation`,
 `recovery` (snapshots, checkpoints, roll-backs) and `ending` (when to stop). It has no sockets,
-clock, files and processes; these are the task of :mod:`hogbatch.coordinator.loop`.
+clock, files or processes; these are the task of :mod:`hogbatch.coordinator.loop`.
 
 A run is always in one phase:
 
@@ -20,7 +20,7 @@ drain     training pauses: no training lease  → inspect: every training lease 
 inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
           checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
                                               or the user has interrupted the run
-evaluate  the model is finite: test rows are  all test rows are done. → train: no end is decided.
+evaluate  the model is finite: test rows are  all test rows are done. → train: the run continues.
           handed out                          → finished: its end is decided, or it has diverged
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
@@ -127,7 +127,7 @@ class Coordinator:
     # Events ---------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
-        """Start to wait for workers; request the first row order and a copy of the model."""
+        """Start waiting for workers; request the first row order and a copy of the model."""
         self.ending.no_workers(now)
         return [*self.epochs.begin(), self._snapshot(with_checkpoint=False)]
 
@@ -137,7 +137,7 @@ class Coordinator:
         return self._advance(now)
 
     def snapshot_taken(self, not_finite_at: str, now: float) -> list[Command]:
-        """The model is checked and copied, or not, because of the parameter `not_finite_at`."""
+        """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
         commands = self.recovery.end_snapshot(not_finite_at)
         if self.phase == "inspect":
             commands += self._roll_back(now) if not_finite_at else self._begin_evaluation(now)
@@ -268,9 +268,9 @@ class Coordinator:
            comes before step 4.
         4. Training pauses. This comes before step 5: a checkpoint that is due together with an
            evaluation waits for step 6, where no worker writes and the copy is exact.
-        5. A checkpoint is taken in the background of training.
+        5. A checkpoint is taken in the background while training continues.
         6. Once the last training lease is back, the model is inspected.
-        7. The evaluation ends, at once if there are no test rows.
+        7. The evaluation ends, immediately if there are no test rows.
         8. Leases of the phase and epoch reached by now are handed out.
         """
         if self.batch_sizes.failure and self.phase != "finished":
@@ -355,7 +355,7 @@ class Coordinator:
         return [*self._keep_last(), *self._finish(Finish("stopped", "interrupted"), now)]
 
     def _lose_busy_workers(self, now: float) -> list[Command]:
-        """End an interrupted run without the workers that have not finished their leases."""
+        """Lose the workers that have not finished their leases in time after an interrupt."""
         commands: list[Command] = []
         for worker in [worker for worker in self.workers.values() if worker.leases]:
             commands += self.lose(worker.key, "still busy some time after the interrupt", now)

@@ -14,8 +14,8 @@ from hogbatch.wire.messages import Done, Heartbeat, Work
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
-SUSPECT_DEATHS = 2  # workers that died on the same rows; from then on the rows are isolated
-MEMORY_FRACTION = 0.9  # of a batch that did not fit: the largest that is tried afterwards
+SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
+MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def holds_suspect_rows(self) -> bool:
-        """Whether it holds rows on which several workers have died; then it gets no others."""
+        """Whether it holds rows on which several workers have died; then it gets no other rows."""
         return any(lease.deaths >= SUSPECT_DEATHS for lease in self.leases.values())
 
     def expected_seconds(self, lease: Lease) -> float:

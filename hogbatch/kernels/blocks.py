@@ -1,7 +1,8 @@
 """The scores of a trained network, block by block of its outputs, with only NumPy.
 
-Predictions need the best few scores of a row, or the sum of their exponentials, but never all of
-very many at once: a block of outputs is scored and summarised while it is in cache, then dropped.
+Predictions need the best few scores of a row, or the sum of the exponentials of all, but never all
+scores at the same time: a block of outputs is scored and summarised while it is in cache, then
+dropped.
 Weights are read where they are, in real widths.
 """
 
@@ -24,11 +25,11 @@ from hogbatch.data.csr import rows_of
 from hogbatch.kernels.contract import NORMALISED, Floats
 
 OUTPUTS: Final = 2048  # of a block
-NO_COLUMN: Final = np.iinfo(np.int64).max  # in place of a column, where there is none
+NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 
 
 class LayerWeights(NamedTuple):
-    """The parameters of one layer, without padding, and what is done with them."""
+    """The parameters of one layer, without padding, and its activation."""
 
     weights: Floats  # [K, H]; output-major [H, K]
     bias: Floats  # [H]

@@ -9,7 +9,8 @@ Rules for every operation
 - K and H are *stored* widths, padded for SIMD; padding columns of activations and gradients and
   padding cells of weights are zero, and every operation keeps them so;
 - `rows`[B] are row numbers into the whole set, so that no batch is copied out of a CSR;
-- the output comes last and is written in place; nothing is checked, that is the caller's task.
+- the output comes last and is written in place;
+- arguments are not checked: that is the caller's task.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
@@ -57,7 +58,7 @@ IGNORES_ZEROS: Final = optimizers.kinds_where(lambda spec: spec.ignores_zeros)
 SUMMED_SLOTS: Final = optimizers.kinds_where(lambda spec: spec.summed_slots)
 
 # How far one row may move its own pre-activations in one step, in units of its gradient; beyond 2
-# a step overshoots. The bound does not change SGD where it could converge; it only holds outliers.
+# a step overshoots. The bound does not change SGD where it could converge; it only limits outliers.
 FURTHEST: Final = 10.0
 
 # ADAPTIVE optimizers treat a gradient of at least this size as 0. Its square would soon overflow
@@ -85,8 +86,8 @@ def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
 class Hyper(NamedTuple):
     """The constants of one optimizer step. `rate` includes the bias correction, if there is one.
 
-    If steps are recorded to be repeated (`Device.record`), the rate is a float64[1] of the backend,
-    which a step reads when it runs; the other numbers keep the values they had when recorded.
+    If steps are captured and replayed (`Device.capture`), the rate is a float64[1] of the backend,
+    which a step reads when it runs; the other numbers keep the values they had when captured.
     """
 
     rate: float
@@ -266,7 +267,8 @@ class ReplicaKernels(Protocol):
 
     `params` is the replica, `base` the replica without the changes that were not taken yet, so
     params - base is the change that still has to be merged. `shared` may be memory of the host
-    that other workers write at the same time; a write is lost only if two write one cell at once.
+    that other workers write at the same time; a write is lost only if two workers write one cell at
+    the same moment.
     """
 
     def take(self, params: Floats, base: Floats, change: Floats, finite: Floats) -> None:

@@ -1,8 +1,8 @@
 """Forward, backward and update of a network on any backend, one batch at a time.
 
 The loop is interpreted. It is meant for batches that keep a device busy for longer than about
-twenty Python calls, and for steps that are recorded once and repeated without Python
-(`Device.record`): from the second batch of a size on, nothing is allocated and no value is copied
+twenty Python calls, and for steps that are captured once and replayed without Python
+(`Device.capture`): from the second batch of a size on, nothing is allocated and no value is copied
 to the host. CPU threads run the compiled loops of `hogbatch.kernels.cpu.loops` instead.
 """
 
@@ -154,7 +154,7 @@ class Executor:
     def reserve(self, batch: int, *, sparse: bool) -> bool:
         """Allocate scratch for batches of `batch` rows; return True if arrays were moved.
 
-        Steps that were recorded before must then not be repeated.
+        Steps that were captured before must then not be replayed.
         """
         return self._allocate(self._shapes(batch, sparse, self._scored(batch)))
 

@@ -281,7 +281,7 @@ def _bound(kind, hyper, batch, squares, grad):
 
 
 def _rate(hyper):
-    """The learning rate as a number; recorded steps have it in an array [1]."""
+    """The learning rate as a number; captured steps have it in an array [1]."""
     return float(np.asarray(hyper.rate).item())
 
 

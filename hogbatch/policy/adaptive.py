@@ -6,7 +6,7 @@ from hogbatch.policy.base import PolicySettings, WorkerView
 
 
 class Adaptive:
-    """Gives smaller batches to the worker with the fewest updates, larger ones to that with most.
+    """Resizes batches so that all workers make about the same number of updates.
 
     With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
     u > max(u of the others) multiplies it by alpha, within the worker's limits. The batch changes

@@ -14,8 +14,8 @@ class WorkerView:
     smallest: int  # limits of its batch size, in rows
     largest: int
     batch_size: int = 0  # current rows per update; 0 before the first
-    # of the shared model: batches (CPU, all threads) or merges (GPU); a worker that joins late is
-    # credited with the lowest count of the others
+    # updates of the shared model: batches (CPU, all threads) or merges (GPU); a worker that joins
+    # late is credited with the lowest count of the other workers
     updates: float = 0
     seconds_per_row: float = float("nan")  # moving average; nan before the first lease
 

@@ -8,7 +8,7 @@ SMOOTHING = 0.3  # weight of the newest measurement
 FIRST_BATCHES = 4  # batches per thread in a first lease, while the speed is unknown
 LEASES_PER_S = 800  # of all workers together; each is two messages
 LEASES_PER_S_AT_END = 10 * LEASES_PER_S  # of an epoch, so that the last lease ends soon
-TIMEOUT_FACTOR = 8.0  # of a lease's expected time; then its worker counts as lost
+TIMEOUT_FACTOR = 8.0  # times a lease's expected duration; after that its worker counts as lost
 MIN_TIMEOUT_S = 30.0  # of a worker with heartbeats: swapping or building hash tables is slow
 FIRST_TIMEOUT_S = 60.0  # while the speed is unknown
 
@@ -88,8 +88,8 @@ def lease_rows(sizing: LeaseSizing) -> int:
 
     Near the end of an epoch a lease has half of the worker's proportional part of the remaining
     rows, so leases shrink and the last one ends soon (guided self-scheduling, Polychronopoulos &
-    Kuck 1987); LEASES_PER_S_AT_END bounds that. Less than a batch of remaining rows makes a lease
-    with its own learning rate.
+    Kuck 1987); LEASES_PER_S_AT_END bounds that. Remaining rows that are fewer than a batch become
+    one lease with its own learning rate.
     """
     batch = sizing.batch_size
     once = batch * sizing.threads  # a batch for every thread
@@ -109,8 +109,8 @@ def lease_rows(sizing: LeaseSizing) -> int:
 
 
 def would_delay_epoch(batch_seconds: float, faster: Iterable[float], remaining: int) -> bool:
-    """Whether a batch that takes `batch_seconds` would still run when faster workers have done all
-    `remaining` rows; it should leave the rows to them.
+    """Whether a batch that takes `batch_seconds` would still be running when faster workers have
+    done all `remaining` rows; in this case the rows should be left to them.
 
     `faster` are the rows per second of the workers with shorter batches. The answer holds for all
     workers with longer batches, too.

@@ -1,6 +1,6 @@
-"""The auditor of "every row exactly once": independent bookkeeping of a run, checked against it.
+"""An audit of "every row exactly once": independent bookkeeping, compared with that of a run.
 
-It is kept from the messages and commands alone. Simulated runs (:mod:`hogbatch.simulate.world`) and
+It is derived from messages and commands only. Simulated runs (:mod:`hogbatch.simulate.world`) and
 the property test of the coordinator use it.
 """
 
@@ -37,7 +37,7 @@ class InvariantViolation(AssertionError):
 
 
 class AuditedWorld(Protocol):
-    """What the audit may inspect besides the commands."""
+    """What the audit may inspect in addition to the commands."""
 
     state: Coordinator
 
@@ -72,7 +72,7 @@ class Audit:
     finish: Finish | None = None
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
-    _loose: list[HeldRows] = field(default_factory=list)  # their workers may still write
+    _revoked: list[HeldRows] = field(default_factory=list)  # their workers may still write
     quarantined: int = 0  # rows
     _epoch_rows: int = -1  # of the current epoch
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
@@ -130,7 +130,7 @@ class Audit:
             case Revoke(number):
                 self._take_back(number)
             case Kill(pid):  # it writes no more
-                self._loose = [loose for loose in self._loose if loose.pid != pid]
+                self._revoked = [revoked for revoked in self._revoked if revoked.pid != pid]
             case Record(event, fields):
                 self._note(event, dict(fields))
             case Quarantine(epoch, start, stop):
@@ -138,7 +138,7 @@ class Audit:
                 self.done.append((start, stop))
                 self.quarantined += stop - start
             case Report(evaluation):
-                _check(_tile(self.tested, self.plan.test_rows), f"tested were {self.tested}")
+                _check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
                 self.tested.clear()
             case RollBack():
@@ -175,9 +175,9 @@ class Audit:
         place = bisect_left(self._order, (work.start, 0))
         for _, lease in self._order[max(0, place - 1) : place + 1]:
             _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
-        self._loose = [loose for loose in self._loose if world.reachable(loose.key)]
-        for loose in self._loose:
-            _check(not _overlap(hold, loose), f"{work}: it may still be done as {loose}")
+        self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
+        for revoked in self._revoked:
+            _check(not _overlap(hold, revoked), f"{work}: {revoked} may still be written")
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
@@ -188,7 +188,7 @@ class Audit:
         _check(number in self._keys, f"fence {number} is raised, but no worker has it")
         key = self._keys.pop(number)
         for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
-            self._loose.append(self._release(lease))
+            self._revoked.append(self._release(lease))
 
     def _release(self, lease: int) -> HeldRows:
         hold = self._held.pop(lease)
@@ -231,7 +231,8 @@ class Audit:
         _check(
             saved.epoch_rows == self._epoch_rows, f"{saved.epoch_rows} rows of an epoch are saved"
         )
-        _check(_tile([*self.done, *todo], saved.epoch_rows), f"saved are {todo} of {self.done}")
+        complete = _tile([*self.done, *todo], saved.epoch_rows)
+        _check(complete, f"the saved rows {todo} and those done {self.done} are not the epoch")
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
         self._saves.append((saved, list(self.done), len(self._health)))
 
@@ -245,7 +246,7 @@ class Audit:
         self.done = list(done)
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for kept in (self.tested, self._order, self._loose):
+        for kept in (self.tested, self._order, self._revoked):
             kept.clear()
         for table in (self._held, self._keys, self._pids, self._limits, self._names):
             table.clear()
@@ -276,7 +277,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 
 def _harmless(command: Command) -> bool:
-    """Return whether a finished run may return `command`: no rows, results or model changes."""
+    """Whether a finished run may return `command`: no rows, results or model changes."""
     match command:
         case Send(_, message):
             return isinstance(message, Stop | Refused)

@@ -26,7 +26,7 @@ def execute(
     faults: bool,
     seeds: str | None,
 ) -> int:
-    """Simulate as the flags say and print the result; return the exit code.
+    """Simulate according to the flags and print the result; return the exit code.
 
     UsageError for an invalid value.
     """

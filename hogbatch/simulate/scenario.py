@@ -56,7 +56,7 @@ def simulated_plan(
     start_with: int = 1,
     checkpoint_seconds: float = float("inf"),
 ) -> Plan:
-    """A plan for `rows` of training and test, on which nothing is computed."""
+    """A plan for `rows` (training rows, test rows) that do not exist: nothing is computed."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     layers = (DenseLayer(1, 1, "linear"),)
     return Plan(

@@ -43,7 +43,7 @@ class Environment(Protocol):
         """The first row of `work` that kills workers that train on it; None without one."""
 
     def exited(self, worker: "SimulatedWorker", cause: str) -> None:
-        """The process of `worker` has exited; `cause` is empty if it was meant to."""
+        """The process of `worker` has exited; `cause` is empty if that was intended."""
 
 
 @dataclass(slots=True, eq=False)

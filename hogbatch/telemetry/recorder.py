@@ -13,7 +13,7 @@ from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.event_log import EventLog
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
-ANNOUNCED = {  # events that are also printed, with their sentences
+ANNOUNCED = {  # events that are also printed, with the sentence to print
     "worker_joined": "{worker} joined: process {pid}, {runs_on}",
     "worker_compiles": "{worker} is compiling its kernels, which takes about 30 s; this happens "
     "once per installation and kind of network",

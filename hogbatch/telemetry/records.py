@@ -30,7 +30,7 @@ class WorkerRecord:
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
     left_at: float | None = None  # training seconds; None if it stayed to the end
-    staleness: float | None = None  # mean number of others' updates between a GPU's pull and merge
+    staleness: float | None = None  # of a GPU: mean updates by other workers from pull to merge
     active: float | None = None  # mean active outputs per update, with a hashed output layer
 
 

@@ -1,4 +1,4 @@
-"""A figure of a worker over the course of a run, in bounded memory."""
+"""A value of one worker over the course of a run, in bounded memory."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ MAX_POINTS = 1000
 
 @dataclass(slots=True)
 class Trace:
-    """(training seconds, value) at each change, thinned to even distances when there are many.
+    """(training seconds, value) at each change, thinned to even intervals when there are many.
 
-    A policy may change a batch size a hundred times a second, which would fill the memory in days.
+    A policy may change a batch size a hundred times a second, which would fill memory within days.
     """
 
     points: list[tuple[float, int]] = field(default_factory=list)

@@ -19,7 +19,7 @@ import numpy as np
 import zmq
 from safetensors.numpy import load_file
 
-from benchmarks.common.event_log import EventLog
+from benchmarks.common.event_log import EventReader
 from benchmarks.common.run_history import Event, Life, audit, check_summary
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.codec import PREFIX
@@ -58,7 +58,7 @@ class Sabotage:
         self._say = say
         self._flags = flags
         self._launched = launched
-        self._log = EventLog(job.run_dir / "events.jsonl")
+        self._log = EventReader(job.run_dir / "events.jsonl")
         self._later: list[tuple[float, int, Callable[[], None]]] = []  # what is to be undone, when
         self._count = itertools.count()
         self._damaged: set[str] = set()  # checkpoints
@@ -122,7 +122,7 @@ class Sabotage:
             for name, tensor in model.items()
             if not np.isfinite(tensor).all()
         ]
-        self.faults += [f"left over: {path}" for path in self.job.strangers()]
+        self.faults += [f"left over: {path}" for path in self.job.temporary_files()]
 
     def close(self) -> None:
         """End all that still runs."""

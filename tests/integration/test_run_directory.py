@@ -82,7 +82,7 @@ def test_overwrite_replaces_a_run_as_soon_as_the_new_one_has_a_checkpoint(job, f
     assert job.finish() == 130
     assert (job.run_dir / "model.safetensors").read_bytes() != finished["model.safetensors"]
     assert "seed = 7" in (job.run_dir / "config.toml").read_text()
-    assert job.strangers() == []
+    assert job.temporary_files() == []
 
 
 @pytest.mark.parametrize("mistake", ["policy", "data", "label"])

@@ -1,4 +1,4 @@
-"""A coordinator with a clock, a shuffler and workers that a test moves by hand."""
+"""A coordinator with a simulated clock, shuffler and workers, which a test controls."""
 
 import math
 from collections import defaultdict
@@ -39,7 +39,7 @@ def make_plan(
     checkpoint_seconds=math.inf,
     **ending,
 ):
-    """A plan for `train_rows` rows in one epoch, but for what is said."""
+    """A plan for one epoch of `train_rows` rows, unless the arguments change that."""
     ending = {
         "epochs": 1,
         "max_seconds": None,
@@ -75,7 +75,7 @@ def make_plan(
 
 
 class Stage:
-    """Plays the loop and the workers; checks the coordinator's invariants after every event."""
+    """Simulates the loop and the workers; checks the coordinator's invariants after each event."""
 
     def __init__(self, policy=None, **plan):
         self.state = Coordinator(make_plan(**plan), policy or Fixed(PolicySettings()))
@@ -83,12 +83,12 @@ class Stage:
         self.seconds_per_row = 1e-3
         self.said = []  # every command so far
         self.work = defaultdict(list)  # key → Work messages it has not answered
-        self.numbers = {}  # key → fence number of everyone attached
+        self.numbers = {}  # key → fence number of each attached worker
         self.orders = []  # Shuffles to carry out
         self.bad = ""  # where the model is not finite
         self.unwritable = ""  # why checkpoints fail
-        self.snapshots = []  # those to be taken
-        self.at_once = True  # they are, as soon as they are commanded
+        self.snapshots = []  # commanded, not taken yet
+        self.at_once = True  # snapshots are taken as soon as they are commanded
         self._note(self.state.begin(self.now))
 
     # Workers --------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Stage:
         return self.receive(key, Ready(profile))
 
     def attach(self, *keys, **hello):
-        """Let workers join and be ready, and have all orders shuffled."""
+        """Let workers join and become ready; write all row orders."""
         commands = []
         for key in keys:
             commands += self.hello(key, **hello) + self.ready(key)
@@ -128,7 +128,7 @@ class Stage:
         return self.receive(key, Goodbye())
 
     def work_on(self, **changes):
-        """Everyone finishes whatever is handed out, until nothing more comes; shuffles too."""
+        """Finish all leases and shuffles until no more follow; return the commands."""
         before = len(self.said)
         while any(self.work.values()) or self.orders or self._later_work():
             self.shuffle()
@@ -138,7 +138,7 @@ class Stage:
         return self.said[before:]
 
     def _later_work(self):
-        """Let whoever was left out be asked again; whether there is anything to do now."""
+        """Let time pass until workers without leases are considered again; whether one has work."""
         self.later(0.06)
         return any(self.work.values())
 
@@ -169,7 +169,7 @@ class Stage:
         return commands
 
     def later(self, seconds, silent=()):
-        """Let time pass, a second at most at once, in which everyone beats but the `silent`."""
+        """Let time pass in steps of up to 1 s; all workers except `silent` send heartbeats."""
         commands, until = [], self.now + seconds
         while self.now < until:
             self.now = min(self.now + 1.0, until)

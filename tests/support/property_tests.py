@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-ALL, FEW = 100, 10  # examples of a test that does not say how many
+ALL, FEW = 100, 10  # examples of a test that does not set a number
 
 
 def register_profiles() -> None:

@@ -26,7 +26,7 @@ ALL = SelectionRule(UNION, 1, 1, CLASSES, 0)
 
 
 def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
-    """A finder with `found` (default: all neurons) in every bucket of its three tables."""
+    """A finder with `found` (default: all outputs) in every bucket of its three tables."""
     functions = draw(family, dimension, 2, 3, 2, seed)
     tables, found = empty_tables(3, 2, classes), np.arange(classes) if found is None else found
     for code in range(4):
@@ -93,7 +93,7 @@ class Case:
         return self
 
     def interpret(self):
-        """Train on the reference backend, one batch after the other, with all neurons."""
+        """Train on the reference backend, one batch after the other, with all outputs."""
         network, totals = self.reference(), self.totals
         for t, start in enumerate(range(0, len(self.order), BATCH), 1):
             rows = self.order[start : start + BATCH]
@@ -126,7 +126,7 @@ class Case:
         return np.unique(np.concatenate(spans)).astype(int)
 
     def cut(self, neurons):
-        """A case reduced to `neurons`, ascending; labels of other neurons are removed."""
+        """A case reduced to the outputs `neurons`, ascending; other outputs' labels are removed."""
         small = Case.__new__(Case)
         small.__dict__ |= self.__dict__
         small.network = Network.build(

@@ -3,7 +3,7 @@
     dot_row         the score of one row
     prefetch_line   prefetches a cache line
 
-Vector gather instructions take twice as long here as loading the weights one by one.
+Vector gather instructions take twice as long as loading the weights one by one.
 """
 
 from typing import Final

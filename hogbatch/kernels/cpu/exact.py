@@ -1,7 +1,8 @@
 """Exact evaluation of a very wide output layer that is stored output-major, block by block.
 
 The losses and metrics of a row need the largest of its scores and the sum of their exponentials,
-but never all scores at once: a block of outputs is scored while it is in cache, then dropped.
+but never all scores at the same time: a block of outputs is scored while it is in cache, then
+dropped.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from hogbatch.kernels.cpu.losses import TOP
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
-TOGETHER = 128  # rows, and
+TOGETHER = 128  # rows of a block
 BLOCK = 512  # outputs of a block
 
 

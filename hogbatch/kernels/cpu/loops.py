@@ -2,7 +2,7 @@
 
 A loop runs a whole lease on one thread in one call, without the interpreter lock. All loops do the
 same for a batch: forward, gradient of the loss, backward, update of the shared parameters. `dense`
-is the general loop. Each of the others leaves something out where that saves most of the time:
+is the general loop. Each other loop leaves something out where that saves most of the time:
 
 ========  ==============================  ==========================================================
 loop      runs for                        left out of the dense loop, and why

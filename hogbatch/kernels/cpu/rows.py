@@ -82,7 +82,7 @@ def _lines(vectors: int) -> range:
 
 
 def _ahead(lines: int, vectors: int) -> int:
-    """The number of rows of weights to prefetch, for so many lines."""
+    """The number of rows of weights to prefetch, for `lines` cache lines in total."""
     return max(2, lines // len(_lines(vectors)))
 
 
@@ -96,7 +96,7 @@ _FORWARD_ARGUMENTS = [
 
 
 def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
-    """The function for panels of so many vectors; `masked`: only some lanes of its only one."""
+    """The function for panels of `vectors` vectors; `masked`: of one vector, with fewer lanes."""
     w = FunctionBuilder(module, f"forward_rows_{0 if masked else vectors}", _FORWARD_ARGUMENTS)
     lanes, rows, count, indptr, indices, values, weights, width, bias, out, floor = w.function.args
     build, mask = w.build, w.lane_mask(lanes) if masked else None
@@ -167,7 +167,7 @@ _SLOTS = {spec.kind: spec.slots for spec in optimizers.OPTIMIZERS.values()}
 
 
 def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Function:
-    """The function of one optimizer for panels of so many vectors."""
+    """The function of one optimizer for panels of `vectors` vectors; `masked` as in `_forward`."""
     name = f"step_touched_{kind}_{0 if masked else vectors}"
     w = FunctionBuilder(module, name, _STEP_ARGUMENTS)
     lanes, reset, touched, count, head, following, member, shifts, values = w.function.args[:9]
@@ -259,8 +259,8 @@ _WHOLE = types.intp
 def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
     """One panel of out[B, width] = max(floor, X @ weights + bias); NaN is kept.
 
-    weights, bias and out are the addresses of the panel's first columns. lanes < WIDTH: the panel
-    has so many columns, and `vectors` is 1.
+    weights, bias and out are the addresses of the panel's first columns. If lanes < WIDTH, the
+    panel has `lanes` columns, and `vectors` is 1.
     """
 
     def generate(context, builder, signature, arguments):
@@ -277,7 +277,7 @@ def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
 def step_touched(typing, vectors, lanes, kind, reset, hyper, chains, weights):
     """One panel of the step on all touched rows; `reset` 1 (last panel): the heads become -1.
 
-    lanes < WIDTH: the panel has so many columns, and `vectors` is 1.
+    If lanes < WIDTH, the panel has `lanes` columns, and `vectors` is 1.
     """
 
     def generate(context, builder, signature, arguments):

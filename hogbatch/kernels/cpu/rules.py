@@ -102,7 +102,7 @@ def sane(gradient):
 
 
 # Hogwild: other threads and processes write `weights` at the same time, and no lock is taken. An
-# update may be lost when two of them write one cell at once; SGD tolerates that (Niu et al. 2011).
+# update may be lost when two of them write one cell together; SGD tolerates that (Niu et al. 2011).
 @kernel
 def step_row(kind, hyper, gradient, first, second, weights):
     """One optimizer step on 1-D arrays of one length; see `contract.Kernels.step`."""

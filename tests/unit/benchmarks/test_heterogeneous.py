@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.heterogeneous.__main__ as heterogeneous
-from benchmarks.common.hogbatch_run import Outcome
+from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.heterogeneous.__main__ import (
     CASES,
     as_flag,
@@ -166,7 +166,7 @@ def test_a_run_that_failed_or_lost_a_worker_says_so():
     whole = {"faults": {"workers_lost": 0}}
     assert lost_workers(whole) is None
     assert lost_workers({"faults": {"workers_lost": 1}}) == "1 of the workers lost"
-    failed = Outcome(2, "hogbatch: training has diverged\n", 1.0, whole)
+    failed = TrainResult(2, "hogbatch: training has diverged\n", 1.0, whole)
     assert failed.error == "exit code 2: hogbatch: training has diverged"
 
 

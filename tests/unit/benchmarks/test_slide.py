@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import benchmarks.slide.__main__ as slide
-from benchmarks.common.search import Best, TunedSettings
+from benchmarks.common.search import BestSetting, TunedSettings
 from benchmarks.peers import WIDE, peer
 from benchmarks.peers.contract import Problem, Rows, Stopwatch
 from benchmarks.slide.table import arrival, summarised, table
@@ -328,8 +328,8 @@ def test_a_median_takes_a_run_that_did_not_arrive_as_endless():
 
 
 def test_a_setting_found_is_kept_beside_others(tmp_path):
-    reached = Best(0.45, {"lr": 1.0}, [(0, 1.0), (7.0, 0.44)])
-    missed = Best(0.45, {"lr": 2.0}, [(0, 1.0), (7.0, 0.5)])
+    reached = BestSetting(0.45, {"lr": 1.0}, [(0, 1.0), (7.0, 0.44)])
+    missed = BestSetting(0.45, {"lr": 2.0}, [(0, 1.0), (7.0, 0.5)])
     settings = TunedSettings(tmp_path / "tuned.json")
     settings.keep("a", "pytorch-full", slide.tuned_entry(reached, 9))
     settings.keep("b", "pytorch-full", slide.tuned_entry(missed, 9))

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from benchmarks import peers, time_to_loss
 from benchmarks.common.hogbatch_run import loss_curve
 from benchmarks.common.report import medians, seconds_cell
-from benchmarks.common.search import Best, TunedSettings
+from benchmarks.common.search import BestSetting, TunedSettings
 from benchmarks.peers import ON_CPU, peer
 from benchmarks.peers.contract import Problem, Rows
 from benchmarks.time_to_loss import (
@@ -143,7 +143,7 @@ def test_unknown_names_are_refused_with_the_known_ones(capsys):
 def test_a_setting_found_replaces_the_one_before_and_no_other(tmp_path):
     settings = TunedSettings(tmp_path / "tuned.json")
     for name, rate in (("pytorch", 1.0), ("tensorflow", 2.0), ("pytorch", 3.0)):
-        best = Best(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)])
+        best = BestSetting(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)])
         settings.keep("w8a", name, best.entry(grid_size=9))
     found = settings.read()["w8a"]
     assert {name: entry["setting"]["lr"] for name, entry in found.items()} == {

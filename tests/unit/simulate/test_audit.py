@@ -73,7 +73,7 @@ def test_rows_of_another_worker_are_found(stage):
 def test_rows_of_a_worker_that_may_still_write_are_found(stage):
     rows = rows_of(stage.work["a"][0])
     stage.command(Revoke(stage.numbers["a"]))
-    with pytest.raises(InvariantViolation, match="may still be done"):
+    with pytest.raises(InvariantViolation, match="may still be written"):
         stage.command(Send("b", lease(rows)))
     stage.command(Kill(1), Send("b", lease(rows)))
 

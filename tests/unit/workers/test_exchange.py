@@ -222,7 +222,7 @@ def test_a_fence_raised_while_waiting_for_the_device_prevents_the_merge():
     rig.replica.device.meanwhile = revoke
     rig.hand_over(interval)
     assert_array_equal(rig.model.params, start)
-    assert rig.heard() == Failed("fence of lease 1 was revoked after 0 rows")
+    assert rig.heard() == Failed("lease 1 was revoked after 0 rows")
 
 
 def test_updates_during_a_fetch_count_as_stale(rig):
@@ -249,7 +249,7 @@ def test_nothing_is_merged_after_a_raised_fence(rig):
     for interval in intervals[1:]:
         rig.train(1)
         assert rig.hand_over(interval)
-    assert rig.heard() == Failed("fence of lease 1 was revoked after 10 rows")
+    assert rig.heard() == Failed("lease 1 was revoked after 10 rows")
     assert_array_equal(rig.model.params, start + 1)
     assert rig.model.merges[0] == 1
 

@@ -224,7 +224,7 @@ def test_nothing_is_merged_after_a_raised_fence():
     before = given.model.params.copy()
     given.fence[0] = 1
     (failed,) = Rehearsal(given).do(lease())
-    assert failed == Failed("fence of lease 1 was revoked after 0 rows")
+    assert failed == Failed("lease 1 was revoked after 0 rows")
     assert_array_equal(given.model.params, before)
     assert given.model.merges[0] == 0
 

@@ -60,13 +60,13 @@ def test_a_worker_with_a_replica_reports_more_fields():
     assert (done.rows, done.staleness, done.refused, done.too_large) == (32, 1.5, 1, 16)
     assert decode_to_coordinator(encode(done)) == done
     message = report(TRAIN, totals(rows=16), 0.25, merge)
-    assert message == Failed("fence of lease 7 was revoked after 16 rows")
+    assert message == Failed("lease 7 was revoked after 16 rows")
 
 
 def test_an_interrupted_lease_has_failed():
     message = report(TRAIN, totals(rows=48, updates=3), 0.1)
     assert isinstance(message, Failed)
-    assert message.reason == "fence of lease 7 was revoked after 48 rows"
+    assert message.reason == "lease 7 was revoked after 48 rows"
 
 
 @pytest.mark.parametrize("loss", [-1e-9, math.nan])

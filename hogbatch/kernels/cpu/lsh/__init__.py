@@ -3,14 +3,14 @@
     functions   draws the hash functions of all families
     hashing     computes bucket numbers of vectors
     rng         random numbers in compiled code
-    tables      hash tables from bucket numbers to neurons
+    tables      hash tables from bucket numbers to outputs
     sketches    estimates dot products from random projections
-    selection   selects the active neurons of a batch
-    neurons     scores, gradients and updates of the active neurons
+    selection   selects the active outputs of a batch
+    neurons     scores, gradients and updates of the active outputs
     network     trains all batches of a lease
     lookup      scores rows by hash tables over a trained layer
 
-"Neurons" are the outputs of a hashed layer. SLIDE: Chen et al. 2020, "In Defense of Smart
+In names, a "neuron" is an output of a hashed layer. SLIDE: Chen et al. 2020, "In Defense of Smart
 Algorithms over Hardware Acceleration for Large-Scale Deep Learning Systems" (MLSys). Shapes use the
 letters of `contract`, and L for the number of tables.
 """

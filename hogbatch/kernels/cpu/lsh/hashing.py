@@ -1,4 +1,4 @@
-"""Bucket numbers of vectors, one per table, for layer inputs and for the weights of neurons.
+"""Bucket numbers of vectors, one per table, for layer inputs and for the weights of outputs.
 
 Rows are processed in blocks: SimHash is a matrix product, and the other families visit the
 coordinates with one row in each SIMD lane.

@@ -1,4 +1,4 @@
-"""Approximate scoring of a trained output layer: hash tables over its neurons, built once."""
+"""Approximate scoring of a trained output layer: hash tables over its outputs, built once."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ from hogbatch.kernels.cpu.lsh.selection import (
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 
-PREFETCH_DISTANCE = 8  # neurons by which weights are prefetched
+PREFETCH_DISTANCE = 8  # outputs by which weights are prefetched
 CACHE_LINE = 64  # bytes
 
 
@@ -42,9 +42,9 @@ def score(weights, bias, x, neurons, scores):
 
 
 class Lookup:
-    """Scores each row for the neurons of weights[H, K] that share a bucket with it.
+    """Scores each row for the outputs of weights[H, K] that share a bucket with it.
 
-    Only the settings of hash functions and tables are used: all neurons found are scored, so no
+    Only the settings of hash functions and tables are used: all outputs found are scored, so no
     selection rule is needed.
     """
 
@@ -63,7 +63,7 @@ class Lookup:
         self._space = scratch(1, tables, neurons, neurons, lsh.seed)
 
     def scores(self, x: Floats) -> Iterator[tuple[NDArray[np.int32], Floats]]:
-        """Yield the neurons found for each row of x[B, K], and their scores, both in scratch."""
+        """Yield the outputs found for each row of x[B, K], and their scores, both in scratch."""
         functions = self._finder.functions
         codes = np.empty((len(x), functions.tables), np.int32)
         hash_rows(functions, x, codes)

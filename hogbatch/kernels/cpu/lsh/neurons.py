@@ -1,4 +1,4 @@
-"""Scores, gradients and updates of the active neurons of an output layer, packed contiguously."""
+"""Scores, gradients and updates of the active outputs of a layer, packed contiguously."""
 
 from typing import NamedTuple
 
@@ -28,13 +28,13 @@ from hogbatch.kernels.cpu.rows import LINE, Chains
 from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import step_panels
 
-HASH_BLOCK = 192  # neurons hashed together: as many as stay in the L1 and L2 caches
-REFRESH_INTERVAL = 4  # one in 4 active neurons is sketched again after its update
-PREFETCH_DISTANCE = 8  # neurons by which weights are prefetched
+HASH_BLOCK = 192  # outputs hashed together: as many as stay in the L1 and L2 caches
+REFRESH_INTERVAL = 4  # one in 4 active outputs is sketched again after its update
+PREFETCH_DISTANCE = 8  # outputs by which weights are prefetched
 
 
 class NeuronBuffers(NamedTuple):
-    """Buffers of one thread for batches of B rows and up to A active neurons; matrices are flat."""
+    """Buffers of one thread for batches of B rows and up to A active outputs; matrices are flat."""
 
     weights: Floats  # [A, K]
     gradient: Floats  # [A, K]
@@ -46,7 +46,7 @@ class NeuronBuffers(NamedTuple):
     grad: Floats  # [B, A]
     zero_bias: Floats  # [K], zeros
     space: BackwardScratch
-    # For the update kernel of sparse inputs, neuron `a` is a feature with value 1 in row `a` only.
+    # For the update kernel of sparse inputs, output `a` is a feature with value 1 in row `a` only.
     ends: NDArray[np.int32]  # [A], -1: see `contract.Links.following`
     members: NDArray[np.int32]  # [A]: 0, 1, 2, ...
     shifts: NDArray[np.int64]  # [A], zeros
@@ -56,7 +56,7 @@ class NeuronBuffers(NamedTuple):
 
 @kernel
 def neuron_buffers(model, batch, max_active):
-    """Allocate for batches of `batch` rows and `max_active` active neurons."""
+    """Allocate for batches of `batch` rows and `max_active` active outputs."""
     fan_in, max_active = model.table[model.table.shape[0] - 1, FAN_IN], stored(max_active)
     zero_bias = aligned(fan_in)
     zero_bias[:] = 0.0
@@ -81,7 +81,7 @@ def neuron_buffers(model, batch, max_active):
 
 @kernel
 def stored(count):
-    """Stored columns for `count` active neurons: rounded up to whole cache lines."""
+    """Stored columns for `count` active outputs: rounded up to whole cache lines."""
     return -(-count // LINE) * LINE
 
 
@@ -108,7 +108,7 @@ def gather_neurons(model, active, neurons):
 
 @kernel
 def score(x, count, neurons):
-    """scores[B, A] of x[B, K] for the gathered neurons; columns from `count` on are zero."""
+    """scores[B, A] of x[B, K] for the gathered outputs; columns from `count` on are zero."""
     batch, fan_in = x.shape
     scores = matrix(neurons.scores, 0, batch, stored(count))
     pass_all_down(x, matrix(neurons.weights, 0, stored(count), fan_in), neurons.space, scores)
@@ -130,7 +130,7 @@ def pass_down(grad, neurons, below):
 def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
     """Update weights and biases of active[A] from x[B, K] and grad[B, A]; reset place to -1.
 
-    `place`[H] is the column of each active neuron. Inactive neurons are not read: momentum, Adam
+    `place`[H] is the column of each active output. Inactive outputs are not read: momentum, Adam
     and weight decay do not change them, as in `csr_step` for features that do not occur.
     """
     layer = model.table.shape[0] - 1
@@ -158,8 +158,8 @@ def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
 def refresh_sketches(model, sketches, active, phase, neurons):
     """Sketch the current weights of every REFRESH_INTERVAL-th of active[A], starting at `phase`.
 
-    Competing neurons are active often, so their sketches stay recent. With sketches that are a few
-    hundred updates old, half of the best 20 neurons are no longer found.
+    Competing outputs are active often, so their sketches stay recent. With sketches that are a few
+    hundred updates old, half of the best 20 outputs are no longer found.
     """
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
@@ -227,7 +227,7 @@ def mark(active, changed):
 def hash_neurons(functions, sketches, weights, ids, changed, codes):
     """Compute codes[id], the bucket numbers of weights[id], and its sketch, for all `ids`.
 
-    changed[id] is set to 0 before the weights are read, so a neuron that another thread updates
+    changed[id] is set to 0 before the weights are read, so an output that another thread updates
     meanwhile is marked again.
     """
     size = max(1, min(HASH_BLOCK, ids.shape[0]))

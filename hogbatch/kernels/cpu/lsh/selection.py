@@ -1,15 +1,15 @@
-"""Selection of a batch's active neurons: its labels, candidates from hash tables, random ones.
+"""Selection of a batch's active outputs: its labels, candidates from hash tables, random ones.
 
 The candidates of a row are selected from the buckets of the row by one of five rules; the first
 four are SLIDE's (Chen et al. 2020):
 
-    vanilla    the first `top` neurons of tables visited in random order
-    union      all neurons
-    topk       the `top` neurons that occur in the most buckets; ties: the first found
-    threshold  the neurons that occur in at least `min_buckets` buckets
-    nearest    the `top` neurons with the largest products with the row, estimated from sketches
+    vanilla    the first `top` outputs of tables visited in random order
+    union      all outputs
+    topk       the `top` outputs that occur in the most buckets; ties: the first found
+    threshold  the outputs that occur in at least `min_buckets` buckets
+    nearest    the `top` outputs with the largest products with the row, estimated from sketches
 
-Rows contribute their candidates, best first, in equal numbers until `capacity` neurons are active.
+Rows contribute their candidates, best first, in equal numbers until `capacity` outputs are active.
 If that limit is reached, each row has contributed as many as any other row or one less, or all its
 candidates.
 """
@@ -43,17 +43,17 @@ RULES: Final = {
 IDS_PER_LINE = 16  # int32 in a cache line
 PREFETCH_DISTANCE = 4  # tables by which a bucket is prefetched before it is read
 MAX_COUNT = 255  # upper limit of the bucket counts
-MAX_DRAWS = 16  # draws of an inactive neuron, before the next inactive one is taken instead
+MAX_DRAWS = 16  # draws of an inactive output, before the next inactive one is taken instead
 
 
 class SelectionRule(NamedTuple):
-    """How neurons other than the labels become active."""
+    """How outputs other than the labels become active."""
 
     kind: int  # VANILLA, ...
     top: int  # vanilla, topk and nearest: maximum number of candidates of a row
     min_buckets: int  # threshold: buckets in which a candidate occurs
     capacity: int  # maximum number of candidates per batch, in addition to the labels
-    random: int  # neurons drawn at random from those not active yet
+    random: int  # outputs drawn at random from those not active yet
 
 
 class NeuronFinder(NamedTuple):
@@ -75,15 +75,15 @@ class HashedRows(NamedTuple):
 class SelectionScratch(NamedTuple):
     """Scratch memory of one thread for batches of up to B rows.
 
-    R is the maximum number of neurons in a row's buckets.
+    R is the maximum number of outputs in a row's buckets.
     """
 
     candidates: NDArray[np.int32]  # [B, min(R, capacity)]: best first
     sizes: NDArray[np.int64]  # [B]: number of candidates of each row
     used: NDArray[np.int64]  # [B]: candidates that have been considered already
-    seen_ids: NDArray[np.int32]  # [R + 1]: neurons in a row's buckets, in the order of discovery
-    repeated: NDArray[np.int32]  # [R + 1]: the neurons in `seen_ids` that occur in several buckets
-    bucket_counts: NDArray[np.uint8]  # [C]: buckets that contain each neuron; 0 between rows
+    seen_ids: NDArray[np.int32]  # [R + 1]: outputs in a row's buckets, in the order of discovery
+    repeated: NDArray[np.int32]  # [R + 1]: the outputs in `seen_ids` that occur in several buckets
+    bucket_counts: NDArray[np.uint8]  # [C]: buckets that contain each output; 0 between rows
     estimates: NDArray[np.float32]  # [min(R, capacity)]: see `rank_by_product`
     group_starts: NDArray[np.int64]  # [MAX_COUNT + 1]: start of each count in `candidates`
     order: NDArray[np.int64]  # [L]: of the tables
@@ -92,7 +92,7 @@ class SelectionScratch(NamedTuple):
 
 @kernel
 def scratch(batch, tables, classes, capacity, seed):
-    """Allocate for `batch` rows and C = `classes` neurons; each thread has its own seed."""
+    """Allocate for `batch` rows and C = `classes` outputs; each thread has its own seed."""
     count = tables.buckets.shape[0]
     max_seen = min(count * tables.buckets.shape[2], classes)
     state = np.empty(1, np.int64)
@@ -113,9 +113,9 @@ def scratch(batch, tables, classes, capacity, seed):
 
 @kernel
 def select(finder, hashed, labels, rows, space, position, active):
-    """Select the active neurons of a batch; return their number.
+    """Select the active outputs of a batch; return their number.
 
-    `hashed` contains the hashes of `rows`[B], `labels` the labels of the whole set. The neurons are
+    `hashed` contains the hashes of `rows`[B], `labels` the labels of the whole set. The outputs are
     written to `active`, labels first and without duplicates, and position[active[n]] is set to n;
     position[C], int32, must be -1 before. `active`, int32, has a length of at least the number of
     labels of the rows + capacity + random.
@@ -129,14 +129,14 @@ def select(finder, hashed, labels, rows, space, position, active):
 
 @kernel
 def clear_positions(active, count, position):
-    """Reset position[C] to -1 for the neurons active[:count]."""
+    """Reset position[C] to -1 for the outputs active[:count]."""
     for n in range(count):
         position[active[n]] = -1
 
 
 @kernel
 def add_labels(labels, rows, position, active):
-    """Activate the labels of `rows`; return the number of active neurons."""
+    """Activate the labels of `rows`; return the number of active outputs."""
     count = 0
     single = labels.indptr.shape[0] == 0
     for b in range(rows.shape[0]):
@@ -159,7 +159,7 @@ def add(neuron, position, active, count):
 
 @kernel
 def add_candidates(capacity, batch, space, position, active, count):
-    """Activate up to `capacity` candidates of the rows; return the number of active neurons.
+    """Activate up to `capacity` candidates of the rows; return the number of active outputs.
 
     In each round, every row with candidates left contributes an equal part of the remaining
     capacity. Candidates that are active already do not count.
@@ -182,7 +182,7 @@ def add_candidates(capacity, batch, space, position, active, count):
 
 @kernel
 def add_random(number, state, position, active, count):
-    """Activate up to `number` random inactive neurons; return the number of active neurons."""
+    """Activate up to `number` random inactive outputs; return the number of active outputs."""
     classes = position.shape[0]
     for _ in range(min(number, classes - count)):
         neuron = random_below(state, classes)
@@ -237,10 +237,10 @@ def shuffle(order, state):
 
 @kernel
 def collect(tables, codes, shuffled, enough, space):
-    """Collect the neurons in one row's buckets codes[L] in space.seen_ids; return their number.
+    """Collect the outputs in one row's buckets codes[L] in space.seen_ids; return their number.
 
-    space.bucket_counts counts the buckets that contain each neuron, up to MAX_COUNT. Tables are
-    visited one by one, in space.order if `shuffled`, until there are `enough` neurons.
+    space.bucket_counts counts the buckets that contain each output, up to MAX_COUNT. Tables are
+    visited one by one, in space.order if `shuffled`, until there are `enough` outputs.
     """
     count, size = tables.buckets.shape[0], tables.buckets.shape[2]
     for n in range(min(PREFETCH_DISTANCE, count)):
@@ -275,10 +275,10 @@ def prefetch_bucket(tables, t, codes):
 
 @kernel
 def rank_by_count(seen, min_buckets, limit, space, candidates):
-    """Rank those of the `seen` neurons that occur in `min_buckets` or more; return their number.
+    """Rank those of the `seen` outputs that occur in `min_buckets` or more; return their number.
 
-    Up to `limit` neurons, those in the most buckets first; ties in the order of discovery. Nearly
-    all neurons occur in one bucket only, so only the others are sorted, by a counting sort.
+    Up to `limit` outputs, those in the most buckets first; ties in the order of discovery. Nearly
+    all outputs occur in one bucket only, so only the rest is sorted, by a counting sort.
     """
     repeated = 0
     for n in range(seen):

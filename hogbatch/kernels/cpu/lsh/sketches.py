@@ -1,8 +1,8 @@
 """Sketches: signs of random projections, from which the dot product of two vectors is estimated.
 
-The number of buckets that contain a neuron is a poor predictor of its score. Two vectors at angle a
-differ in b a / pi of b signs of projections (Charikar 2002). So 512 bits, one cache line per
-neuron, determine the cosine to a few hundredths. Neurons are ranked by the cosine times the norm of
+The number of buckets that contain an output is a poor predictor of its score. Two vectors at angle
+a differ in b a / pi of b signs of projections (Charikar 2002). So 512 bits, one cache line per
+output, determine the cosine to a few hundredths. Outputs are ranked by the cosine times the norm of
 their weights.
 """
 
@@ -23,20 +23,20 @@ from hogbatch.kernels.cpu.lsh.functions import SIMHASH, HashFunctions, draw
 
 WORD_BITS = 32
 WORDS = 16  # in a sketch
-PREFETCH_DISTANCE = 16  # neurons by which sketches are prefetched
+PREFETCH_DISTANCE = 16  # outputs by which sketches are prefetched
 
 
 class Sketches(NamedTuple):
-    """Sketches of C neurons with d weights each."""
+    """Sketches of C outputs with d weights each."""
 
     functions: HashFunctions
     neurons: NDArray[np.int32]  # [C, WORDS]
-    lengths: Floats  # [C]: Euclidean norms of the neurons' weights
+    lengths: Floats  # [C]: Euclidean norms of the outputs' weights
     cosines: Floats  # [WORD_BITS WORDS + 1]: cosine estimate for each Hamming distance
 
 
 def empty_sketches(dimension: int, neurons: int, seed: int) -> Sketches:
-    """Allocate for `neurons` of `dimension` weights each."""
+    """Allocate for `neurons` outputs of `dimension` weights each."""
     bits = WORD_BITS * WORDS
     return Sketches(
         draw(SIMHASH, dimension, WORD_BITS, WORDS, WORD_BITS, seed),
@@ -75,9 +75,9 @@ def hamming_distance(sketch, others, n):
 
 @kernel
 def rank_by_product(sketches, sketch, ids, limit, estimates, ranked):
-    """Rank the neurons ids[...] by their estimated product with the vector sketched by `sketch`.
+    """Rank the outputs ids[...] by their estimated product with the vector sketched by `sketch`.
 
-    ranked[:n] = the n = min(limit, len(ids)) neurons with the largest estimates, best first;
+    ranked[:n] = the n = min(limit, len(ids)) outputs with the largest estimates, best first;
     returns n. sketch is int32[WORDS], estimates[limit] scratch.
     """
     if limit == 0:

@@ -1,6 +1,6 @@
 import math
 
-from benchmarks.common.search import Best, ahead, climb, search
+from benchmarks.common.search import BestSetting, ahead, climb, search
 from benchmarks.peers.contract import Stopwatch, combine
 
 
@@ -63,7 +63,7 @@ def test_a_setting_that_fails_is_passed_over():
 
 
 def test_where_none_arrives_the_lowest_loss_wins():
-    best = Best(target=0.1)
+    best = BestSetting(target=0.1)
     assert best.offer({"lr": 1}, [(0, 1.0), (5, 0.4)])
     assert best.offer({"lr": 2}, [(0, 1.0), (5, 0.3)])
     assert not best.offer({"lr": 3}, [(0, 1.0), (5, 0.35)])
@@ -71,7 +71,7 @@ def test_where_none_arrives_the_lowest_loss_wins():
 
 
 def test_arriving_counts_more_than_a_low_loss():
-    best = Best(target=0.5)
+    best = BestSetting(target=0.5)
     assert best.offer({"lr": 1}, [(0, 1.0), (5, 0.5)])
     assert not best.offer({"lr": 2}, [(0, 1.0), (6, 0.1)])
 
