@@ -145,7 +145,7 @@ class Job:
         return [pid for pid in pids() if os.fsencode(self.run_dir) in command_line(pid)]
 
     def leftovers(self) -> list[str]:
-        """PeerProcesses, sockets and shared memory of the run that still exist, one line each."""
+        """Processes, sockets and shared memory of the run that still exist, one line each."""
         left = [f"process {pid}" for pid in self.processes()]
         left += [f"socket {path}" for path in self.run_dir.iterdir() if path.is_socket()]
         left += [f"shared memory {path}" for path in Path("/dev/shm").glob("*hogbatch*")]

@@ -1,7 +1,7 @@
 """gRPC over a Unix socket: the worker is the server, a move is one call.
 
 Messages are bytes without protobuf, of any size. A model is one message, or a stream of pieces in
-each direction. FetchedSegments bytes are read-only, so they are copied into an array to compute on.
+each direction. Received bytes are read-only, so they are copied into an array to compute on.
 """
 
 from collections.abc import Iterable, Iterator

@@ -11,11 +11,11 @@ from hogbatch.errors import HogbatchError
 
 PACKAGES = ("hogbatch", "numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors")
 
-FetchedSegments = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
+ReceivedMessage = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
 
 
 @contextmanager
-def crash_report(path: Path, config: str, received: Iterable[FetchedSegments]) -> Iterator[None]:
+def crash_report(path: Path, config: str, received: Iterable[ReceivedMessage]) -> Iterator[None]:
     """Write `path` when the body raises an unexpected exception, add a note to it and re-raise it.
 
     The report contains `config` and the last messages `received`.
@@ -34,7 +34,7 @@ def crash_report(path: Path, config: str, received: Iterable[FetchedSegments]) -
         raise
 
 
-def _report(error: Exception, config: str, received: Iterable[FetchedSegments]) -> str:
+def _report(error: Exception, config: str, received: Iterable[ReceivedMessage]) -> str:
     messages = [f"{seconds:.4f} {worker} {message}" for seconds, worker, message in received]
     parts = {
         "Traceback": "".join(traceback.format_exception(error)),
