@@ -101,8 +101,8 @@ class Snapshots:
     """Snapshots and checkpoints of one run's model.
 
     `describe` returns the state of the run that is not in the coordinator's state, as JSON and as
-    arrays; `initialise` writes the initial weights into the model; `after_roll_back` is called after
-    the model was restored.
+    arrays; `initialise` writes the initial weights into the model; `after_roll_back` is called
+    after the model was restored.
 
     No snapshot is kept of models larger than LARGE, because a copy may not fit into memory: the
     shared model is checked for NaN and Inf in place, checkpoints are written directly from it, and

@@ -70,7 +70,7 @@ def pieces(array: NDArray[Any]) -> Iterator[bytes]:
 
 def crc32_of(array: NDArray[Any]) -> int:
     """The CRC-32 of the bytes of `array` in C order."""
-    found = 0
+    checksum = 0
     for piece in pieces(array):
-        found = zlib.crc32(piece, found)
-    return found
+        checksum = zlib.crc32(piece, checksum)
+    return checksum
