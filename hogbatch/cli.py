@@ -212,7 +212,8 @@ def simulate(arguments: Sequence[str]) -> int:
     faults.add_argument(
         "--faults",
         action="store_true",
-        help="a run with faults drawn from --seed instead; fails if a guarantee is violated",
+        help="instead, a random run with faults, drawn from --seed; fails if a guarantee is "
+        "violated",
     )
     faults.add_argument(
         "--seeds",

@@ -100,7 +100,7 @@ class TrainConfig:
         Group.DATA,
         "auto",
         "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1); "
-        "auto: only for features that need it",
+        "auto: max for sparse and standard for dense data, if any feature needs it",
         *SCALES,
     )
     bad_lines: float = flag(
