@@ -1,4 +1,4 @@
-"""Train one model with every CPU core and GPU of a server at once.
+"""Train one model with all CPU cores and GPUs of a server at the same time.
 
     import hogbatch
     run = hogbatch.train("a9a", max_seconds=10)

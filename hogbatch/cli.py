@@ -143,7 +143,9 @@ def predict(arguments: Sequence[str]) -> int:
 def _model_parser(command: str) -> Parser:
     """A parser with the arguments that `evaluate` and `predict` share."""
     parser = Parser(command)
-    parser.add_argument("model", metavar="MODEL", help="model file, model.safetensors of a run")
+    parser.add_argument(
+        "model", metavar="MODEL", help="model file (model.safetensors in the run directory)"
+    )
     parser.add_argument(
         "data",
         metavar="DATA",
@@ -183,7 +185,7 @@ def _data_file(given: argparse.Namespace) -> "DataFile":
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     given = parser.read(arguments)
     if given.lsh is not None and not given.approximate:
-        parser.error("--lsh requires --approximate; add that, or leave --lsh out")
+        parser.error("--lsh requires --approximate; add --approximate, or omit --lsh")
     return given
 
 
@@ -210,7 +212,8 @@ def simulate(arguments: Sequence[str]) -> int:
     faults.add_argument(
         "--faults",
         action="store_true",
-        help="a run with faults drawn from --seed instead; fails if a guarantee is violated",
+        help="instead, a random run with faults, drawn from --seed; fails if a guarantee is "
+        "violated",
     )
     faults.add_argument(
         "--seeds",
@@ -230,7 +233,7 @@ class Command(NamedTuple):
     """One command of the program."""
 
     run: Callable[[Sequence[str]], int]  # takes the arguments after its name; returns an exit code
-    arguments: str  # as the usage line shows them
+    arguments: str  # as shown in the usage line
     summary: str
 
 
@@ -284,7 +287,7 @@ def _overview() -> str:
         [
             "usage: hogbatch COMMAND [options]",
             "",
-            "Train one model with every CPU core and GPU of a server at once.",
+            "Train one model with all CPU cores and GPUs of a server at the same time.",
             "",
             "commands:",
             *lines,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Examples
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
-from hogbatch.model.footprint import EVALUATED, RunSizes, max_stored_values
+from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes, max_stored_values
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
@@ -207,8 +207,8 @@ def run_sizes(assignment: Assignment) -> RunSizes:
         sum(each.nbytes for each in sets),
         train.rows,
         train.sparse,
-        stored=max_stored_values(train.inputs.indptr, EVALUATED),
-        labels=max_stored_values(train.labels.indptr, EVALUATED),
+        stored=max_stored_values(train.inputs.indptr, EVALUATION_ROWS),
+        labels=max_stored_values(train.labels.indptr, EVALUATION_ROWS),
         lsh=assignment.welcome.lsh,
     )
 

@@ -88,12 +88,12 @@ def write(
         return [_manifest(tensors, checksums, head, description)]
 
     try:
-        _make(folder)
+        _create_folder(folder)
         path = folder / f"{_next_number(folder):06d}"
         write_directory(path, {TENSORS: content, MANIFEST: manifest})
     except OSError as error:
-        reason = f"{error.strerror or error} ({_space(folder, needed)})"
-        intact = "; earlier ones are intact" if _any(folder) else ""
+        reason = f"{error.strerror or error} ({_disk_space(folder, needed)})"
+        intact = "; earlier ones are intact" if _has_checkpoints(folder) else ""
         raise SaveError(f"{folder}: cannot save a checkpoint: {reason}{intact}") from error
     return path
 
@@ -195,7 +195,7 @@ def _remove(path: Path) -> None:
         path.rmdir()
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(0o700)
         sync_directory(folder.parent)
@@ -205,7 +205,7 @@ def _next_number(folder: Path) -> int:
     return max((int(path.name) for path in paths(folder)), default=0) + 1
 
 
-def _space(folder: Path, needed: int) -> str:
+def _disk_space(folder: Path, needed: int) -> str:
     """Needed and free disk space, determined after an incomplete checkpoint was removed."""
     text = f"needs {byte_size(needed)}"
     with suppress(OSError):
@@ -213,7 +213,7 @@ def _space(folder: Path, needed: int) -> str:
     return text
 
 
-def _any(folder: Path) -> bool:
+def _has_checkpoints(folder: Path) -> bool:
     """Whether there are checkpoints in `folder`."""
     with suppress(OSError):
         return bool(paths(folder))

@@ -84,7 +84,7 @@ class RunDirectory:
                     undo.push(partial(_after_error, path.rmdir))
                 make_private(path)
                 if marker.claim(path, names, address.NAME):
-                    undo.push(partial(_after_error, lambda: _unmake(path, names)))
+                    undo.push(partial(_after_error, lambda: _remove_marker(path, names)))
             undo.callback((run_lock := RunLock.take(path)).close)
             with _usable(path):
                 marker.extend(path, names)
@@ -273,7 +273,7 @@ def _after_error(undo: Callable[[], None], kind: type[BaseException] | None, *_:
             undo()
 
 
-def _unmake(path: Path, names: Iterable[str]) -> None:
+def _remove_marker(path: Path, names: Iterable[str]) -> None:
     """Remove the marker and the address if the run has written no other file. OSError."""
     if not any(os.path.lexists(path / name) for name in names if name != address.NAME):
         (path / marker.NAME).unlink()  # first: only files listed in a marker may be removed

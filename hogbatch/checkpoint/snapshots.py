@@ -46,7 +46,7 @@ class ModelCopy(NamedTuple):
         """Its size in bytes."""
         return sum(array.nbytes for array in self)
 
-    def put_into(self, model: SharedModel) -> None:
+    def copy_into(self, model: SharedModel) -> None:
         """Overwrite `model`; no worker may write it meanwhile."""
         for name in self._fields:
             getattr(model, name)[:] = getattr(self, name)
@@ -101,8 +101,8 @@ class Snapshots:
     """Snapshots and checkpoints of one run's model.
 
     `describe` returns the state of the run that is not in the coordinator's state, as JSON and as
-    arrays; `begin` writes the initial weights into the model; `put_back_also` is called after the
-    model was restored.
+    arrays; `initialise` writes the initial weights into the model; `after_roll_back` is called
+    after the model was restored.
 
     No snapshot is kept of models larger than LARGE, because a copy may not fit into memory: the
     shared model is checked for NaN and Inf in place, checkpoints are written directly from it, and
@@ -115,12 +115,16 @@ class Snapshots:
         network: Network,
         into: Path,
         describe: Callable[[], tuple[dict[str, Any], Arrays]],
-        begin: Callable[[], None],
-        put_back_also: Callable[[], None],
+        initialise: Callable[[], None],
+        after_roll_back: Callable[[], None],
         saving: Saving = nullcontext,
     ) -> None:
         self._model, self._network, self._into = model, network, into
-        self._describe, self._begin, self._put_back_also = describe, begin, put_back_also
+        self._describe, self._initialise, self._after_roll_back = (
+            describe,
+            initialise,
+            after_roll_back,
+        )
         self._saving = saving
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
@@ -146,10 +150,10 @@ class Snapshots:
                 draft.write(lambda: views.not_finite(self._network))
         return ""
 
-    def put_back(self) -> None:
+    def roll_back(self) -> None:
         """Restore the model from the last snapshot; no worker may write it meanwhile."""
         if self._last is not None:
-            self._last.put_into(self._model)
+            self._last.copy_into(self._model)
         elif folder.newest_intact(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
-            self._begin()
-        self._put_back_also()
+            self._initialise()
+        self._after_roll_back()

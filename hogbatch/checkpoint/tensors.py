@@ -63,14 +63,14 @@ def pieces(array: NDArray[Any]) -> Iterator[bytes]:
     """
     if array.flags.c_contiguous:
         array = array.reshape(-1)
-    together = max(1, PIECE // max(1, array.nbytes // max(1, len(array))))
-    for start in range(0, len(array), together):
-        yield array[start : start + together].tobytes()
+    step = max(1, PIECE // max(1, array.nbytes // max(1, len(array))))
+    for start in range(0, len(array), step):
+        yield array[start : start + step].tobytes()
 
 
 def crc32_of(array: NDArray[Any]) -> int:
     """The CRC-32 of the bytes of `array` in C order."""
-    found = 0
+    checksum = 0
     for piece in pieces(array):
-        found = zlib.crc32(piece, found)
-    return found
+        checksum = zlib.crc32(piece, checksum)
+    return checksum

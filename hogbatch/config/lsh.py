@@ -112,7 +112,9 @@ def parse(text: str, labels: int, seed: int) -> Lsh:
     for item in rest.split(",") if rest else ():
         key, _, value = item.partition("=")
         if key not in KEYS:
-            raise UsageError(f"lsh: expected keys among {', '.join(KEYS)}; got {item!r}")
+            raise UsageError(
+                f"lsh: expected KEY=VALUE with one of the keys {', '.join(KEYS)}; got {item!r}"
+            )
         given[KEYS[key]] = value
     if "hashes" in given and "bits" not in given and chosen.family == "simhash":
         given["bits"] = given["hashes"]  # each hash of this family is one bit

@@ -92,7 +92,7 @@ class TrainConfig:
         Group.DATA,
         None,
         INTEGER,
-        "number of features of libsvm data (default: as many as occur)",
+        "number of features of libsvm data (default: from the highest index)",
         "N",
         FEATURES,
     )
@@ -100,7 +100,7 @@ class TrainConfig:
         Group.DATA,
         "auto",
         "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1); "
-        "auto: only for features that need it",
+        "auto: max for sparse and standard for dense data, if any feature needs it",
         *SCALES,
     )
     bad_lines: float = flag(
@@ -250,7 +250,8 @@ class TrainConfig:
         Group.BATCH_POLICY,
         None,
         BATCH_LIMITS,
-        "limits of the batch size of a CPU thread, in rows (default: 1:64, less for small data)",
+        "limits of the batch size of a CPU thread, in rows (default: 1:64; a smaller maximum for "
+        "small data)",
         "MIN:MAX",
     )
     gpu_batch: BatchLimits | None = flag(  # noqa: RUF009

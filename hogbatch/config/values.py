@@ -115,7 +115,7 @@ Workers = tuple[WorkerRequest, ...] | Literal["auto"]
 
 
 def parse_workers(text: str) -> Workers:
-    """Parse "cpu:2,gpu:0,gpu:host". "auto", all devices of the server, is returned unchanged."""
+    """Parse "cpu:2,gpu:0,gpu:host". "auto" (all devices of the server) is returned as is."""
     return "auto" if text == "auto" else tuple(map(_parse_worker, text.split(",")))
 
 

@@ -74,7 +74,7 @@ class SnapshotAdapter(Protocol):
         May take long.
         """
 
-    def put_back(self) -> None:
+    def roll_back(self) -> None:
         """Restore the model from the last copy."""
 
 

@@ -128,7 +128,7 @@ class Loop:
                     draft = None if saved is None else self._adapters.snapshots.draft(saved)
                     self._background.copies.submit(self._copy, draft)
                 case RollBack():
-                    self._adapters.snapshots.put_back()
+                    self._adapters.snapshots.roll_back()
                 case Record(event, fields):
                     self._adapters.record(event, fields)
                 case Report(evaluation):

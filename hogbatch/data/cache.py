@@ -55,7 +55,7 @@ MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
 MAX_HEADER_BYTES: Final = 1 << 16
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
-Origin = dict[str, Any]  # what an entry was made from, as JSON
+Origin = dict[str, Any]  # the file and options of an entry, as JSON
 CacheKeyOptions = Mapping[str, str | int | None]
 Arrays = dict[str, NDArray[Any]]
 MessageCallback = Callable[[str], object]
@@ -151,7 +151,7 @@ def _origin(path: Path, options: CacheKeyOptions) -> Origin | None:
         "readers": _readers(),
         "size": state.st_size,
         "mtime_ns": state.st_mtime_ns,
-        "ctime_ns": state.st_ctime_ns,  # copying sets the mtime back, but not this one
+        "ctime_ns": state.st_ctime_ns,  # cp -p and tar restore the mtime, but not the ctime
     }
 
 

@@ -23,8 +23,8 @@ from hogbatch.data.source import Source
 from hogbatch.data.text import Counts, LineFormat, TextBlock, TextFile, number
 from hogbatch.errors import DataError
 
-SAMPLE_ROWS = 20  # maximum number of first lines that the header detection reads;
-SAMPLE_BYTES = 1 << 20  # after this many bytes no further lines are read
+SAMPLE_ROWS = 20  # maximum number of lines that the header detection reads
+SAMPLE_BYTES = 1 << 20  # it reads no further lines after this many bytes
 
 
 class TableRows(NamedTuple):

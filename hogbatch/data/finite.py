@@ -17,9 +17,9 @@ def first_not_finite(values: NDArray[Any]) -> int | None:
 
     `values` may have any shape and float dtype; at most one block is copied.
     """
-    together = max(1, BLOCK_VALUES // max(1, values[:1].size))  # entries along the first axis
-    for start in range(0, len(values), together):
-        finite = np.isfinite(values[start : start + together])
+    step = max(1, BLOCK_VALUES // max(1, values[:1].size))  # entries along the first axis
+    for start in range(0, len(values), step):
+        finite = np.isfinite(values[start : start + step])
         if not finite.all():
             return start * values[:1].size + int(np.argmin(finite))
     return None

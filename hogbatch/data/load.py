@@ -72,27 +72,27 @@ def load(
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     training, testing = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
-    _expect_room_for_copy(raw.inputs)
+    _require_memory_for_copy(raw.inputs)
     scaler, scaling = fit(scale, raw.inputs, raw.features, training)
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
-    read, held_back = [raw], None
+    read, held_out = [raw], None
     if test is not None:
         read.append(other := _rows_as(test, _alike(options, raw), cache))
         expect_labels(other, raw.columns)
-        inputs = _in_form(other.inputs, raw.features, sparse=train.sparse)
-        _expect_room_for_copy(inputs)
-        held_back = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
+        inputs = _to_form(other.inputs, raw.features, sparse=train.sparse)
+        _require_memory_for_copy(inputs)
+        held_out = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
     elif testing is not None:
         inputs = scaled(raw.inputs, scaler, testing)
-        held_back = Examples(inputs, take(labels, testing), raw.features)
+        held_out = Examples(inputs, take(labels, testing), raw.features)
     messages = (message for each in read for message in each.messages)
     return LoadedData(
         train,
-        held_back,
+        held_out,
         encoding,
         scaler,
         raw.index_base,
-        _fingerprint(train, held_back, encoding),
+        _fingerprint(train, held_out, encoding),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, scaling])),
         columns=raw.columns,
@@ -129,8 +129,8 @@ def expect_labels(raw: RawSet, columns: Columns) -> None:
 
 
 def _alike(options: ReadOptions, raw: RawSet) -> ReadOptions:
-    """Options for reading the test file of a training file that was read with `options`."""
-    label = options.label if raw.columns.position is None else None  # else `columns` has it
+    """Options for reading the test file that belongs to `raw`, which was read with `options`."""
+    label = options.label if raw.columns.position is None else None  # else `columns` contains it
     return replace(
         options,
         label=label,
@@ -155,7 +155,7 @@ def _rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) ->
     """Read rows for a model of `options.features` inputs and check their number of features."""
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
-    return _fit(raw, options.features)
+    return _match_features(raw, options.features)
 
 
 def _is_sample(path: str | Path) -> bool:
@@ -174,8 +174,10 @@ def _file(path: str | Path, part: str) -> Path:
     return Path(path)
 
 
-def _fit(raw: RawSet, features: int) -> RawSet:
-    """Remove values of unknown features from sparse rows; DataError for dense rows with others.
+def _match_features(raw: RawSet, features: int) -> RawSet:
+    """Remove values of unknown features from sparse rows.
+
+    DataError if dense rows do not have `features` features.
 
     Sparse rows may have fewer features than the model, because features that are not stored are 0.
     """
@@ -193,8 +195,8 @@ def _fit(raw: RawSet, features: int) -> RawSet:
     distinct = len(np.unique(unknown))
     note = (
         f"{_count(len(unknown), 'value')} of {_count(distinct, 'feature')} that the training data "
-        f"lack are ignored; these have {_count(features, 'feature')} (train with --features N for "
-        "more)"
+        f"lack are ignored; the training data have {_count(features, 'feature')} (train with "
+        "--features N for more)"
     )
     inputs = csr.below(raw.inputs, features)
     return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
@@ -204,7 +206,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("s" if number != 1 else "")
 
 
-def _in_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
+def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
     """Convert a test set to the dense or sparse form of its training set."""
     if sparse == bool(len(inputs.indptr)):
         return inputs
@@ -219,7 +221,7 @@ def _split(
     return (training, testing) if len(testing) else (None, None)
 
 
-def _expect_room_for_copy(inputs: RawInputs) -> None:
+def _require_memory_for_copy(inputs: RawInputs) -> None:
     """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
     size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored

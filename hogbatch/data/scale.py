@@ -132,15 +132,17 @@ def _dense_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:
     lowest, highest = UNIT_DEVIATION
     unit = (statistics.deviation >= lowest) & (statistics.deviation <= highest)
     standardized = unit & (np.abs(statistics.mean) <= MAX_CENTRED_MEAN)
-    fine: NDArray[np.bool_] = bounded | constant | standardized
-    return fine
+    in_scale: NDArray[np.bool_] = bounded | constant | standardized
+    return in_scale
 
 
 def _sparse_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:
     lowest, highest = SPARSE_RANGE
     within = (statistics.largest >= lowest) & (statistics.largest <= highest)
-    fine: NDArray[np.bool_] = within | (statistics.largest == 0)  # 0: the feature does not occur
-    return fine
+    in_scale: NDArray[np.bool_] = within | (
+        statistics.largest == 0
+    )  # 0: the feature does not occur
+    return in_scale
 
 
 def _stored(

@@ -66,7 +66,7 @@ class SkippedLines(NamedTuple):
         )
 
     def notes(self, source: object, rows: int) -> tuple[str, ...]:
-        """Messages for the user, one line each; `rows` remain."""
+        """Messages for the user, one line each; `rows` is the number of rows that were kept."""
         if not self.total:
             return ()
         lines = rows + self.total

@@ -26,7 +26,7 @@ STANDARD_INPUT: Final = ("-", "/dev/stdin")
 TRANSIENT_PREFIXES: Final = ("/dev/", "/proc/")
 STREAM_CHUNK_BYTES: Final = 1 << 20  # per read of a stream
 MEMORY_STEP_BYTES: Final = 1 << 25  # copied between two checks of the available memory
-MAX_LINE_BYTES: Final = 64_000_000  # a file with a longer line is hardly a text file
+MAX_LINE_BYTES: Final = 64_000_000  # a file with a longer line is probably not a text file
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The interface of launchers, which start workers; one for other machines would have it too."""
+"""The interface of launchers, which start workers, on this server or elsewhere."""
 
 from pathlib import Path
 from typing import Protocol
@@ -9,13 +9,13 @@ from hogbatch.machine.topology import Cores
 
 
 class Launcher(ProcessAdapter, Protocol):
-    """Starts the worker processes of one run and, as `ProcessAdapter`, knows how they exited."""
+    """Starts the worker processes of one run and, as `ProcessAdapter`, reports how they exited."""
 
     def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
         """Start one worker that attaches to `run_dir`.
 
-        Each of its threads is pinned to one of `cores` of this server; none: no pinning.
+        Each of its threads is pinned to one of the `cores`; without cores, none is pinned.
         """
 
     def stop(self, patience_s: float) -> None:
-        """Wait up to `patience_s` for the workers to exit, then kill those that still run."""
+        """Wait up to `patience_s` for the workers to exit, then kill the remaining ones."""

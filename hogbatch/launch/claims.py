@@ -1,4 +1,4 @@
-"""Assigns cores to the workers of a run; two runs on one server never pin to the same ones."""
+"""Assignment of cores to the workers of a run; no two runs of a server pin to the same core."""
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
 
 
 def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:
-    """Claim those of `cores` that no other run holds; core → the socket that holds the claim."""
+    """Claim the `cores` that no other run has claimed; return core → socket of the claim."""
     claims: dict[int, socket.socket] = {}
     for core in cores:
         try:

@@ -1,4 +1,4 @@
-"""Finds the cores and GPUs of this server."""
+"""Detection of the cores and GPUs of this server."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ def check_workers(requests: tuple[WorkerRequest, ...]) -> FoundWorkers:
                 usable = ", ".join(f"gpu:{ordinal}" for ordinal in available) or gpus.reason
                 raise UsageError(
                     f"--workers {request}: no such GPU ({usable}); "
-                    "leave it out, or use gpu:host to rehearse on the CPU"
+                    "omit it, or use gpu:host to run a GPU worker on the CPU"
                 )
     return FoundWorkers(requests, _listed(requests))
 

@@ -34,14 +34,14 @@ class Child:
     ended: bool = False  # and will not be restarted
 
     def died(self, worked: bool, now: float) -> NotRestarted | None:
-        """Its process has exited; returns NotRestarted if it will not be restarted."""
+        """Handle the exit of its process; return NotRestarted if it will not be restarted."""
         if self.process.wait() not in FINAL_CODES:
             return self.fail(worked, now)
         self.ended = True
         return self._not_restarted(_exit(self.process)) if self.process.returncode else None
 
     def fail(self, worked: bool, now: float) -> NotRestarted | None:
-        """Schedule its next start, or decide that there is none."""
+        """Schedule its next start; return NotRestarted if there is none."""
         self.restarts.died(now, worked)
         self.ended = self.restarts.due_at is None
         return self._not_restarted(str(self.restarts)) if self.ended else None
@@ -71,9 +71,9 @@ class Child:
 class LocalLauncher:
     """Starts `python -m workers.cpu` and `workers.gpu`, each with a log file in the run directory.
 
-    Each gets a new interpreter and is never forked, since neither CUDA nor OpenMP survives a fork.
+    Each gets a new interpreter instead of a fork, because neither CUDA nor OpenMP survives a fork.
     Each has its own session, so Ctrl-C reaches the coordinator only. The kernel kills a worker when
-    the *thread* that started it ends, so one thread starts all of them and stays until the end.
+    the *thread* that started it ends, so one thread starts all of them and runs until the end.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class LocalLauncher:
                         process.wait(max(0.0, deadline - time.monotonic()))
                     except subprocess.TimeoutExpired:
                         process.send_signal(number)
-        finally:  # also after another Ctrl-C, which ends the waiting
+        finally:  # also after another Ctrl-C, which interrupts the wait
             for process in processes:
                 process.kill()
             for process in processes:
@@ -164,9 +164,9 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _exit(process: subprocess.Popen[bytes]) -> str:
-    """How a process that was waited for has exited."""
+    """How a process, which must have been waited for, has exited."""
     code = process.returncode
     if code >= 0:
         return f"exited with code {code}"
-    named = -code in set(signal.Signals)  # a real-time signal is not
+    named = -code in set(signal.Signals)  # real-time signals have no name
     return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"

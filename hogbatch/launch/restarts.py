@@ -1,8 +1,8 @@
-"""Decides whether and when a worker that died is restarted. It has no clock and no processes.
+"""Decides whether and when a worker that died is restarted; uses no clock and no processes.
 
-A worker that has finished a lease since its last start is restarted immediately, since the cause of
-its death may not recur. One that has not would probably die again: the pauses before its restarts
-double, and after MAX_RESTARTS of them it is not restarted any more.
+A worker that has finished a lease since its last start is restarted immediately, because
+the cause of its death may not recur. A worker that has not would probably die again: the pauses
+before its restarts double, and after MAX_RESTARTS restarts it is not restarted any more.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ class Restarts:
     maximum: int = MAX_RESTARTS
     times: int = 0  # restarts
     deaths: int = 0
-    due_at: float | None = None  # time of its next start; None: it runs, or is not restarted
+    due_at: float | None = (
+        None  # time of its next start; None: it is running, or will not be restarted
+    )
     _first_death: float = 0.0
     _last_death: float = 0.0
 
@@ -36,11 +38,11 @@ class Restarts:
             self.due_at = now + min(2.0 ** (self.deaths - 1), MAX_PAUSE_S)
 
     def is_due(self, now: float) -> bool:
-        """Whether it must be started now."""
+        """Whether the worker must be started now."""
         return self.due_at is not None and now >= self.due_at
 
     def start(self) -> None:
-        """The worker is being started."""
+        """Record that the worker is being started."""
         self.due_at = None
         self.times += 1
 

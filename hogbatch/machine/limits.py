@@ -1,4 +1,4 @@
-"""What a run requires of the system besides memory: /proc, open files, large files.
+"""Requirements of a run besides memory: /proc, open files, large files.
 
 Checked before anything else, because a missing resource would otherwise fail in the middle of a
 run, far from its cause.

@@ -1,4 +1,4 @@
-"""What this process may use, as Linux reports it: cores, NUMA nodes, SMT, memory, cgroup limits.
+"""Resources that this process may use, read from Linux: cores, NUMA nodes, SMT, memory, cgroups.
 
 A missing or unreadable file, as in many containers, sets no limit. `root` replaces / so that tests
 can simulate machines.

@@ -1,9 +1,10 @@
-"""The model: its network, losses, optimizers and metrics, the model file, and prediction.
+"""The model: network, losses, optimizers, metrics, model file and prediction.
 
-losses, optimizers    one table each, from which everything that depends on them is derived
-network               a stack of layers, and where its parameters lie in memory
-metrics               metrics of the best columns of each row, in an evaluation of a model file
-footprint             how much memory training a model takes
+losses, optimizers    the tables of losses and optimizers
+layers                descriptions of layers
+network               a list of layers, and the positions of its parameters in memory
+metrics               metrics of the best outputs of each row, for a model file
+footprint             the memory that training a model needs
 file                  the model file
 prediction            predictions and evaluation from a model file
 """

@@ -1,13 +1,12 @@
 """The model file: what `train` saves and `predict` loads, with only NumPy and safetensors.
 
-A safetensors file that holds the real tensors under their names (and `scaler.mean`,
-`scaler.scale`, `labels.rows`, and `features.names`: the bytes of a JSON list in UTF-8). Its
-metadata has one entry, "hogbatch-model-1": eight hex digits of CRC-32, then the JSON that they are
-computed from, with network, encoding, index base, training rows, about, and the CRC-32 of each
-tensor.
+A safetensors file that contains the tensors without padding under their names, and `scaler.mean`,
+`scaler.scale`, `labels.rows` and `features.names` (the bytes of a JSON list in UTF-8). Its metadata
+has one entry, "hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that
+text: JSON with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
 
-safetensors itself detects a truncated file but not a flipped byte, hence the checksums. It writes
-several entries of metadata in random order; with one entry, equal models make equal files.
+The safetensors package detects a truncated file but not a flipped byte, hence the checksums. It
+writes metadata entries in random order; with a single entry, equal models have equal files.
 """
 
 import json
@@ -53,26 +52,26 @@ Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices
 
 FORMAT: Final = "hogbatch-model-1"
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
-FINITE_ROWS: Final = 4096  # whose scores are checked together
+FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
 LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
 
-@dataclass(frozen=True, eq=False)  # no slots: they leave no room for the cached property
+@dataclass(frozen=True, eq=False)  # no slots: cached_property needs a __dict__
 class Model:
-    """A trained network with everything needed to use it on raw rows.
+    """A trained network with everything needed to apply it to unscaled rows.
 
-    The rows to predict for are an :class:`Inputs`, a matrix [N, F] of numbers, or anything like
-    scipy's csr_array (`indptr`, `indices`, `data`). They are scaled here, not by the caller, in
-    their own precision. UsageError if their features are not those of the network, or not finite,
-    or so large that they or the scores are beyond the range of float32.
+    Its methods take rows as an :class:`Inputs`, a matrix [N, F] of numbers, or an object like
+    scipy's csr_array (`indptr`, `indices`, `data`). The model scales them, in their own precision.
+    UsageError if the number of features differs from the network's, if a value is not finite, or if
+    scaled values or scores are beyond the range of float32.
 
-    `feature_names` has the names of the features if the training file had a header, else None.
-    The columns of a data frame (anything with `columns`) are matched by these names, in any order.
+    `feature_names` are the names of the features if the training file had a header, else None. The
+    columns of a data frame (any object with `columns`) are matched by these names, in any order.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     """
 
     network: Network
-    tensors: dict[str, Floats] = field(repr=False)  # real shapes, by Tensor.name
+    tensors: dict[str, Floats] = field(repr=False)  # without padding, by Tensor.name
     encoding: Encoding
     scaler: Scaler | None = field(repr=False)
     index_base: int | None  # number of the first feature in libsvm files
@@ -88,7 +87,7 @@ class Model:
         return Columns(self.feature_names or (), label or None, where)
 
     def scores(self, inputs: Any) -> Floats:
-        """Decision values [N, C]; of real labels, standardised as the targets were."""
+        """Decision values [N, C]; for real labels, in the scale of the standardised targets."""
         rows = self._rows(inputs)
         out = self._results(count(rows), np.float32)
         for where, scores in self._blocks(rows):
@@ -98,7 +97,7 @@ class Model:
     def predict_proba(self, inputs: Any) -> Floats:
         """Probabilities in the shape of scikit-learn's predict_proba: binary [N, 2], else [N, C].
 
-        UsageError if the loss gives none.
+        UsageError if the loss does not define probabilities.
         """
         scores = self.scores(inputs)
         for start in range(0, len(scores), FINITE_ROWS):
@@ -107,10 +106,10 @@ class Model:
         return self.loss.probabilities(scores)
 
     def predict(self, inputs: Any) -> NDArray[Any]:
-        """The most likely labels, as the training file has them.
+        """The most likely labels, in the form of the training file.
 
-        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label is likelier than not;
-        UsageError if the loss only ranks labels. real: float64[N].
+        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label has a
+        probability above 0.5; UsageError if the loss only ranks labels. real: float64[N].
         """
         self.loss.expect_predictions()
         if self.encoding.kind == "multilabel":
@@ -135,7 +134,7 @@ class Model:
     def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
         """The columns with the `k` highest scores of each row, best first: int64[N, k].
 
-        Of equal scores the one of the lower column counts as the higher.
+        Columns with equal scores are in ascending order.
         """
         found = [part.columns for part in self._finite_summaries(inputs, k)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
@@ -153,7 +152,7 @@ class Model:
     def _finite_summaries(
         self, inputs: Any, k: int, kind: int | None = None
     ) -> Iterator[ScoreSummary]:
-        """`summaries`, with a UsageError for a row whose scores are not finite."""
+        """Yield from `summaries`; UsageError for a row whose scores are not finite."""
         for start, summary in self.summaries(inputs, k, kind):
             _expect_finite_scores(summary.finite, start)
             yield summary
@@ -161,27 +160,27 @@ class Model:
     def summaries(
         self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
     ) -> Iterator[tuple[int, ScoreSummary]]:
-        """Summaries of the scores of one part of the rows after the other, with its first row.
+        """Yield, part by part, the first row and a summary of the scores.
 
-        For `k`, `kind` and the `true` columns of all rows see :class:`ScoreSummary`.
+        See :class:`ScoreSummary` for `k`, `kind` and `true`, the true columns of all rows.
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
         for start, part in self.parts(inputs):
             rows = count(part)
-            own = _cut(true, start, start + rows) if true else None
+            own = _slice_lists(true, start, start + rows) if true else None
             summary = ScoreSummary(rows, k, kind, own)
             for first, scores in blocks(self.layers[-1], part):
                 summary.add(first, scores)
             yield start, summary
 
     def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
-        """The inputs of the last layer for one part of the rows after the other, with first row."""
+        """Yield, part by part, the first row and the inputs of the last layer."""
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
             given = between(rows, start, start + size)
-            part = _rounded(scaled(given, self.scaler))
+            part = _to_float32(scaled(given, self.scaler))
             expect_in_range(given, part, start)
             yield start, hidden(self.layers, part)
 
@@ -193,7 +192,7 @@ class Model:
 
     @property
     def loss(self) -> Loss:
-        """The loss that the network was trained with, which knows what its scores mean."""
+        """The loss that the network was trained with; it interprets the scores."""
         return LOSSES[self.network.loss]
 
     @cached_property
@@ -209,7 +208,7 @@ class Model:
     def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
         """An empty array [rows, C]."""
         size = rows * self.network.outputs * np.dtype(dtype).itemsize
-        if size > LARGE:  # asking takes longer than scoring a few rows
+        if size > LARGE:  # the check takes longer than scoring a few rows
             purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
             require(size, purpose, "use fewer rows at a time, or only the best K (top)")
         return np.empty((rows, self.network.outputs), dtype)
@@ -220,7 +219,7 @@ class Model:
         return [*below, min(last, OUTPUTS)]
 
     def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
-        """All scores, block by block, each with its place in [N, C]; valid until the next block."""
+        """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
         for start, part in self.parts(inputs):
             for first, scores in blocks(self.layers[-1], part):
                 rows, columns = scores.shape
@@ -228,7 +227,7 @@ class Model:
 
 
 def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
-    """UsageError for the first row whose scores are not finite; finite[0] is of row `start`."""
+    """UsageError for the first row whose scores are not finite; finite[0] is for row `start`."""
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise UsageError(
@@ -237,7 +236,7 @@ def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> N
         )
 
 
-def _cut(lists: Lists, start: int, stop: int) -> Lists:
+def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:
     """The lists of rows [start, stop)."""
     indptr, indices = lists
     own = indptr[start : stop + 1]
@@ -245,7 +244,7 @@ def _cut(lists: Lists, start: int, stop: int) -> Lists:
 
 
 def _as_inputs(given: Any, features: int) -> RawInputs:
-    """`given` in the form of kernels, with its features checked; the values may be float64."""
+    """Convert rows to the form that kernels take, and check their features; may stay float64."""
     inputs: RawInputs
     if isinstance(given, Inputs | DoubleInputs):
         inputs = given
@@ -265,12 +264,14 @@ def _as_inputs(given: Any, features: int) -> RawInputs:
 
 def _from_csr(given: Any, features: int) -> Inputs:
     if getattr(given, "format", "csr") != "csr":
-        raise UsageError(f"expected a matrix in CSR form; got {given.format}; call its tocsr()")
+        raise UsageError(
+            f"expected a matrix in CSR form; got {given.format}; call its tocsr() first"
+        )
     expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
     columns = getattr(given, "shape", (0, features))[-1]
     if columns != features:
         raise UsageError(f"expected {features} features; got {columns}")
-    if not getattr(given, "has_canonical_format", True):  # kernels want ascending indices
+    if not getattr(given, "has_canonical_format", True):  # kernels require ascending indices
         given = given.copy()
         given.sum_duplicates()
     return csr_inputs(
@@ -280,8 +281,8 @@ def _from_csr(given: Any, features: int) -> Inputs:
     )
 
 
-def _rounded(inputs: Inputs) -> Inputs:
-    """`inputs` with stored values in float32; those beyond its range become infinite."""
+def _to_float32(inputs: Inputs) -> Inputs:
+    """Convert stored values to float32; those beyond its range become infinite."""
     with np.errstate(over="ignore"):
         return inputs._replace(values=np.asarray(inputs.values, np.float32))
 
@@ -300,10 +301,10 @@ def _matrix(given: Any) -> NDArray[Any]:
 
 
 def _floats(numbers: Any) -> NDArray[Any]:
-    """`numbers` in float32 or float64: what is scaled is rounded afterwards."""
+    """Convert to float32 or float64 without losing precision: scaling comes before rounding."""
     found = np.asarray(numbers)
     narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
-    with np.errstate(over="ignore"):  # of float64; `expect_in_range` names the value
+    with np.errstate(over="ignore"):  # `expect_in_range` reports values that overflow
         return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 
 
@@ -322,7 +323,7 @@ def save_model(model: Model, path: str | Path) -> None:
 
 
 def _content(model: Model) -> Iterator[bytes]:
-    """The bytes of the file, in pieces; the tensors may be views of any layout."""
+    """Yield the bytes of the file in pieces; the tensors may be views of any layout."""
     arrays: Arrays = dict(model.tensors)
     if model.scaler is not None:
         arrays["scaler.mean"] = model.scaler.mean
@@ -359,7 +360,7 @@ def load_model(path: str | Path) -> Model:
         raise DataError(f"{path}: expected a model of format {FORMAT}; got {got}")
     checksum, text = metadata[FORMAT][:8], metadata[FORMAT][8:]
     if checksum != _checksum(text):
-        raise DataError(f"{path}: the description of the model is damaged (its CRC-32 is wrong)")
+        raise DataError(f"{path}: the description of the model is damaged (CRC-32 mismatch)")
     try:
         return _model(json.loads(text), arrays)
     except DataError as error:
@@ -373,14 +374,14 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
     try:
         with path.open("rb") as opened:  # for an OSError with the reason
             size = os.fstat(opened.fileno()).st_size
-        require(size, f"the model of {path}", "end other programs")
+        require(size, f"the model of {path}", "close other programs")
         with safe_open(path, framework="np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
             return arrays, file.metadata() or {}
     except OSError as error:
         raise DataError(f"{path}: cannot read the model: {error.strerror or error}") from None
     except SafetensorError as error:
-        raise DataError(f"{path}: truncated or no model file: {error}") from None
+        raise DataError(f"{path}: truncated, or not a model file: {error}") from None
 
 
 def _model(description: dict[str, Any], arrays: Arrays) -> Model:
@@ -388,7 +389,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
     network = _network(description)
     for name, checksum in description["crc32"].items():
         if name not in arrays or zlib.crc32(arrays[name].data) != checksum:
-            raise DataError(f"tensor {name} is damaged (its CRC-32 is wrong)")
+            raise DataError(f"tensor {name} is damaged (CRC-32 mismatch)")
     shapes = {tensor.name: tensor.shape for tensor in network.tensors()}
     tensors = {name: _expect(arrays, name, np.float32, shape) for name, shape in shapes.items()}
     encoding = description["encoding"]
@@ -405,7 +406,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
 
 
 def _network(description: dict[str, Any]) -> Network:
-    """The network of the file; DataError names both versions if it is unknown to this one."""
+    """The network of the file; DataError names both versions if this one cannot read it."""
     try:
         return Network.from_description(description["network"])
     except UsageError as error:
@@ -425,7 +426,7 @@ def _scaler(arrays: Arrays, features: int) -> Scaler | None:
 
 
 def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:
-    if rows is None:  # no label lists, or a file from before frequencies were kept
+    if rows is None:  # no label lists, or a file of a version that did not store frequencies
         return None
     return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
 

@@ -1,8 +1,8 @@
 """The memory that a run needs: arithmetic on the sizes of its data and its model.
 
 Every number is an upper bound of an allocation, in bytes. Allocations that do not depend on data
-and model (interpreter, libraries, compiled kernels) are included in `PROCESS`. The results map the
-purpose of memory, as messages name it, to bytes.
+and model (interpreter, libraries, compiled kernels) are included in `PROCESS`. The results map
+purposes of memory, as shown in messages, to bytes.
 """
 
 import math
@@ -24,13 +24,13 @@ Parts = Mapping[str, int]
 FLOAT = 4  # bytes of a parameter
 LARGE = 1 << 29  # bytes of a model with its slots; no snapshot is kept of larger ones
 SNAPSHOTS = 2  # copies of smaller models: the last snapshot, and the next one
-WRITTEN = 1  # one more copy, from which a checkpoint is written
-EVALUATED = 256  # rows of an evaluation batch on a CPU thread
+CHECKPOINT_COPIES = 1  # one more copy, from which a checkpoint is written
+EVALUATION_ROWS = 256  # rows of an evaluation batch on a CPU thread
 PROCESS = 120_000_000  # bytes of a worker process with compiled kernels, without data
-SHOWN = 0.02  # minimum fraction of all memory for a part to be named
+MIN_SHOWN = 0.02  # minimum fraction of all memory for a part to be named
 ADVICE = (
     "use fewer features, a smaller network (--hidden) or fewer workers and threads (--workers), or "
-    "stop other programs"
+    "close other programs"
 )
 
 
@@ -43,7 +43,7 @@ class RunSizes:
     data: int  # bytes of the training and the test set
     rows: int  # N of the training set
     sparse: bool  # whether inputs are CSR
-    batch: int = EVALUATED  # maximum rows of a batch on a CPU thread
+    batch: int = EVALUATION_ROWS  # maximum rows of a batch on a CPU thread
     stored: int = 0  # maximum stored values of such a batch; 0 for dense inputs
     labels: int = 0  # maximum labels of such a batch
     lsh: Lsh | None = None  # settings of a hashed output layer
@@ -70,7 +70,7 @@ class RunSizes:
 
     @property
     def thread_state(self) -> int:
-        """Bytes of the slots that every CPU thread except the first keeps for itself.
+        """Bytes of the slots that each CPU thread except the first has of its own.
 
         These are the slots of dense layers. Those of a sparse input layer and of a hashed output
         layer are shared.
@@ -103,7 +103,7 @@ def coordinator(sizes: RunSizes, *, checkpoints: bool, average: bool) -> Parts:
     both = sizes.model + sizes.state
     copies = sizes.model * (1 + average)  # the best model so far, and the mean
     if both <= LARGE:
-        copies += both * (SNAPSHOTS + WRITTEN * checkpoints) + sizes.model * checkpoints
+        copies += both * (SNAPSHOTS + CHECKPOINT_COPIES * checkpoints) + sizes.model * checkpoints
     return {"copies of the model": copies, "row orders": 8 * sizes.rows}
 
 
@@ -125,15 +125,15 @@ def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
     With a GPU, these are the buffers for changes of the model. `on_host`, where NumPy replaces the
     GPU, these are also the replica, its gradient, the copies that merging needs, and the data.
     """
-    landing = sizes.model + (sizes.first_layer if sizes.sparse else 0)
+    change = sizes.model + (sizes.first_layer if sizes.sparse else 0)
     if not on_host:
-        return {"replicas": 2 * landing, "processes": 4 * PROCESS}
+        return {"replicas": 2 * change, "processes": 4 * PROCESS}
     replica = sizes.model + sizes.state
-    merging = 4 * landing  # base, change and pulled parameters, and a copy while measuring
+    merging = 4 * change  # base, change and pulled parameters, and a copy while measuring
     # With the temporary arrays of NumPy.
     gradient = 4 * (sizes.model - (sizes.first_layer if sizes.sparse else 0))
     return {
-        "replicas": replica + merging + landing + gradient,
+        "replicas": replica + merging + change + gradient,
         "copies of the data": sizes.data + 16 * sizes.rows,
         "processes": PROCESS,
     }
@@ -145,7 +145,7 @@ def whole_run(
     """Return the memory that a run needs in addition to the data as read, with its `workers`.
 
     The data as read are freed once they have been copied to their segment, before most of the rest
-    is allocated. The result is the larger of the needs before and after that.
+    is allocated. The result is the larger of the amounts needed before and after that.
     """
     shared = segments(sizes)
     rest = [coordinator(sizes, checkpoints=checkpoints, average=average)]
@@ -179,7 +179,7 @@ def expect_memory(parts: Parts, purpose: str) -> None:
 
 def describe(parts: Parts) -> str:
     """Name the large parts, the largest first: "model 6.4 GB, optimizer state 6.4 GB"."""
-    minimum = SHOWN * total(parts)
+    minimum = MIN_SHOWN * total(parts)
     large = sorted(
         ((name, size) for name, size in parts.items() if size >= minimum and size),
         key=lambda part: -part[1],
@@ -196,8 +196,8 @@ def _working_memory(sizes: RunSizes) -> int:
     dense = 0 if sizes.sparse else stored_width(network.features)
     widest = max([dense, *widths], default=1)
     # Activations, two gradients, and scratch of the backward pass (kernels/cpu/network.py).
-    cells = max(sizes.batch, EVALUATED) * (dense + sum(widths) + 4 * widest)
-    cells += 48 * (max(sizes.batch, EVALUATED) + widest)
+    cells = max(sizes.batch, EVALUATION_ROWS) * (dense + sum(widths) + 4 * widest)
+    cells += 48 * (max(sizes.batch, EVALUATION_ROWS) + widest)
     if output_major:
         active = sizes.labels + sizes.lsh.most + sizes.lsh.random if sizes.lsh else last
         active = min(active, last + sizes.labels)
@@ -207,12 +207,12 @@ def _working_memory(sizes: RunSizes) -> int:
     return FLOAT * (cells + network.features)  # heads of these lists
 
 
-def _hash_tables(lsh: Lsh, neurons: int, threads: int) -> int:
+def _hash_tables(lsh: Lsh, outputs: int, threads: int) -> int:
     """Return the bytes of two sets of hash tables, and of the arrays to build and use them."""
     buckets = lsh.tables << lsh.bits
     sets = 2 * FLOAT * buckets * (lsh.bucket + 1)
-    codes = FLOAT * neurons * (lsh.tables + 16 + 1) + neurons  # with sketches and lengths
-    building = (8 + 8 + 8 + 4) * neurons  # ids, and their order in int64 and int32
-    found = min(lsh.tables * lsh.bucket, neurons)
-    thread = neurons * (FLOAT + 1) + 3 * FLOAT * found
+    codes = FLOAT * outputs * (lsh.tables + 16 + 1) + outputs  # with sketches and lengths
+    building = (8 + 8 + 8 + 4) * outputs  # ids, and their order in int64 and int32
+    found = min(lsh.tables * lsh.bucket, outputs)
+    thread = outputs * (FLOAT + 1) + 3 * FLOAT * found
     return sets + codes + building + threads * thread

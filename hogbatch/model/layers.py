@@ -1,10 +1,9 @@
-"""The description of a layer: the one form in which layers travel between processes and into files.
+"""Descriptions of layers, in the form used in messages, in model files and in a network.
 
-A network is a list of these descriptions. Messages carry them (`hogbatch.wire.messages.Welcome`),
-model files contain them, and `hogbatch.model.network` derives from them where parameters are
-stored and what compiled code is given. Each kind of layer is one dataclass, listed in
-`LAYER_KINDS`; nothing else compares kinds by name, except the derivation for compiled code
-(`hogbatch.model.network.layer_view`).
+A network is a list of these descriptions. Messages (`hogbatch.wire.messages.Welcome`) and model
+files contain them, and `hogbatch.model.network` derives from them the positions of parameters and
+the arguments of kernels. Each kind of layer is one dataclass, listed in `LAYER_KINDS`. Only
+`hogbatch.model.network.layer_view` also distinguishes kinds.
 """
 
 import math
@@ -25,13 +24,13 @@ class Layer(ABC):
     """One layer of any kind: `fan_in` values per row in, `width` values per row out.
 
     The subclasses are frozen dataclasses. Their fields must be numbers, strings and booleans, and
-    are checked when a layer is constructed; UsageError names the wrong field. Every kind has the
+    are checked when a layer is constructed; UsageError names the invalid field. Every kind has the
     attributes below, as fields or as properties that follow from other fields.
     """
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # at run time, a dataclass would take these properties for default values
+    if TYPE_CHECKING:  # at run time, dataclasses would treat these as default values
 
         @property
         def kind(self) -> str:
@@ -108,7 +107,7 @@ class DenseLayer(Layer):
 LAYER_KINDS: Final[Mapping[str, type[Layer]]] = {"dense": DenseLayer}
 
 
-# Model files were first written with other names for some fields, and the name is kept.
+# Names of fields in model files, where they differ: files of earlier versions must stay readable.
 FILE_NAMES: Final = {"output_major": "by_neuron"}
 
 

@@ -1,9 +1,9 @@
-"""The losses: one object per loss, in one table.
+"""The table of losses: one object per loss.
 
 This is the only list of losses. The numbers and sets of numbers that kernels compare
 (`hogbatch.kernels.contract`), the choices of `--loss` and the labels that each accepts are derived
-from it, and no other module compares a loss's name. Formulas and gradients are computed by the
-kernels: `kernels/reference.py` states them.
+from it, and no other module compares a loss's name. Kernels compute the losses and gradients; their
+formulas are in `kernels/reference.py`.
 
 The command line reads this table to describe its flags, so NumPy is imported only where it is used.
 """
@@ -33,31 +33,30 @@ class LossAndMetrics(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, with the meaning of the scores that are trained with it.
+    """A loss, and how to interpret the scores of a model that was trained with it.
 
-    Subclasses differ in what scores mean. Each states its formula for one row, z its scores and y
-    its label.
+    The docstring of each subclass is the loss of one row with scores z and label y.
     """
 
     name: str
     kind: int  # its number in kernels
-    automatic: bool = True  # chosen by --loss auto for its labels
-    automatic_if_hashed: bool = False  # chosen instead where the output layer is hashed
+    automatic: bool = True  # chosen by --loss auto for its kind of labels
+    automatic_if_hashed: bool = False  # chosen by --loss auto if the output layer is hashed
     suits_hashing: bool = True  # can be trained on some of the outputs
-    alias: str | None = None  # a name of another loss that means this one, for this one's labels
-    rate_fraction: float = 1.0  # of the learning rate, where gradients are larger than usual
+    alias: str | None = None  # name of another loss that selects this one for its kind of labels
+    rate_fraction: float = 1.0  # fraction of the learning rate, for larger gradients
 
-    # Properties of a subclass.
-    encoding: ClassVar[str]  # the kind of labels it is for: `hogbatch.data.encode.Encoding.kind`
-    metrics: ClassVar[tuple[str, ...]]  # the first one leads reports
+    # Class attributes, set by subclasses.
+    encoding: ClassVar[str]  # kind of labels, as in `hogbatch.data.encode.Encoding.kind`
+    metrics: ClassVar[tuple[str, ...]]  # the first one is the main metric in reports
     higher_is_better: ClassVar[bool] = True  # of the metrics
-    bounded_gradient: ClassVar[bool] = True  # by each score, whatever the label
+    bounded_gradient: ClassVar[bool] = True  # the derivative by each score, for any label
     has_probabilities: ClassVar[bool] = True
-    normalised: ClassVar[bool] = False  # over all outputs of a row: a softmax
-    label_lists: ClassVar[bool] = False  # a row has any number of labels
+    normalised: ClassVar[bool] = False  # probabilities sum to 1 over the outputs of a row
+    label_lists: ClassVar[bool] = False  # a row can have any number of labels
 
     def metric_values(self, metric_sums: Sequence[float], rows: int) -> dict[str, float]:
-        """The metrics by name, from the sums that `loss_and_metrics` left over `rows` rows.
+        """The metrics by name, from their sums over `rows` rows (kernel `loss_and_metrics`).
 
         All are nan if `rows` is 0.
         """
@@ -69,36 +68,36 @@ class Loss:
         return LossAndMetrics(mean_loss, metrics)
 
     def ranking(self, metrics: dict[str, float]) -> float:
-        """The leading metric as a number of which the lower is the better."""
+        """The main metric as a number that is lower for better models."""
         leading = next(iter(metrics.values()))
         return 1.0 - leading if self.higher_is_better else leading
 
     def probabilities(self, scores: "Floats") -> "Floats":
         """float32 probabilities of scores[B, C], in the shape of scikit-learn's predict_proba.
 
-        UsageError if scores of this loss are not likelihoods.
+        UsageError if this loss does not define probabilities.
         """
         self.expect_probabilities()
         raise NotImplementedError
 
     def expect_probabilities(self) -> None:
-        """UsageError if scores of this loss are not likelihoods."""
+        """UsageError if this loss does not define probabilities."""
         if not self.has_probabilities:
             raise UsageError(
-                f"loss {self.name} gives no probabilities; use decision values instead"
+                f"loss {self.name} does not define probabilities; use decision values (scores)"
             )
 
     def expect_predictions(self) -> None:
-        """UsageError if scores of this loss do not decide which labels a row has."""
+        """UsageError if the scores do not determine which labels a row has."""
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """The labels of scores[B, C], encoded as kernels take them."""
+        """The most likely labels for scores[B, C], in the encoding of the training targets."""
         raise NotImplementedError
 
     def measure(
         self, predicted: "NDArray[np.float64]", labels: "NDArray[np.float64]"
     ) -> LossAndMetrics:
-        """Loss and metrics of predictions [N] of real labels [N], both in the labels' own unit.
+        """Loss and metrics of predictions [N] of real labels [N], both in the unit of the labels.
 
         Rows whose loss is not finite are not counted.
         """
@@ -106,7 +105,7 @@ class Loss:
 
 
 class OneScore(Loss):
-    """A loss whose only score is above 0 for the second of two labels."""
+    """A loss with a single score, which is above 0 for the second of two labels."""
 
     encoding = "binary"
     metrics = ("accuracy",)
@@ -121,7 +120,7 @@ class Logistic(OneScore):
     """log(1 + exp(-m)), m = (2y - 1) z, y in {0, 1}."""
 
     def probabilities(self, scores: "Floats") -> "Floats":
-        """[B, 2], the second label last."""
+        """[B, 2]; the columns are the first and the second label."""
         import numpy as np
 
         return _sigmoid(scores[:, :1] * np.array([-1, 1], np.float32))
@@ -149,7 +148,7 @@ class Softmax(Loss):
         return fractions
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """The column with the highest score: intp[B]; of equal ones the first."""
+        """The first column with the highest score: intp[B]."""
         best: NDArray[Any] = scores.argmax(axis=1)
         return best
 
@@ -163,8 +162,8 @@ class SoftmaxOfLists(Softmax):
 
     def expect_predictions(self) -> None:
         raise UsageError(
-            f"loss {self.name} ranks labels and does not decide how many are right: ask for the "
-            "best K (top, --top K) or for all probabilities (predict_proba, --proba)"
+            f"loss {self.name} ranks labels but does not decide how many apply: request the "
+            "best K (top, --top K) or all probabilities (predict_proba, --proba)"
         )
 
 
@@ -176,11 +175,11 @@ class IndependentLabels(Loss):
     label_lists = True
 
     def probabilities(self, scores: "Floats") -> "Floats":
-        """[B, C], each label by itself."""
+        """[B, C], independent for each label."""
         return _sigmoid(scores)
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """bool[B, C], true where a label is likelier than not."""
+        """bool[B, C], true where a label has a probability above 0.5."""
         likely: NDArray[Any] = scores > 0
         return likely
 
@@ -199,7 +198,7 @@ class Squared(Loss):
         return {"rmse": math.sqrt(metric_sums[0] / rows) if rows else math.nan}
 
     def in_units(self, mean_loss: float, metrics: dict[str, float], unit: float) -> LossAndMetrics:
-        """The loss grows with the square of the unit, the error with the unit."""
+        """The loss is proportional to the square of the unit, the error to the unit."""
         scaled = {name: value * unit for name, value in metrics.items()}
         return LossAndMetrics(mean_loss * unit**2, scaled)
 
@@ -236,7 +235,7 @@ LOSSES: Final = {loss.name: loss for loss in _LOSSES}
 
 
 def kinds_where(holds: Callable[[Loss], bool]) -> tuple[int, ...]:
-    """The kernel numbers of all losses for which `holds`."""
+    """The kernel numbers of all losses for which `holds` returns True."""
     return tuple(loss.kind for loss in _LOSSES if holds(loss))
 
 
@@ -248,8 +247,8 @@ def encodings_for(name: str) -> tuple[str, ...]:
 def choose_loss(name: str, encoding: str, *, hashed: bool = False) -> Loss:
     """The loss called `name`, or for "auto" the one for labels of kind `encoding`.
 
-    `hashed`: the output layer is hashed. "softmax" is the right softmax for classes and for lists
-    of labels. UsageError if the loss cannot learn such labels.
+    `hashed`: the output layer is hashed. "softmax" selects the variant for classes or for lists of
+    labels. UsageError if the loss does not support this kind of labels.
     """
     fitting = [loss for loss in _LOSSES if loss.encoding == encoding]
     if name == "auto":
@@ -260,7 +259,7 @@ def choose_loss(name: str, encoding: str, *, hashed: bool = False) -> Loss:
             return loss
     raise UsageError(
         f"loss {name} expects {' or '.join(encodings_for(name))} labels; got {encoding} labels, "
-        f"for which there is {', '.join(loss.name for loss in fitting)}"
+        f"which need one of {', '.join(loss.name for loss in fitting)}"
     )
 
 
@@ -270,7 +269,7 @@ def can_hash(name: str) -> bool:
 
 
 def _sigmoid(scores: "Floats") -> "Floats":
-    """1 / (1 + exp(-scores)), without overflow, and exact in the far negative tail."""
+    """1 / (1 + exp(-scores)), without overflow, and accurate for very negative scores."""
     import numpy as np
 
     result: Floats = np.exp(-np.logaddexp(np.float32(0), -scores))

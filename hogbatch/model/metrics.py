@@ -1,9 +1,9 @@
-"""Metrics of the best columns of each row: what an evaluation of a model file reports.
+"""Metrics of the best columns of each row, for evaluations of a model file.
 
-Propensity-scored precision counts a hit on a rare label more than one on a common label (Jain,
+Propensity-scored precision gives hits on rare labels more weight than on common labels (Jain,
 Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking &
-Other Missing Label Applications"): the rarer a label, the more likely it is missing where it would
-be right.
+Other Missing Label Applications"): the rarer a label, the more likely it is missing from rows to
+which it applies.
 """
 
 from typing import Final, NamedTuple
@@ -15,8 +15,8 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Labels, multi_labels
 from hogbatch.model.losses import Loss
 
-AT: Final = (1, 3, 5)  # numbers of best columns that are measured
-A, B = 0.55, 1.5  # of the paper, for all data sets but those that give their own
+CUTOFFS: Final = (1, 3, 5)  # values of k of the metrics at k
+A, B = 0.55, 1.5  # from the paper, for data sets without values of their own
 
 
 class Frequencies(NamedTuple):
@@ -33,40 +33,41 @@ def top_metrics(
     outputs: int,
     frequencies: Frequencies | None = None,
 ) -> dict[str, float]:
-    """The metrics of `loss` from the best columns top[N, k] of a model with so many `outputs`.
+    """The metrics of `loss` from the best columns top[N, k] of a model with C = `outputs`.
 
     With label lists, precision, and propensity-scored precision if the `frequencies` are known;
-    else accuracy. A row with fewer columns has `outputs` in place of those that are missing.
+    else accuracy. Missing columns of a row are represented by C.
     """
     rows, width = len(top), outputs + 1
     true = csr.rows_of(labels.indptr) * width + labels.indices
     correct = np.isin(np.arange(rows)[:, np.newaxis] * width + top, true)
     if not loss.label_lists:
         return loss.metric_values([float(correct[:, 0].sum())], rows)
-    results = loss.metric_values([float(correct[:, :k].sum()) / k for k in AT], rows)
+    results = loss.metric_values([float(correct[:, :k].sum()) / k for k in CUTOFFS], rows)
     if frequencies is None:
         return results
     occurred = np.repeat(np.arange(len(frequencies.of_label), dtype=np.int32), frequencies.of_label)
-    # which rows have the labels does not matter
+    # it does not matter which rows have the labels
     anywhere = multi_labels(np.zeros(frequencies.rows + 1, np.int64), occurred)
     propensity = propensities(anywhere, width)
-    return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in AT}
+    return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in CUTOFFS}
 
 
 def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, float]:
     """The fraction of the exact best columns [N, k] that are in `found`[N, k]; nan without rows."""
     results = {}
-    for k in (1, max(AT)):
+    for k in (1, max(CUTOFFS)):
         both = (found[:, :k, np.newaxis] == exact[:, np.newaxis, :k]).any(axis=1)
         results[f"recall@{k}"] = float(both.mean()) if both.size else float("nan")
     return results
 
 
 def propensities(labels: Labels, outputs: int, a: float = A, b: float = B) -> NDArray[np.float64]:
-    """The probability of each label to be observed where it is right, float64[C] in (0, 1].
+    """The probability that each label is observed on a row to which it applies, float64[C].
 
     1 / (1 + c e^(-a log(N_l + b))), c = (log N - 1)(b + 1)^a, from N training rows of which N_l
-    have label l < C = `outputs`. All are 1 up to N = e, which is too few rows to estimate them.
+    have label l < C = `outputs`. The values are in (0, 1]. All are 1 up to N = e, which is too few
+    rows for an estimate.
     """
     rows = len(labels.indptr) - 1
     counts = np.bincount(labels.indices, minlength=outputs)
@@ -88,9 +89,9 @@ def psp_at(
     rows = len(labels.indptr) - 1
     owners = np.repeat(np.arange(rows), np.diff(labels.indptr))
     gains = weights[labels.indices]
-    dearest_first = np.lexsort((-gains, owners))
+    by_gain = np.lexsort((-gains, owners))
     rank = np.arange(len(owners)) - labels.indptr[owners]
-    reachable = gains[dearest_first[rank < k]].sum()
+    reachable = gains[by_gain[rank < k]].sum()
     chosen = top[:, :k]
     cells = np.arange(rows)[:, None] * len(propensity) + chosen
     hit = np.isin(cells, owners * len(propensity) + labels.indices)

@@ -26,9 +26,9 @@ from hogbatch.store.layout import stored_width, tensor_offsets
 Floats = NDArray[np.float32]
 
 # Initial scales of networks with an output-major layer; measured (docs/slide.md).
-FIRST_SIGNAL = 0.1
-FIRST_OUTPUT = 0.2
-DRAWN = 1 << 18  # random values drawn at a time, so that no second copy of a weight is needed
+INITIAL_SIGNAL = 0.1
+INITIAL_OUTPUT = 0.2
+DRAWN_VALUES = 1 << 18  # random values drawn at a time, to avoid a second copy of a weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Network:
         loss: str,
         output_major: bool = False,
     ) -> "Network":
-        """Build dense hidden layers of these widths with `activation`, then `outputs` scores.
+        """Build dense hidden layers of these widths with `activation`, and a linear output layer.
 
-        With `output_major` the weights of the scores are stored [out, in]. UsageError for an
+        With `output_major`, the weights of the output layer are stored [out, in]. UsageError for an
         unknown name, a width below 1, or an output-major layer without a hidden layer below it.
         """
         widths = (features, *hidden, outputs)
@@ -88,7 +88,7 @@ class Network:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "Network":
-        """Read a result of `description`; UsageError for a layer or loss of another version."""
+        """Create a network from its `description`; UsageError for an unknown layer or loss."""
         layers, loss = tuple(map(layer_from_file, description["layers"])), description["loss"]
         if loss not in LOSSES:
             raise UsageError(f"expected one of {', '.join(LOSSES)}; got {loss!r}")
@@ -144,7 +144,7 @@ class Network:
         return f"padding of {tensor.name}"
 
     def layer_views(self) -> tuple[LayerView, ...]:
-        """Return the layers as kernels see them."""
+        """Return the layers in the form that kernels take."""
         tensors = {tensor.name: tensor for tensor in self.tensors()}
         return tuple(
             layer_view(layer, {name: tensors[f"layers.{index}.{name}"] for name in layer.tensors()})
@@ -154,8 +154,9 @@ class Network:
     def initialise(self, params: Floats, seed: int, mean_square: float | None = None) -> None:
         """Fill params[P] with initial values; the same seed gives the same numbers.
 
-        Biases are zero, and so is a linear model, whose loss is convex. `mean_square` is the mean
-        over rows of the squared norm of the inputs, if known; see `_deviations`.
+        Biases are zero. So are the weights of a linear model, because its loss is convex.
+        `mean_square` is the mean over rows of the squared norm of the inputs, if known; see
+        `_deviations`.
         """
         params[:] = 0
         if len(self.layers) == 1:
@@ -166,20 +167,20 @@ class Network:
             if tensor.name not in deviations:
                 continue
             rows, width = tensor.shape[0], math.prod(tensor.shape[1:])
-            together = max(1, DRAWN // width)  # the same numbers as drawn together
-            for start in range(0, rows, together):
-                cells = tensor.view(params)[start : start + together]
+            step = max(1, DRAWN_VALUES // width)  # drawing step by step gives the same values
+            for start in range(0, rows, step):
+                cells = tensor.view(params)[start : start + step]
                 cells[:] = random.standard_normal(cells.shape, np.float32)
                 cells *= np.float32(deviations[tensor.name])
 
     def _deviations(self, mean_square: float | None) -> dict[str, float]:
         """Standard deviations of the initial weights, by tensor name.
 
-        Those of `Layer.deviations`, except in networks with an output-major layer. Its outputs are
-        found by the angle between their weights and the row, and a weak signal would leave that to
-        noise. So the first pre-activations of a row are at least FIRST_SIGNAL (rows of many
-        features and norm 1 would have less), and the weights of an output do not shrink with the
-        number of outputs.
+        Those of `Layer.deviations`, except in networks with an output-major layer. Hashing finds
+        its outputs by the angle between their weights and the input, and noise would dominate a
+        weak signal. Therefore the first pre-activations of a row are at least INITIAL_SIGNAL (rows
+        of many features and norm 1 would have less), and the weights of an output do not shrink
+        with the number of outputs.
         """
         deviations = {
             f"layers.{index}.{name}": deviation
@@ -189,8 +190,8 @@ class Network:
         if self.output_major:
             first, last = "layers.0.weight", f"layers.{len(self.layers) - 1}.weight"
             if mean_square:
-                deviations[first] = max(deviations[first], FIRST_SIGNAL / math.sqrt(mean_square))
-            deviations[last] = FIRST_OUTPUT / math.sqrt(self.layers[-1].fan_in)
+                deviations[first] = max(deviations[first], INITIAL_SIGNAL / math.sqrt(mean_square))
+            deviations[last] = INITIAL_OUTPUT / math.sqrt(self.layers[-1].fan_in)
         return deviations
 
     def to_stored(self, tensors: Mapping[str, Floats], params: Floats) -> None:
@@ -213,10 +214,10 @@ class Network:
 
 
 def layer_view(layer: Layer, tensors: Mapping[str, Tensor]) -> LayerView:
-    """Return `layer`, whose tensors are stored as `tensors` say, as kernels see it.
+    """Return the arguments of kernels for `layer`, whose parameters are stored as `tensors`.
 
-    The only place that derives from the kind of a layer what kernels are given. UsageError for a
-    kind that no kernel computes.
+    Only this function distinguishes kinds of layers for kernels. UsageError for a kind that no
+    kernel supports.
     """
     match layer:
         case DenseLayer():
@@ -232,7 +233,7 @@ def layer_view(layer: Layer, tensors: Mapping[str, Tensor]) -> LayerView:
                 output_major=int(layer.output_major),
             )
         case _:
-            raise UsageError(f"no kernel computes layers of kind {layer.kind!r}; use dense layers")
+            raise UsageError(f"no kernel supports layers of kind {layer.kind!r}; use dense layers")
 
 
 def _stored(shape: Shape) -> Shape:

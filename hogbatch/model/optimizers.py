@@ -1,11 +1,11 @@
-"""The optimizers: the state, the update rule and the properties of each, in one table.
+"""The table of optimizers: the state, update rule and properties of each.
 
 This is the only list of optimizers. The numbers and sets of numbers that kernels compare
 (`hogbatch.kernels.contract`, and from there the CUDA `#define`s), the choices of `--optimizer`, the
 size of the shared memory and the recommended learning rates are derived from it. The module imports
 nothing, so that every other module may import it.
 
-Each rule is written out once per backend: `kernels/reference.py` (NumPy), `kernels/cpu/rules.py`
+Each backend implements each rule once: `kernels/reference.py` (NumPy), `kernels/cpu/rules.py`
 (compiled) and `kernels/gpu/cuda/common.cuh` (CUDA). In the rules below, w is a weight, `rate` the
 learning rate, and g the gradient of the mean loss of a batch plus l2 * w.
 """
@@ -27,7 +27,7 @@ class OptimizerSpec:
 
     # Constants of the rule.
     learning_rate: float  # default, for a deep network and a batch of --lr-batch rows
-    momentum: float = 0.0  # beta1 of Adam
+    momentum: float = 0.0  # for Adam: beta1
     beta2: float = 0.0
     epsilon: float = 0.0
 
@@ -38,14 +38,14 @@ class OptimizerSpec:
     unbounded_loss_fraction: float = 1.0
 
     # What kernels and workers must know about the rule.
-    adaptive: bool = False  # divides by the size of past gradients; takes none beyond LARGEST
-    bias_corrected: bool = False  # the learning rate is corrected for slots that began at zero
-    bounded: bool = True  # a row is kept from moving its own outputs too far (`bound_rows`)
-    velocity: bool = False  # each gradient counts 1 / (1 - momentum) times in the end
+    adaptive: bool = False  # divides by the size of past gradients; skips those beyond LARGEST
+    bias_corrected: bool = False  # corrects the learning rate for slots that start at zero
+    bounded: bool = True  # limits how far a row can move its own outputs (`bound_rows`)
+    velocity: bool = False  # each gradient counts 1 / (1 - momentum) times in total
     additive: bool = False  # no state: the step of a batch is the sum of the steps of its rows
     ignores_zeros: bool = False  # a gradient of 0 changes neither weight nor slots
-    # The first slot is a sum over all gradients, so what several workers add to it adds up. A
-    # thread with slots of its own sees 1 / threads of that sum and takes smaller steps.
+    # The first slot is a sum over all gradients, to which all workers add. A thread with slots of
+    # its own sees 1 / threads of that sum and takes smaller steps.
     summed_slots: bool = False
 
 
@@ -94,5 +94,5 @@ OPTIMIZERS: Final = {spec.name: spec for spec in _SPECS}
 
 
 def kinds_where(holds: Callable[[OptimizerSpec], bool]) -> tuple[int, ...]:
-    """The kernel numbers of all optimizers for which `holds`."""
+    """The kernel numbers of all optimizers for which `holds` returns True."""
     return tuple(spec.kind for spec in _SPECS if holds(spec))

@@ -1,4 +1,4 @@
-"""A model file on a data file: `hogbatch evaluate` and `hogbatch predict`, with only NumPy."""
+"""Evaluation and prediction of a data file with a model file, for `evaluate` and `predict`."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +22,9 @@ from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import digits
 from hogbatch.model.file import Floats, Model, load_model
 from hogbatch.model.losses import LOSSES
-from hogbatch.model.metrics import AT, recall, top_metrics
+from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
 
-CELLS = 1 << 22  # maximum of a matrix [rows, outputs] in memory, unless one row has more
+MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
 
 
 def _ignore(line: str) -> None:
@@ -33,13 +33,13 @@ def _ignore(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file and how to read it; `say` receives messages for the user about it."""
+    """A data file and how to read it; `report` receives messages for the user about it."""
 
     path: str
     label: str | None = None  # None: as in the training file
-    header: str = "auto"  # whether a CSV file has one: auto, yes or no
+    header: str = "auto"  # whether a CSV file has a header: auto, yes or no
     cache: DataCache | None = None
-    say: Callable[[str], object] = _ignore
+    report: Callable[[str], object] = _ignore
 
 
 def evaluate_file(
@@ -49,13 +49,13 @@ def evaluate_file(
     approximate: bool = False,
     lsh: str | None = None,
 ) -> dict[str, float]:
-    """Rows, loss per row and metrics of a model on a file with labels.
+    """The number of rows, loss per row, and metrics of a model on a file with labels.
 
-    The labels are read as those of the training file were; DataError for one that did not occur
-    there. With `approximate` the metrics are those of the columns that hash tables find
-    (:class:`HashIndex`). The loss is still exact, and two more results are the fraction of the
-    exact best columns that was found ("recall") and the fraction of the outputs that was scored
-    ("scored").
+    The labels are read like those of the training file; DataError for a label that did not occur
+    there. With `approximate` the metrics are those of the best columns found in hash tables
+    (:class:`HashIndex`). The loss is still exact, and there are two more results: the fraction
+    of the exact best columns that was found ("recall"), and the fraction of the outputs that was
+    scored ("scored").
     """
     model = load_model(model_path)
     index = HashIndex.of(model, lsh) if approximate else None
@@ -72,7 +72,7 @@ def evaluate_file(
 
 
 def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model of two labels."""
+    """Loss and metrics of a model with one output."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
     load("reference").loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
@@ -84,12 +84,12 @@ def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str
 def _measure(
     model: Model, inputs: RawInputs, labels: Labels, index: "HashIndex | None"
 ) -> dict[str, float]:
-    """Loss and metrics of a model with several outputs; rows whose scores overflow do not count."""
+    """Loss and metrics of a model with several outputs, without rows whose scores overflow."""
     if not len(labels.indptr):
         places = np.arange(len(labels.values) + 1)
         labels = multi_labels(places, labels.values.astype(np.int32))
     loss, outputs = LOSSES[model.network.loss], model.network.outputs
-    k = min(max(AT), outputs)
+    k = min(max(CUTOFFS), outputs)
     summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
     parts = [(part.columns, part.losses()) for _, part in summaries]
     exact, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -108,24 +108,24 @@ def _measure(
 class BestColumns(NamedTuple):
     """The best columns of each of N rows, best first."""
 
-    columns: NDArray[np.int64]  # [N, k]; C where there are fewer
-    values: Floats  # [N, k]: their probabilities; of a softmax, among the outputs that were scored
+    columns: NDArray[np.int64]  # [N, k]; C in place of missing columns
+    values: Floats  # [N, k], probabilities; a softmax is over the scored outputs only
     fraction: float  # of all outputs that were scored, mean over the rows
 
 
 class HashIndex:
-    """Hash tables over the outputs of a model, to find the best without scoring all of them."""
+    """Hash tables of the outputs of a model, to find the best without scoring all of them."""
 
     def __init__(self, model: Model, settings: str) -> None:
         """UsageError if `settings` (see `hogbatch.config.lsh.parse`) do not fit the model."""
         outputs = model.layers[-1]
         if not outputs.output_major:
             raise UsageError(
-                "--approximate needs a model trained with --output lsh; this one's output layer is "
-                "dense, leave the flag out"
+                "--approximate needs a model trained with --output lsh; the output layer of this "
+                "model is dense: omit --approximate"
             )
         from hogbatch.config.lsh import parse
-        from hogbatch.kernels.cpu.lsh.lookup import Lookup  # here: it takes Numba
+        from hogbatch.kernels.cpu.lsh.lookup import Lookup  # here: it needs Numba
 
         self._model = model
         lsh = parse(settings, model.network.outputs, seed=0)
@@ -133,7 +133,7 @@ class HashIndex:
 
     @classmethod
     def of(cls, model: Model, settings: str | None) -> "HashIndex":
-        """With `settings`, or those of the model's training if they are None."""
+        """Build tables with `settings`; None: with those that the model was trained with."""
         return cls(model, settings or model.about.get("lsh") or "auto")
 
     def top(self, inputs: RawInputs, k: int) -> BestColumns:
@@ -145,8 +145,8 @@ class HashIndex:
         columns, values = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
         for start, part in model.parts(inputs):
             for row, (found, scores) in enumerate(self._lookup.scores(part.dense), start):
-                least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
-                better = np.flatnonzero(scores >= least)
+                lowest = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+                better = np.flatnonzero(scores >= lowest)
                 best = better[np.lexsort((found[better], -scores[better]))][:k]
                 columns[row, : len(best)] = found[best]
                 if len(best):
@@ -164,15 +164,15 @@ def predict_file(
     approximate: bool = False,
     lsh: str | None = None,
 ) -> Iterator[str]:
-    """One line per row: the label, its probabilities, or the `top` labels, best first.
+    """Yield one line per row: its label, its probabilities, or its `top` labels, best first.
 
-    The `top` of a model of label lists is XMC text: a header "rows labels", then
-    "label:probability" by label, the format of score matrices in the Extreme Classification
-    Repository.
+    For label lists, the `top` labels are XMC text: a header "rows labels", then
+    "label:probability" pairs in label order, the format of score matrices in the Extreme
+    Classification Repository.
     """
     model = load_model(model_path)
     if top is None and approximate:
-        raise UsageError("--approximate finds the best labels; say how many with --top K")
+        raise UsageError("--approximate requires --top K, the number of labels per row")
     if top is not None and model.network.outputs == 1:
         raise UsageError("--top needs a model with several classes or labels; this has one output")
     index = HashIndex.of(model, lsh) if approximate else None
@@ -183,7 +183,7 @@ def predict_file(
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
     compute(between(inputs, 0, 0))  # raises errors before the first line is written
-    size = max(1, CELLS // model.network.outputs)
+    size = max(1, MAX_CELLS // model.network.outputs)
     starts = range(0, count(inputs), size)
     parts = (compute(between(inputs, start, start + size)) for start in starts)
     return (line(row) for part in parts for row in part)
@@ -201,7 +201,7 @@ def _rows(model: Model, data: DataFile) -> RawSet:
         cache=data.cache,
     )
     for message in raw.messages:
-        data.say(message)
+        data.report(message)
     return raw
 
 
@@ -218,7 +218,7 @@ def _chosen(row: Any) -> str:
 
 
 def _top_lines(model: Model, inputs: RawInputs, k: int, index: HashIndex | None) -> Iterator[str]:
-    """The classes of the training file, best first; with label lists, XMC text."""
+    """Yield lines with the best classes, best first; with label lists, XMC text."""
     if model.encoding.kind == "multilabel":
         found = model.top_proba(inputs, k) if index is None else index.top(inputs, k)
         return _xmc_lines(model.network.outputs, found[0], found[1])
@@ -228,7 +228,7 @@ def _top_lines(model: Model, inputs: RawInputs, k: int, index: HashIndex | None)
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:
-    """A sparse matrix [N, C] as text, with ascending columns, counted from 0."""
+    """Yield a sparse matrix [N, C] as text, with ascending columns, counted from 0."""
     yield f"{len(columns)} {outputs}"
     for row, values in zip(columns, probabilities, strict=True):
         order = np.argsort(row)[: np.count_nonzero(row < outputs)]

@@ -1,4 +1,4 @@
-"""The objects of a run in the coordinator process, connected to each other."""
+"""The objects of a run in the coordinator process, and their connections."""
 
 import time
 from collections.abc import Mapping
@@ -89,11 +89,11 @@ class RunComponents:
         """Train until the coordinator finishes; with `launch`, start `workers`."""
         setup, mean = self.setup, self.moving_mean
         config, run_dir = setup.config, setup.run_dir
-        samples = self.coordinator.plan.stopping.average and not config.deterministic
+        sample_mean = self.coordinator.plan.stopping.average and not config.deterministic
         with (
             open_planes(config, run_dir, self.segments, self.directory.run_lock) as planes,
             launched_workers(workers, run_dir, config.pin) as launcher,
-            mean.sampling() if samples else nullcontext(),
+            mean.sampling() if sample_mean else nullcontext(),
         ):
             router, segment_server = planes
             if not launch:

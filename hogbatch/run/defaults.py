@@ -1,4 +1,4 @@
-"""Defaults of learning rate, batch, epochs and weight decay, where the user gives none."""
+"""Defaults of the learning rate, batch size, epochs and weight decay, derived from the data."""
 
 import math
 
@@ -6,18 +6,19 @@ from hogbatch.model.losses import LOSSES, Loss
 from hogbatch.model.optimizers import OPTIMIZERS, OptimizerSpec, Scaling
 
 # Bounds of the learning rate of a linear model.
-FINEST = 1e-4
-COARSEST = 1.0
+MIN_RATE = 1e-4
+MAX_RATE = 1.0
 
-LINEAR_STEPS = 4.0  # first step of a linear model under an adaptive optimizer, / deep network's
+# Learning rate of a linear model relative to a deep network's, with an adaptive optimizer.
+LINEAR_STEPS = 4.0
 
-LARGEST_BATCH = 64  # rows of a batch on a CPU thread, if there are many;
-BATCHES_PER_EPOCH = 32  # fewer if an epoch would have fewer batches than this,
-SMALLEST_BATCH = 8  # but at least this many rows
-EPOCHS = 10  # of many rows; more for fewer rows, until there are
-MIN_UPDATES = 3_000
-MAX_PER_DEFAULT = 10  # times the default epochs, if a target loss is to end the run
-SMALL_ROWS = 10_000  # training sets of fewer rows are regularised
+LARGEST_BATCH = 64  # maximum rows of a batch on a CPU thread, for large training sets
+BATCHES_PER_EPOCH = 32  # smaller batches if an epoch would have fewer than this,
+SMALLEST_BATCH = 8  # but with at least this many rows
+EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
+MIN_UPDATES = 3_000  # updates
+MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
+SMALL_ROWS = 10_000  # training sets with fewer rows are regularised
 
 
 def learning_rate(
@@ -29,16 +30,16 @@ def learning_rate(
     value_square: float,
     hashed: bool = False,
 ) -> float:
-    """Learning rate for a batch of `--lr-batch` rows.
+    """The learning rate for a batch of `--lr-batch` rows.
 
     `mean_square` is the mean over rows of the squared norm of the inputs, E|x|², `value_square`
     the mean square of one stored value. A linear model under SGD is stable up to about
     1 / curvature, and the curvature of its loss is at most E|x|² (Bottou, Curtis & Nocedal 2018,
     section 4.2), so the rate follows the data: 1.0 for TF-IDF rows of norm 1, 0.025 for forty
     standardised columns. Adaptive optimizers move each weight by about the rate, whatever the
-    gradient, and a weight is as large as its input is small: the rate follows 1 / rms of a value.
-    Deeper networks have one rate for all data, measured on the sets in docs/batch-policy.md, or in
-    docs/slide.md for those with a `hashed` output layer.
+    gradient, and the smaller an input, the larger its weight: the rate follows 1 / rms of a value.
+    Deep networks have the same rate for all data, measured on the data sets of
+    docs/batch-policy.md, or of docs/slide.md for those with a `hashed` output layer.
     """
     spec, trained = OPTIMIZERS[optimizer], LOSSES[loss]
     if hashed and spec.hashed_learning_rate is not None:
@@ -56,9 +57,9 @@ def learning_rate(
 
 
 def _fraction(spec: OptimizerSpec, loss: Loss) -> float:
-    """Fraction of the learning rate for a loss with larger gradients than most.
+    """Fraction of the learning rate, for losses with large gradients.
 
-    Adaptive optimizers make up for the size of a gradient.
+    Adaptive optimizers compensate for the size of a gradient.
     """
     if not spec.adaptive:
         return loss.rate_fraction
@@ -68,8 +69,9 @@ def _fraction(spec: OptimizerSpec, loss: Loss) -> float:
 def scaling(optimizer: str) -> Scaling:
     """Growth of the learning rate with the batch.
 
-    Linear if the steps of rows add up. Adaptive optimizers divide by the size of the gradient, so
-    its noise determines the step, which falls with the root of the batch (Malladi et al. 2022, "On
+    Linear for optimizers whose steps are proportional to the gradient. Adaptive optimizers divide
+    by the size of the gradient, so the step depends on its noise, which falls with the root of the
+    batch size (Malladi et al. 2022, "On
     the SDEs and Scaling Rules for Adaptive Gradient Algorithms").
     """
     return OPTIMIZERS[optimizer].scaling
@@ -84,7 +86,7 @@ def largest_cpu_batch(rows: int) -> int:
 
 
 def epochs(rows: int) -> int:
-    """Epochs over a training set of `rows` rows that make at least MIN_UPDATES updates."""
+    """Default epochs over `rows` rows: EPOCHS, or more for at least MIN_UPDATES updates."""
     return max(EPOCHS, math.ceil(MIN_UPDATES * largest_cpu_batch(rows) / rows))
 
 
@@ -102,11 +104,11 @@ def weight_decay(rows: int) -> float:
     """L2 penalty for a training set of `rows` rows; 0 from SMALL_ROWS rows on.
 
     A penalty that falls as 1 / rows is a fixed prior on the weights, as with scikit-learn's C and
-    alpha. The second term makes it reach 0, because large sets need none and it costs time. Chosen
-    on the sets of benchmarks/quality.py.
+    alpha. The second term makes it reach 0, because large sets need no penalty and computing it
+    takes time. The constants were chosen on the data sets of benchmarks/quality.py.
     """
     return max(0.0, 2.0 / rows - 2.0 / SMALL_ROWS)
 
 
 def _bounded(rate: float) -> float:
-    return min(max(rate, FINEST), COARSEST)
+    return min(max(rate, MIN_RATE), MAX_RATE)

@@ -11,7 +11,7 @@ from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
-from hogbatch.model.footprint import EVALUATED, Parts, RunSizes, max_stored_values, whole_run
+from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, max_stored_values, whole_run
 from hogbatch.model.losses import can_hash, choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -129,7 +129,7 @@ def memory_for(
     workers: tuple[WorkerRequest, ...],
 ) -> Parts:
     """Return the memory that a run with these `workers` needs in addition to `loaded`."""
-    train, batch = loaded.train, max(EVALUATED, plan.limits.cpu[1])
+    train, batch = loaded.train, max(EVALUATION_ROWS, plan.limits.cpu[1])
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,

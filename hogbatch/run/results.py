@@ -25,7 +25,7 @@ from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.recorder import RunRecorder
 
 
-@dataclass(frozen=True)  # without slots, which leave no room for the cached property
+@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class Run:
     """A finished training run."""
 
@@ -194,7 +194,7 @@ def _save_elsewhere(files: Sequence[ResultFile]) -> list[str]:
     try:
         temporary = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
     except OSError as error:
-        return [f"no temporary directory could be made either: {error.strerror}"]
+        return [f"no temporary directory could be created either: {error.strerror}"]
     clauses = []
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""Resuming a run: which checkpoint it resumes from, what that contains, and whether it fits."""
+"""Resuming a run: selection, contents and compatibility of the checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -68,7 +68,7 @@ def describe_checkpoint(
     recorder: RunRecorder,
     quarantined: QuarantinedRows,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return what a checkpoint contains besides the model and the coordinator's state.
+    """Return the contents of a checkpoint besides the model and the coordinator's state.
 
     The first result is stored as JSON, the second as arrays.
     """

@@ -52,7 +52,7 @@ class RunSegments:
 
     def restore(self, arrays: Arrays) -> None:
         """Set the model and the quarantined rows from the `arrays` of a checkpoint."""
-        ModelCopy(*(arrays[name] for name in ModelCopy._fields)).put_into(self.model)
+        ModelCopy(*(arrays[name] for name in ModelCopy._fields)).copy_into(self.model)
         self.quarantined.rows = [int(row) for row in arrays["quarantined"]]
 
     def close(self) -> None:

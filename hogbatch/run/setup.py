@@ -1,4 +1,4 @@
-"""Everything a run needs before it takes memory or starts processes: checks, data and plan."""
+"""Preparation of a run before it allocates shared memory or starts processes."""
 
 import secrets
 from collections.abc import Mapping

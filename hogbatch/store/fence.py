@@ -1,4 +1,4 @@
-"""Fences: permission to write to the shared model, one word per worker.
+"""Fences: permissions to write to the shared model, one word per worker.
 
 A Work message contains the generation of its worker's fence. The worker's kernels compare it with
 the word in shared memory between batches and before each merge, and stop when the two differ. The

@@ -61,10 +61,10 @@ def stripes(size: int, parts: int) -> list[list[tuple[int, int]]]:
 
     Returns the (offset, length) pairs of each part.
     """
-    dealt: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
+    by_part: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
     for number, offset in enumerate(range(0, size, HUGE_PAGE)):
-        dealt[number % parts].append((offset, min(HUGE_PAGE, size - offset)))
-    return dealt
+        by_part[number % parts].append((offset, min(HUGE_PAGE, size - offset)))
+    return by_part
 
 
 def stored_width(width: int) -> int:

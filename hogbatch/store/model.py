@@ -1,4 +1,4 @@
-"""A model in shared memory, as flat arrays; :mod:`hogbatch.model.network` knows the layers."""
+"""A model in shared memory, as flat arrays; :mod:`hogbatch.model.network` locates its tensors."""
 
 import ctypes
 from collections.abc import Mapping

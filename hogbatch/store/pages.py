@@ -45,11 +45,11 @@ def allocate(fd: int, size: int, nodes: Sequence[frozenset[int]]) -> None:
         for offset, length in parts:
             os.posix_fallocate(fd, offset, length)
 
-    with ThreadPoolExecutor(len(nodes)) as crew:
+    with ThreadPoolExecutor(len(nodes)) as pool:
         jobs = zip(nodes, stripes(size, len(nodes)), strict=True)
-        taken = [crew.submit(take, cores, parts) for cores, parts in jobs]
-    for each in taken:
-        each.result()
+        futures = [pool.submit(take, cores, parts) for cores, parts in jobs]
+    for future in futures:
+        future.result()
 
 
 def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
@@ -62,9 +62,9 @@ def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
     reserved = _mmap(None, room, PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     start = -(-reserved // HUGE_PAGE) * HUGE_PAGE
     end = start + size_mapped
-    rights = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     try:
-        _mmap(start, size, rights, mmap.MAP_SHARED | MAP_FIXED, fd)
+        _mmap(start, size, protection, mmap.MAP_SHARED | MAP_FIXED, fd)
     except OSError:
         _libc.munmap(reserved, room)
         raise
@@ -85,12 +85,12 @@ def collapse(memory: NDArray[np.uint8]) -> bool:
     This is the only method that works with the usual setting shmem_enabled = never. The pages stay
     on their NUMA node.
     """
-    asked = _libc.madvise(memory.ctypes.data, memory.size, MADV_COLLAPSE)
-    return bool(asked == 0)
+    result = _libc.madvise(memory.ctypes.data, memory.size, MADV_COLLAPSE)
+    return bool(result == 0)
 
 
-def _mmap(address: int | None, size: int, rights: int, flags: int, fd: int) -> int:
-    got = _libc.mmap(address, size, rights, flags, fd, 0)
+def _mmap(address: int | None, size: int, protection: int, flags: int, fd: int) -> int:
+    got = _libc.mmap(address, size, protection, flags, fd, 0)
     if got == MAP_FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(got)

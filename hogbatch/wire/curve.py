@@ -45,9 +45,9 @@ class Authenticator:
         server, own_secret = zmq.curve_keypair()
         public, secret = zmq.curve_keypair()
         self.keys = Keys(server.decode(), public.decode(), secret.decode())
-        self._admitted = z85.decode(public)
-        self._questions = context.socket(zmq.REP)
-        self._questions.bind(ZAP)
+        self._worker_key = z85.decode(public)
+        self._requests = context.socket(zmq.REP)
+        self._requests.bind(ZAP)
         router.setsockopt(zmq.CURVE_SERVER, 1)
         router.setsockopt(zmq.CURVE_SECRETKEY, own_secret)
         router.setsockopt(zmq.ZAP_DOMAIN, b"hogbatch")
@@ -57,7 +57,7 @@ class Authenticator:
     @property
     def sockets(self) -> tuple[Socket, Socket]:
         """Sockets to poll: call `process` when one of them is readable."""
-        return self._questions, self._failures
+        return self._requests, self._failures
 
     def process(self) -> None:
         """Answer authentication requests and count rejected connections, without waiting."""
@@ -67,12 +67,12 @@ class Authenticator:
 
     def _answer(self) -> bool:
         try:
-            version, request, _, _, _, mechanism, *key = self._questions.recv_multipart(zmq.NOBLOCK)
+            version, request, _, _, _, mechanism, *key = self._requests.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        known = (version, mechanism, key) == (VERSION, CURVE, [self._admitted])
-        verdict = (b"200", b"OK") if known else (b"400", b"unknown key")
-        self._questions.send_multipart([VERSION, request, *verdict, b"", b""])
+        known = (version, mechanism, key) == (VERSION, CURVE, [self._worker_key])
+        status = (b"200", b"OK") if known else (b"400", b"unknown key")
+        self._requests.send_multipart([VERSION, request, *status, b"", b""])
         return True
 
     def _count(self) -> bool:

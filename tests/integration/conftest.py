@@ -1,4 +1,4 @@
-"""A run in a folder of its own, a finished run, and commands in this process."""
+"""A run in its own folder, a finished run, and commands in this process."""
 
 import shutil
 import subprocess

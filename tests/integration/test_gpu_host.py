@@ -1,4 +1,4 @@
-"""GPU workers on NumPy in processes of their own, alone and together with a CPU worker."""
+"""GPU workers on NumPy in separate processes, alone and together with a CPU worker."""
 
 import json
 import signal

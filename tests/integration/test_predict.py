@@ -84,7 +84,7 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         model.write_bytes(whole[:size])
         done = cli(command, model, "a9a")
         assert done.returncode == 2
-        assert done.stderr.startswith(f"hogbatch: {model}: truncated or no model file")
+        assert done.stderr.startswith(f"hogbatch: {model}: truncated, or not a model file")
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -102,7 +102,7 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         (["predict", "MODEL", "a9a", "--top", "many"], "--top"),
         (["evaluate", "MODEL", "a9a", "--approximate"], "needs a model trained with --output lsh"),
         (["evaluate", "MODEL", "a9a", "--lsh", "dwta"], "--lsh requires --approximate"),
-        (["predict", "MODEL", "a9a", "--approximate"], "say how many with --top K"),
+        (["predict", "MODEL", "a9a", "--approximate"], "requires --top K"),
     ],
 )
 def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, tmp_path):
@@ -183,7 +183,7 @@ def test_the_top_of_label_lists_is_xmc_text(tagged, tmp_path, flags):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "ranks labels and does not decide how many are right"),
+        ((), "ranks labels but does not decide how many apply"),
         (("--top", 91), "expected k from 1 to 90; got 91"),
         (
             ("--top", 5, "--approximate", "--lsh", "dwta:K=x"),

@@ -1,4 +1,4 @@
-"""`hogbatch.train` in this process, with workers in processes of their own."""
+"""`hogbatch.train` in this process, with workers in separate processes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Attacks on a real run: other users, peers without keys, lies, floods, other versions."""
+"""Attacks on a real run: other users, peers without keys, false claims, floods, other versions."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Segments between real processes: passed on, shared, sealed, and freed after a SIGKILL."""
+"""Segments between real processes: sent, shared, sealed, and freed after a SIGKILL."""
 
 import os
 import select

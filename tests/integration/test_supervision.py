@@ -1,4 +1,4 @@
-"""Ends of workers, coordinator and terminal, Ctrl-C, and which processes end with them."""
+"""How workers, coordinator and terminal end, Ctrl-C, and which processes end with them."""
 
 import mmap
 import os

@@ -43,9 +43,9 @@ def snapshots(model, tmp_path):
         tmp_path / "checkpoints",
         lambda: ({"about": "the run"}, {"quarantined": np.array([4, 2])}),
         lambda: model.params.fill(FIRST_WEIGHT),
-        lambda: made.put_back_calls.append(True),
+        lambda: made.roll_back_calls.append(True),
     )
-    made.put_back_calls = []
+    made.roll_back_calls = []
     return made
 
 
@@ -55,23 +55,23 @@ def test_what_is_put_back_is_the_last_good_copy(model, snapshots):
     model.params[:] = np.nan
     model.steps[0] = 99
     assert snapshots.copy()
-    snapshots.put_back()
+    snapshots.roll_back()
     assert all(
         np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
     )
-    assert snapshots.put_back_calls == [True]
+    assert snapshots.roll_back_calls == [True]
 
 
 def test_without_a_copy_the_first_weights_are_put_back(model, snapshots):
     model.params[0] = np.nan
-    snapshots.put_back()
-    assert set(model.params) == {FIRST_WEIGHT} and snapshots.put_back_calls
+    snapshots.roll_back()
+    assert set(model.params) == {FIRST_WEIGHT} and snapshots.roll_back_calls
 
 
 def test_a_copy_does_not_change_with_the_model(model, snapshots):
     snapshots.copy()
     model.params[3] += 1
-    snapshots.put_back()
+    snapshots.roll_back()
     assert model.params[3] == 3
 
 
@@ -145,7 +145,7 @@ class TestLarge:
         before = ModelCopy.of(model)
         model.params[:] = np.nan
         assert large.copy() == "layers.0.weight[0, 0]"
-        large.put_back()
+        large.roll_back()
         assert np.array_equal(model.params, before.params)
 
     def test_it_is_put_back_without_a_copy_in_memory(self, model, large, monkeypatch):
@@ -153,7 +153,7 @@ class TestLarge:
         before = ModelCopy.of(model)
         model.params[:] = np.nan
         monkeypatch.setattr(folder.np, "empty", None)  # what arrays are read into otherwise
-        large.put_back()
+        large.roll_back()
         assert all(
             np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
         )
@@ -169,13 +169,13 @@ class TestLarge:
         content = bytearray(tensors.read_bytes())
         content[-4] ^= 1
         tensors.write_bytes(content)
-        large.put_back()
+        large.roll_back()
         assert np.array_equal(model.params, before.params)
 
     def test_without_a_checkpoint_it_begins_anew(self, model, large):
         large.copy()
         model.params[:] = np.nan
-        large.put_back()
+        large.roll_back()
         assert set(model.params) == {FIRST_WEIGHT}
 
     def test_one_that_went_bad_while_it_was_written_is_not_kept(

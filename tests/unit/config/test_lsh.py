@@ -75,7 +75,7 @@ def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
         ("", "expected auto or one of simhash, wta, dwta, minhash; got ''"),
         ("nonsense:K=1", "expected auto or one of simhash, wta, dwta, minhash; got 'nonsense'"),
         ("DWTA", "got 'DWTA'"),
-        ("dwta:k=1", "expected keys among K, L, bits, bucket"),
+        ("dwta:k=1", "expected KEY=VALUE with one of the keys K, L, bits, bucket"),
         ("dwta:k=1", "got 'k=1'"),
         ("dwta:K=3,", "got ''"),
         ("dwta:seed=3", "got 'seed=3'"),

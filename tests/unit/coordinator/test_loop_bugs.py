@@ -36,7 +36,7 @@ BY_COMMAND = {
     "draft": Snapshot(SAVED),
     "write": Snapshot(SAVED),
     "checkpoint_written": Snapshot(SAVED),
-    "put_back": RollBack(),
+    "roll_back": RollBack(),
     "quarantine": Quarantine(0, 0, 1),
     "revoke": Revoke(0),
     "record": Record("something", {}),

@@ -37,6 +37,7 @@ def pipe(tmp_path):
         writers[path].start()
         return path
 
+    pipe.writers = writers
     yield pipe
     for path, writer in writers.items():
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # if the test has not opened it
@@ -115,8 +116,10 @@ def test_a_stream_without_an_end_is_refused_when_memory_is_short(pipe, monkeypat
     monkeypatch.setattr(budget, "free_memory", lambda: next(left, 0))
     match = r"expected 67\.1 MB of free memory for .*a\.csv, after 1\d\d MB; got .*: save it as"
     before = open_files()
+    path = pipe("a.csv", TABLE * 10**4, times=10**6)
     with pytest.raises(UsageError, match=match):
-        read(pipe("a.csv", TABLE * 10**4, times=10**6))
+        read(path)
+    pipe.writers[path].join()  # its end of the pipe is a file of this process too
     assert open_files() <= before
 
 

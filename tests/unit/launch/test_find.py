@@ -59,7 +59,7 @@ def test_auto_takes_every_gpu(server):
 
 def test_a_missing_gpu_is_a_usage_error(server):
     server(A100)
-    with pytest.raises(UsageError, match=r"--workers gpu:7: no such GPU \(gpu:0\); leave it out"):
+    with pytest.raises(UsageError, match=r"--workers gpu:7: no such GPU \(gpu:0\); omit it"):
         check_workers((CPU, gpu(0), gpu(7)))
 
 

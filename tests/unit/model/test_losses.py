@@ -185,7 +185,9 @@ def test_losses_without_probabilities_point_to_decision_values(loss):
     if loss.has_probabilities:
         loss.expect_probabilities()
         return
-    with pytest.raises(UsageError, match=f"{loss.name} gives no probabilities.* decision values"):
+    with pytest.raises(
+        UsageError, match=f"{loss.name} does not define probabilities.* decision values"
+    ):
         loss.probabilities(np.zeros((1, 1), np.float32))
 
 

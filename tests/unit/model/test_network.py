@@ -167,7 +167,7 @@ def test_real_tensors_are_views():
 def test_weights_drawn_in_parts_are_those_drawn_together(monkeypatch):
     network = Network.build(301, (33, 7), 5, "relu", "softmax")
     at_once = initialised(network)
-    monkeypatch.setattr(models, "DRAWN", 100)
+    monkeypatch.setattr(models, "DRAWN_VALUES", 100)
     assert_array_equal(initialised(network), at_once)
 
 
@@ -307,5 +307,5 @@ def test_a_layer_may_have_any_tensors():
 
 
 def test_a_kind_without_kernels_is_refused():
-    with pytest.raises(UsageError, match="no kernel computes layers of kind 'recurrent'"):
+    with pytest.raises(UsageError, match="no kernel supports layers of kind 'recurrent'"):
         layer_view(Recurrent(), {})

@@ -202,7 +202,7 @@ class TestPredict:
     def test_parts_change_nothing(self, tmp_path, monkeypatch):
         case = Case(tmp_path, model_for("multilabel"))
         whole, fractions = case.predict(), np.loadtxt(case.predict(proba=True))
-        monkeypatch.setattr("hogbatch.model.prediction.CELLS", 3 * LABELS)
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_CELLS", 3 * LABELS)
         assert case.predict() == whole
         np.testing.assert_allclose(np.loadtxt(case.predict(proba=True)), fractions, rtol=1e-4)
         likely = case.model.predict(case.rows)
@@ -271,7 +271,7 @@ class TestApproximate:
         ("output_major", "flags", "message"),
         [
             (False, {"top": 5}, "needs a model trained with --output lsh"),
-            (True, {}, "--approximate finds the best labels; say how many with --top K"),
+            (True, {}, "--approximate requires --top K"),
             (True, {"top": 5, "lsh": "cube:K=1"}, "expected auto or one of simhash"),
         ],
     )

@@ -180,7 +180,7 @@ class TestPrediction:
         assert probabilities.dtype == np.float32
 
     def test_scores_that_are_no_likelihoods_have_no_top_probabilities(self, rows):
-        with pytest.raises(UsageError, match="loss hinge gives no probabilities"):
+        with pytest.raises(UsageError, match="loss hinge does not define probabilities"):
             model_for("hinge").top_proba(rows, 1)
 
     def test_scores_of_many_outputs_are_never_all_there(self):

@@ -4,9 +4,9 @@ from hogbatch.model.losses import LOSSES
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.learning_rate import SCALINGS
 from hogbatch.run.defaults import (
-    COARSEST,
     EPOCHS,
-    FINEST,
+    MAX_RATE,
+    MIN_RATE,
     MIN_UPDATES,
     SMALL_ROWS,
     epochs,
@@ -69,7 +69,7 @@ def test_an_adaptive_optimizer_has_larger_rates_for_linear_models_of_smaller_val
 ):
     expected = pytest.approx(times * OPTIMIZERS["adagrad"].learning_rate)
     assert rate("adagrad", mean_square=7.0, value_square=value_square) == expected
-    assert rate("adagrad", value_square=0.0) == COARSEST
+    assert rate("adagrad", value_square=0.0) == MAX_RATE
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_rate_of_a_deep_network_depends_on_its_loss(loss, fraction):
 
 @pytest.mark.parametrize(
     ("mean_square", "expected"),
-    [(1.0, 1.0), (40.0, 0.025), (0.01, COARSEST), (0.0, COARSEST), (1e9, FINEST)],
+    [(1.0, 1.0), (40.0, 0.025), (0.01, MAX_RATE), (0.0, MAX_RATE), (1e9, MIN_RATE)],
 )
 def test_the_rate_of_a_linear_model_follows_its_data(mean_square, expected):
     assert rate("sgd", mean_square=mean_square) == expected

@@ -106,7 +106,9 @@ def test_files_that_cannot_be_saved_anywhere_are_reported_as_lost(
     with pytest.raises(SaveError) as raised:
         save_results(directory, model_for(), SUMMARY)
     lost = "the model is lost: .*; the summary is lost: "
-    expected = lost if place == "full" else "no temporary directory could be made either: No space"
+    expected = (
+        lost if place == "full" else "no temporary directory could be created either: No space"
+    )
     assert re.search(expected, str(raised.value))
     assert os.listdir(temporary) == []
 

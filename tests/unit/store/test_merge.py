@@ -79,11 +79,11 @@ def test_average_holds_for_the_largest_numbers():
 
 
 @pytest.mark.parametrize("name", ["overwrite", "average"])
-def test_a_replica_that_is_sent_whole_has_no_share(name, sent):
-    whole_fraction, small_fraction = whole(1), whole(1)
-    MERGE_RULES[name].merge(whole_fraction, sent, 1.0)
-    MERGE_RULES[name].merge(small_fraction, sent, 0.1)
-    assert np.array_equal(small_fraction, whole_fraction)
+def test_rules_that_merge_a_replica_ignore_the_weight(name, sent):
+    full_weight, small_weight = whole(1), whole(1)
+    MERGE_RULES[name].merge(full_weight, sent, 1.0)
+    MERGE_RULES[name].merge(small_weight, sent, 0.1)
+    assert np.array_equal(small_weight, full_weight)
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.3])
@@ -102,18 +102,18 @@ def test_an_empty_model_merges(name):
     assert shared.size == 0
 
 
-def merging_fits(batches, batch, in_the_way, beside):
+def merging_fits(batches, batch, blocking, background):
     """Whether merging after this many batches takes at most its fraction of the time."""
     training = batches * batch * (1 + 1e-9)
-    return in_the_way <= MERGING_FRACTION * training and beside <= training
+    return blocking <= MERGING_FRACTION * training and background <= training
 
 
-@given(batch=milliseconds.filter(bool), in_the_way=milliseconds, beside=milliseconds)
-def test_merges_are_as_frequent_as_their_share_of_the_time_allows(batch, in_the_way, beside):
-    batches = batches_between_merges(batch, in_the_way, beside)
+@given(batch=milliseconds.filter(bool), blocking=milliseconds, background=milliseconds)
+def test_merges_are_as_frequent_as_their_fraction_of_the_time_allows(batch, blocking, background):
+    batches = batches_between_merges(batch, blocking, background)
     assert batches >= 1 and isinstance(batches, int)
-    assert merging_fits(batches, batch, in_the_way, beside)
-    assert batches == 1 or not merging_fits((batches - 1) * (1 - 1e-6), batch, in_the_way, beside)
+    assert merging_fits(batches, batch, blocking, background)
+    assert batches == 1 or not merging_fits((batches - 1) * (1 - 1e-6), batch, blocking, background)
 
 
 @pytest.mark.parametrize("batch", [0.0, np.nan])
