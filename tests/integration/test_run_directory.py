@@ -158,10 +158,17 @@ def test_a_run_interrupted_before_any_row_saves_no_model(job, finished):
     assert sorted(os.listdir(left)) == ["config.toml", "events.jsonl", "summary.json"]
 
 
+def handles_signals(pid):
+    """Whether a process has a handler for SIGTERM, which Python does not install by itself."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (signal.SIGTERM - 1) & 1
+
+
 @pytest.mark.parametrize("how", ["interrupted", "no worker"])
 def test_a_run_without_a_row_leaves_neither_model_nor_checkpoint(job, how):
     job.coordinate("a9a", "--wait-for-workers", 60 if how == "interrupted" else 0.2)
     if how == "interrupted":
+        wait_for(lambda: handles_signals(job.coordinator.pid), "the coordinator's loop runs")
         job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == (130 if how == "interrupted" else 6)
     assert "no model was saved" in job.said(job.coordinator)
