@@ -63,7 +63,7 @@ MESSAGES = {  # each a list of frames; many of them would crash a naive coordina
     "a loss that is no number": [done(loss=float("nan"))],
     "an infinite time": [done(seconds=float("inf"))],
     "a negative time": [done(seconds=-1.0)],
-    "a metric that is no number": [done(metric_sums=[float("nan")])],
+    "a metric that is not a number": [done(metric_sums=[float("nan")])],
     "a list that is a number": [done(metric_sums=3)],
     "an object with keys that cannot be hashed": [PREFIX + b"\x92\xa4done\x81\x90\x01"],
     "a date": [PREFIX + b"\x92\xa4done\xd6\xff\x00\x00\x00\x00"],

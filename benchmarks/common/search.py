@@ -29,7 +29,7 @@ class TunedSettings:
     path: Path
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """The whole content; empty if there is no file."""
+        """The contents of the file; empty if it does not exist."""
         content = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
         found: dict[str, dict[str, Any]] = content
         return found

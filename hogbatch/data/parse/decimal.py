@@ -150,9 +150,9 @@ def whole(text, at):
 def number(text, at):
     """Parse the number at text[at]; return bounds as float64 and its end.
 
-    The end is `at` if there is no number. The bounds differ if the number has more digits than are
-    parsed and the omitted digits affect the result. The text must end with a character that cannot
-    be part of a number.
+    The end is `at` if no number starts there. The bounds differ if the number has more digits than
+    are parsed and the omitted digits affect the result. The text must end with a character that
+    cannot be part of a number.
     """
     negative = text[at] == MINUS
     start = at + np.uint64(negative or text[at] == PLUS)

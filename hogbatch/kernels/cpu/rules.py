@@ -10,8 +10,9 @@ formulas. Compiled, a rule is inlined into the loops here. Called from Python wi
 each number, it writes the same operations, in the same order, into a micro-kernel.
 
 `step_row` has one loop per optimizer: each is vectorised, and reads no slots that its optimizer
-does not have. `step_cell` writes the weight in each branch on purpose: with one write after the
-branches, LLVM rounds the products of a linear model differently.
+does not have. `step_cell` writes the weight in each branch, and its last branch is an `else`, on
+purpose: with one write after the branches, or with `elif kind == ADAM`, LLVM rounds the products of
+a linear model differently, and deterministic runs give other models than before.
 """
 
 from collections.abc import Callable
