@@ -28,12 +28,12 @@ class RunSegments:
         self.data = Segment.create("data", arrange(dataset.fields(train, test)))
         dataset.fill(self.data, train, test)
         self.data.seal_data()
-        fields = {
-            **SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
-            **EpochOrders.fields(train.rows),
-            **Fences.fields(),
-        }
-        self.shared = Segment.create("shared", arrange(fields))
+        layout = arrange(
+            SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
+            EpochOrders.fields(train.rows),
+            Fences.fields(),
+        )
+        self.shared = Segment.create("shared", layout)
         self.model = SharedModel.of(self.shared)
         self.fences = Fences.of(self.shared)
         self.quarantined = QuarantinedRows(run_dir)

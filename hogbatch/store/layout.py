@@ -42,17 +42,21 @@ class Layout:
     size: int
 
 
-def arrange(arrays: Mapping[str, tuple[str, Shape]]) -> Layout:
-    """Lay out arrays, given as name: (dtype, shape), one after another.
+def arrange(*groups: Mapping[str, tuple[str, Shape]]) -> Layout:
+    """Lay out groups of arrays, given as name: (dtype, shape), one after another.
 
-    Every array starts on a new cache line; the size is a whole number of pages, at least one, so
-    that a segment of empty arrays can be mapped too.
+    Every array starts on a new cache line, every group on a new page: pages are locked and
+    registered with a GPU as a whole, and a copy must not span memory of which only a part is
+    registered. The size is a whole number of pages, at least one, so that a segment of empty arrays
+    can be mapped too.
     """
     fields: list[Field] = []
     end = 0
-    for name, (dtype, shape) in arrays.items():
-        fields.append(Field(name, dtype, shape, _round_up(end, LINE)))
-        end = fields[-1].end
+    for group in groups:
+        end = _round_up(end, PAGE)
+        for name, (dtype, shape) in group.items():
+            fields.append(Field(name, dtype, shape, _round_up(end, LINE)))
+            end = fields[-1].end
     return Layout(tuple(fields), max(PAGE, _round_up(end, PAGE)))
 
 

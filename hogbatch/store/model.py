@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.store.layout import Shape
+from hogbatch.store.layout import PAGE, Shape
 from hogbatch.store.segment import Segment
 
 
@@ -24,7 +24,10 @@ class SharedModel:
 
     @staticmethod
     def fields(parameters: int, slots: int) -> Mapping[str, tuple[str, Shape]]:
-        """The arrays for P = `parameters` and 0, 1 or 2 optimizer slots, for `layout.arrange`."""
+        """The arrays for P = `parameters` and 0, 1 or 2 optimizer slots.
+
+        They are one group of `layout.arrange`, so that no other array shares their pages.
+        """
         return {
             "model/params": ("<f4", (parameters,)),
             "model/first": ("<f4", (parameters if slots > 0 else 0,)),
@@ -46,10 +49,10 @@ class SharedModel:
 
     @property
     def memory(self) -> NDArray[np.uint8]:
-        """Parameters and slots as one contiguous view of bytes."""
-        arrays = [array for array in (self.params, self.first, self.second) if array.size]
-        start = min(array.ctypes.data for array in arrays)
-        size = max(array.ctypes.data + array.nbytes for array in arrays) - start
+        """All pages of the model, as one contiguous view of bytes."""
+        start = self.params.ctypes.data
+        end = self.merges.ctypes.data + self.merges.nbytes
+        size = -(-(end - start) // PAGE) * PAGE
         memory: NDArray[np.uint8] = np.ctypeslib.as_array(
             (ctypes.c_uint8 * size).from_address(start)
         )

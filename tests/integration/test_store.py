@@ -78,7 +78,7 @@ def serve_next(segment_server):
 
 @pytest.fixture
 def segments():
-    shared = arrange({**SharedModel.fields(8, 1), **Fences.fields()})
+    shared = arrange(SharedModel.fields(8, 1), Fences.fields())
     made = {
         "data": Segment.create("data", arrange({"x": ("<f4", (4,))})),
         "shared": Segment.create("shared", shared),

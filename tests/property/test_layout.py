@@ -1,4 +1,5 @@
-from itertools import pairwise
+from collections import Counter
+from itertools import chain, pairwise
 from math import prod
 
 from hypothesis import given, strategies as st
@@ -13,13 +14,21 @@ arrays = st.dictionaries(
     st.tuples(st.sampled_from(["<f4", "<i4", "<i8", "u1"]), shapes),
     max_size=8,
 )
+
+
+def distinct(names):
+    """Whether no name occurs twice."""
+    return all(count == 1 for count in Counter(names).values())
+
+
 few = max_examples(60)
 
 
 @few
-@given(arrays)
-def test_fields_never_overlap_are_aligned_and_lie_inside(wanted):
-    layout = arrange(wanted)
+@given(st.lists(arrays, max_size=3).filter(lambda groups: distinct(chain(*groups))))
+def test_fields_never_overlap_are_aligned_and_lie_inside(groups):
+    layout = arrange(*groups)
+    wanted = {name: array for group in groups for name, array in group.items()}
     assert {f.name: (f.dtype, f.shape) for f in layout.fields} == wanted
     assert all(before.end <= after.offset for before, after in pairwise(layout.fields))
     assert all(field.offset % LINE == 0 for field in layout.fields)

@@ -24,6 +24,14 @@ def test_the_size_is_a_whole_number_of_pages():
     assert arrange({"a": ("u1", (PAGE + 1,))}).size == 2 * PAGE
 
 
+def test_each_group_of_arrays_starts_on_a_new_page():
+    layout = arrange(
+        {"a": ("<f4", (3,)), "b": ("u1", (PAGE,))}, {"c": ("<i4", (1,))}, {}, {"d": ("u1", (1,))}
+    )
+    assert [field.offset for field in layout.fields] == [0, 64, 2 * PAGE, 3 * PAGE]
+    assert layout.size == 4 * PAGE
+
+
 def test_a_layout_survives_the_way_through_json():
     layout = arrange({"a": ("<f4", (2, 3)), "b": ("<i8", (0,))})
     assert msgspec.json.decode(msgspec.json.encode(layout), type=Layout) == layout

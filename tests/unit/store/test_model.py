@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from hogbatch.store.layout import arrange
+from hogbatch.store.layout import PAGE, arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 
@@ -38,18 +39,22 @@ def test_updates_are_those_of_cpu_and_gpu_workers_together(segment):
     assert model.updates == 2**40 + 3
 
 
-def test_its_memory_is_one_run_of_bytes(segment):
+@pytest.mark.parametrize("slots", [0, 1, 2])
+@pytest.mark.parametrize("parameters", [20, 3000])
+def test_its_memory_is_all_of_its_pages_and_no_page_of_another_array(parameters, slots):
+    before, after = {"before": ("u1", (5,))}, {"after": ("<i8", (3,))}
+    model_fields = SharedModel.fields(parameters, slots)
+    segment = Segment.create("shared", arrange(before, model_fields, after))
     model = SharedModel.of(segment)
-    model.params[0], model.second[-1] = 1, 2
-    floats = model.memory.view("f4")
-    assert floats[0] == 1 and floats[-1] == 2
-    model.memory[:] = 0
-    assert not model.params.any() and not model.second.any()
-
-
-def test_the_memory_of_a_model_without_slots_is_its_parameters():
-    segment = Segment.create("shared", arrange(SharedModel.fields(20, 0)))
-    model = SharedModel.of(segment)
-    assert model.memory.nbytes == model.params.nbytes
-    del model
+    memory, others = model.memory, [segment.array("before"), segment.array("after")]
+    assert memory.ctypes.data % PAGE == 0 and memory.nbytes % PAGE == 0
+    memory[:] = 0xFF
+    for array in (model.params, model.first, model.second, model.steps, model.merges):
+        assert (array.view(np.uint8) == 0xFF).all()
+    assert not any(array.any() for array in others)
+    start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
+    assert all(
+        array.ctypes.data // PAGE < start // PAGE or array.ctypes.data >= end for array in others
+    )
+    del model, memory, others, array
     segment.close()

@@ -87,10 +87,10 @@ def welcome(worker=4):
 def segments():
     inputs = dense_inputs(np.ones((ROWS, FEATURES), np.float32))
     train = Examples(inputs, single_labels(np.ones(ROWS, np.float32)), FEATURES)
-    shared = {**SharedModel.fields(PARAMETERS, 0), **EpochOrders.fields(ROWS), **Fences.fields()}
+    shared = SharedModel.fields(PARAMETERS, 0), EpochOrders.fields(ROWS), Fences.fields()
     made = {
         "data": Segment.create("data", arrange(dataset.fields(train, None))),
-        "shared": Segment.create("shared", arrange(shared)),
+        "shared": Segment.create("shared", arrange(*shared)),
     }
     dataset.fill(made["data"], train, None)
     yield made
