@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.linux import read_topology
-from hogbatch.machine.topology import Cores, assign
+from hogbatch.machine.topology import Cores, Topology, assign
 
 # Names in Linux's abstract socket namespace. A name can be bound once, so a claim is exclusive. It
 # disappears with its process and is visible to every user of this network namespace.
@@ -17,18 +17,31 @@ NAME = "\0hogbatch-core-"
 def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
     """The cores of each worker, claimed within this context; none for workers without pinning.
 
-    GPU workers are never pinned, since their threads mostly wait for the device.
+    A GPU worker is never pinned, since its threads mostly wait for the device. If there are enough
+    cores, one is claimed for it and left free, because a thread that launches kernels is delayed by
+    a CPU worker on every core, and the GPU waits with it.
     """
     topology = read_topology()
-    threads = [request.threads for request in requests]  # 0 for a GPU worker
     with ExitStack() as undo:
         claims = _claim(topology.cores)
         for claim in claims.values():
             undo.callback(claim.close)
-        given = assign(topology, threads, topology.cores - claims.keys())
+        given = _assign(topology, requests, topology.cores - claims.keys())
         for core in claims.keys() - {core for cores in given for core in cores}:
             claims[core].close()
-        yield given
+        yield [
+            () if request.device == "gpu" else cores
+            for request, cores in zip(requests, given, strict=True)
+        ]
+
+
+def _assign(
+    topology: Topology, requests: Sequence[WorkerRequest], taken: Iterable[int]
+) -> list[Cores]:
+    """Assign a core to each thread and each GPU worker; without GPU workers if that fails."""
+    threads = [request.threads for request in requests]  # 0 for a GPU worker
+    with_gpus = assign(topology, [max(1, each) for each in threads], taken)
+    return with_gpus if any(with_gpus) else assign(topology, threads, taken)
 
 
 def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:

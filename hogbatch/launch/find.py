@@ -17,9 +17,13 @@ class FoundWorkers:
 
 
 def find_workers() -> FoundWorkers:
-    """One worker for all cores that affinity mask and cgroup allow, and one for each GPU."""
+    """A worker for each GPU, and one for the cores that affinity mask and cgroup allow.
+
+    One core is left for each GPU worker: CPU threads on all cores would delay the thread that
+    launches its kernels. The last core always trains.
+    """
     topology, gpus = read_topology(), find_gpus()
-    requests = [WorkerRequest("cpu", threads=topology.threads)]
+    requests = [WorkerRequest("cpu", threads=max(1, topology.threads - len(gpus.devices)))]
     requests += [WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus.devices]
     seen = [f"gpu:{gpu.ordinal} is {gpu.name}" for gpu in gpus.devices]
     seen = seen or [f"no GPU: {gpus.reason}"]

@@ -7,6 +7,7 @@ from hogbatch.launch import claims
 from hogbatch.launch.claims import pinning
 from hogbatch.machine.topology import Topology
 
+ONE = WorkerRequest("cpu", threads=1)
 TWO = WorkerRequest("cpu", threads=2)
 GPU = WorkerRequest("gpu", ordinal=0)
 
@@ -23,6 +24,15 @@ def four_cores(monkeypatch):
 def test_cpu_workers_get_cores_of_their_own_and_gpu_workers_none():
     with pinning([TWO, GPU, TWO]) as cores:
         assert cores == [(0, 1), (), (2, 3)]
+
+
+def test_a_core_is_left_for_a_gpu_worker_if_there_are_enough():
+    with pinning([TWO, GPU]) as cores:
+        assert cores == [(0, 1), ()]
+        with pinning([ONE]) as others, pinning([ONE]) as none_left:
+            assert (others, none_left) == ([(3,)], [()])
+    with pinning([ONE, ONE, ONE]) as cores:
+        assert all(cores)
 
 
 def test_a_second_run_gets_the_remaining_cores():

@@ -50,11 +50,12 @@ def test_auto_takes_no_more_cores_than_the_cgroup_grants(server):
     assert found.line == "workers: cpu:3 (no GPU: no driver; the cgroup grants 2.5 of 16 cores)"
 
 
-def test_auto_takes_every_gpu(server):
-    server(A100, H200, cores=2)
+@pytest.mark.parametrize(("cores", "threads"), [(16, 14), (3, 1), (2, 1), (1, 1)])
+def test_auto_takes_every_gpu_and_leaves_a_core_for_each(server, cores, threads):
+    server(A100, H200, cores=cores)
     found = find_workers()
-    assert found.workers == (CPU, gpu(0), gpu(1))
-    assert found.line == "workers: cpu:2,gpu:0,gpu:1 (gpu:0 is A100; gpu:1 is H200)"
+    assert found.workers == (WorkerRequest("cpu", threads=threads), gpu(0), gpu(1))
+    assert found.line == f"workers: cpu:{threads},gpu:0,gpu:1 (gpu:0 is A100; gpu:1 is H200)"
 
 
 def test_a_missing_gpu_is_a_usage_error(server):
