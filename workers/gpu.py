@@ -72,7 +72,7 @@ class GpuEngine:
         try:
             device = self._make_device(self._assignment.welcome.precision)
             try:
-                self._set_up(device)
+                self._prepare_device(device)
                 self._prepared.put(self._measured.profile)
                 report_error = self._post
                 self._train()
@@ -80,6 +80,18 @@ class GpuEngine:
                 raise DeviceError(f"{device.name} has failed: {failure}") from failure
         except BaseException as error:
             report_error(error)
+
+    def _prepare_device(self, device: Device) -> None:
+        """Set up; HogbatchError if the memory is too small for the model and its replica."""
+        try:
+            self._set_up(device)
+        except Exception as error:
+            if not device.is_out_of_memory(error):
+                raise
+            raise HogbatchError(
+                f"{device.name} has too little memory for this network: {error}; "
+                "free memory there, or train without this worker"
+            ) from None
 
     def _set_up(self, device: Device) -> None:
         device.enter()
@@ -167,7 +179,9 @@ class GpuEngine:
             self._replica.begin(trainer.rows(interval.start, interval.stop))
         try:
             trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
-        except trainer.device.out_of_memory as error:
+        except Exception as error:
+            if not trainer.device.is_out_of_memory(error):
+                raise
             _log_out_of_memory(work, error)
             self._return_rest(interval)
             return False
@@ -197,7 +211,9 @@ class GpuEngine:
         device = self._trainer.device
         try:
             self._trainer.reserve(work.batch_size)
-        except device.out_of_memory as error:
+        except Exception as error:
+            if not device.is_out_of_memory(error):
+                raise
             _log_out_of_memory(work, error)
             merge = MergeReport(rows=0, too_large=work.batch_size)
             self._post(report(work, np.zeros(TOTALS), 0.0, merge))

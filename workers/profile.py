@@ -54,10 +54,10 @@ def _measure_sizes(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
     while slow < 2:
         try:
             seconds = trainer.seconds(size)
-        except trainer.device.out_of_memory:
-            trainer.release()
-            if size <= MIN_BATCH:
+        except Exception as error:
+            if size <= MIN_BATCH or not trainer.device.is_out_of_memory(error):
                 raise
+            trainer.release()
             return
         yield size, seconds
         slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
@@ -74,7 +74,9 @@ def _densifying_is_faster(trainer: Trainer, rows: int) -> bool:
         trainer.compute(densify=densify)
         try:
             seconds.append(trainer.seconds(min(DENSIFY_TEST_ROWS, rows)))
-        except trainer.device.out_of_memory:
+        except Exception as error:
+            if not trainer.device.is_out_of_memory(error):
+                raise
             trainer.release()
             seconds.append(float("inf"))
     return seconds[1] < seconds[0]

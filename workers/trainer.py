@@ -130,8 +130,8 @@ class Trainer:
             try:
                 self._steps.evaluate(*feed.batch(start, stop)[1:4], summed)
                 start = stop
-            except self.device.out_of_memory:
-                if size == 1:
+            except Exception as error:
+                if size == 1 or not self.device.is_out_of_memory(error):
                     raise
                 size //= 2
                 self.release()

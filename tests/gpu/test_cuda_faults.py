@@ -37,15 +37,68 @@ def test_a_batch_too_large_for_the_gpu_is_returned_and_smaller_ones_train(rehear
         pool.set_limit(size=0)
 
 
-@pytest.mark.parametrize("kind", ["runtime.CUDARuntimeError", "driver.CUDADriverError"])
+def error_of(device, kind, status):
+    """An error of CuPy with this status."""
+    module, name = kind.split(".")
+    return getattr(getattr(device.xp.cuda, module), name)(status)
+
+
+every_error = pytest.mark.parametrize(
+    "kind", ["runtime.CUDARuntimeError", "driver.CUDADriverError"]
+)
+
+
+@every_error
+def test_only_some_errors_mean_that_memory_has_run_out(cuda, kind):
+    assert cuda.is_out_of_memory(error_of(cuda, kind, 2))
+    assert not cuda.is_out_of_memory(error_of(cuda, kind, 700))
+    assert cuda.is_out_of_memory(MemoryError())
+    assert not cuda.is_out_of_memory(ValueError())
+
+
+@every_error
+def test_a_graph_that_finds_no_memory_returns_the_rest_of_the_lease(rehearse, make_cuda, kind):
+    device = make_cuda()
+    rig, capture = rehearse(device), device.capture
+    failures = [error_of(device, kind, 2)]
+
+    def fail_once(work):
+        if failures:
+            work()
+            raise failures.pop()
+        return capture(work)
+
+    device.capture = fail_once
+    (returned,) = rig.do(lease(batch=90))  # captured at the second batch of this size
+    assert (returned.rows, returned.too_large) == (90, 90)
+    (done,) = rig.do(lease(90, batch=45))
+    assert (done.rows, done.too_large) == (ROWS - 90, 0)
+
+
+def test_a_worker_never_spins_while_it_waits_for_the_gpu(rehearse, cuda, monkeypatch):
+    def spin(stream):
+        raise AssertionError("cudaStreamSynchronize keeps a core busy")
+
+    blocking, event = [], cuda.xp.cuda.Event
+
+    def make_event(block=False, **settings):
+        blocking.append(block)
+        return event(block=block, **settings)
+
+    monkeypatch.setattr(cuda.xp.cuda.Stream, "synchronize", spin)
+    monkeypatch.setattr(cuda.xp.cuda, "Event", make_event)
+    (done,) = rehearse().do(lease())
+    assert done.rows == ROWS
+    assert blocking and all(blocking)
+
+
+@every_error
 def test_a_failed_gpu_exits_its_worker_with_the_device_error_code(rehearse, make_cuda, kind):
     device = make_cuda()
-    module, name = kind.split(".")
-    error = getattr(getattr(device.xp.cuda, module), name)
     rig = rehearse(device)
 
     def fail(*_):
-        raise error(700)  # illegal address: the device is unusable in this process
+        raise error_of(device, kind, 700)  # illegal address: the device is unusable in this process
 
     device.kernels.take = fail
     (end,) = rig.do(lease())

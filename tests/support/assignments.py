@@ -1,5 +1,6 @@
 """Assignments as a coordinator would give them, with arrays of this process."""
 
+import mmap
 from dataclasses import replace
 
 import msgspec
@@ -11,6 +12,7 @@ from hogbatch.data.order import epoch_order
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Optimizer, Welcome
 from workers.session import Assignment
@@ -92,6 +94,9 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
 
 
 def shared_model(parameters, slots=0):
-    """An untrained model of zeros."""
-    arrays = (np.zeros(parameters if slots > n else 0, np.float32) for n in (-1, 0, 1))
-    return SharedModel(*arrays, *(np.zeros(1, np.int64) for _ in range(2)))
+    """An untrained model of zeros, in pages of its own as in a segment."""
+    layout = arrange(SharedModel.fields(parameters, slots))
+    memory = np.frombuffer(mmap.mmap(-1, layout.size), np.uint8)
+    return SharedModel(
+        *(memory[f.offset : f.end].view(f.dtype).reshape(f.shape) for f in layout.fields)
+    )

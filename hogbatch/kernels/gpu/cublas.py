@@ -20,6 +20,7 @@ WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; more than our 
 _FLOAT32 = 0  # CUDA_R_32F
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
+_ALLOCATION_FAILED = 3  # cublasStatus_t
 
 
 class Cublas:
@@ -68,6 +69,8 @@ class Cublas:
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
+        if status == _ALLOCATION_FAILED:
+            raise MemoryError(f"{name}: cuBLAS could not allocate memory")
         if status != 0:
             raise DeviceError(f"{name} failed with cuBLAS status {status}")
 

@@ -12,6 +12,9 @@ from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import DeviceKernels
 from hogbatch.kernels.gpu.device import HostArray, Shape
 
+# cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY: raised where memory does not come from
+# CuPy's pool, as for the code of a kernel, a captured graph, or pinned memory.
+_OUT_OF_MEMORY = 2
 _PORTABLE, _MAPPED, _READ_ONLY = 1, 2, 8  # flags of cudaHostRegister
 
 
@@ -40,7 +43,6 @@ class CudaDevice:
         self.model = f"{properties['name'].decode()}, {precision}"
         self.kernels = cast(DeviceKernels, operations.GpuKernels(precision))
         self.xp: Any = cupy
-        self.out_of_memory: tuple[type[BaseException], ...] = (cupy.cuda.memory.OutOfMemoryError,)
         self.failures: tuple[type[BaseException], ...] = (
             cupy.cuda.runtime.CUDARuntimeError,  # raised by copies and waits
             cupy.cuda.driver.CUDADriverError,  # raised by launches
@@ -49,6 +51,11 @@ class CudaDevice:
         self._copy_stream = cupy.cuda.Stream(non_blocking=True)
         self._streams: list[Any] = []  # keeps the threads' streams alive
 
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        if isinstance(error, self.failures):
+            return cast(Any, error).status == _OUT_OF_MEMORY
+        return isinstance(error, MemoryError)  # CuPy's memory pool, cuBLAS, or the host
+
     def enter(self) -> None:
         self.xp.cuda.Device(self._ordinal).use()
         stream = self.xp.cuda.Stream(non_blocking=True)
@@ -56,13 +63,17 @@ class CudaDevice:
         stream.use()
 
     def record_event(self) -> Any:
-        return self._stream.record()
+        return self._record_in(self._stream)
 
     def wait_event(self, event: Any) -> None:
         self._stream.wait_event(event)
 
     def synchronize_event(self, event: Any) -> None:
         event.synchronize()
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        milliseconds: float = self.xp.cuda.get_elapsed_time(start, end)
+        return milliseconds / 1e3
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()
@@ -86,17 +97,20 @@ class CudaDevice:
 
     def to_host(self, array: Any, out: HostArray) -> None:
         if out.size > 0:
-            array.get(out=out)
+            self.synchronize()  # a copy to pageable memory would spin until then
+            array.get(out=out, blocking=False)
+            self.synchronize()
 
     def copy_into(self, array: Any, host: HostArray) -> None:
         if host.size > 0:
+            self.synchronize()  # a copy from pageable memory would spin until then
             array.set(host)
             self.synchronize()  # copies from pinned pages are asynchronous
 
     def start_copy(self, array: Any, host: HostArray) -> Any:
         if host.size > 0:
             array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copy_stream)
-        return self._copy_stream.record()
+        return self._record_in(self._copy_stream)
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         return self.xp.empty(shape, dtype)
@@ -142,7 +156,11 @@ class CudaDevice:
             return
 
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        self.record_event().synchronize()  # cudaStreamSynchronize would spin
+
+    def _record_in(self, stream: Any) -> Any:
+        """Record an event in `stream` that has a time, and that the host waits for by sleeping."""
+        return stream.record(self.xp.cuda.Event(block=True))
 
     @property
     def _stream(self) -> Any:

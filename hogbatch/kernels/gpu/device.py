@@ -4,6 +4,7 @@ Importable without CuPy. A worker that uses `Device` runs unchanged on both, so 
 steps and merges can be tested, and policies tried out, on machines without a GPU.
 """
 
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -22,10 +23,11 @@ HostArray = NDArray[Any]
 class Device(Protocol):
     """One device with its memory, its kernels and its array module.
 
-    Device arrays are ndarrays of `xp`. Any allocation may raise one of `out_of_memory`; the caller
-    must then drop the exception (its traceback keeps arrays alive), call `free_unused`, and
-    allocate less. Any call may raise one of `failures`, after which only a new process can use the
-    device.
+    Device arrays are ndarrays of `xp`. Any call may raise an error for which `is_out_of_memory` is
+    true: not only allocations, because the first launch of a kernel loads its code and a captured
+    graph takes memory too. The caller must then drop the exception (its traceback keeps arrays
+    alive), call `free_unused`, and allocate less. Any call may raise one of `failures`; unless
+    memory has run out, only a new process can use the device then.
 
     Each thread that uses the device has its own stream: the work queued by one thread runs in
     order, the work of two threads concurrently, unless one waits for an event of the other.
@@ -35,20 +37,28 @@ class Device(Protocol):
     model: str  # hardware model, the key of cached measurements
     kernels: DeviceKernels
     xp: Any  # the array module: cupy, or one compatible with numpy
-    out_of_memory: tuple[type[BaseException], ...]
     failures: tuple[type[BaseException], ...]
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Return whether `error` means that the device or the host has no memory left."""
 
     def enter(self) -> None:
         """Create the stream of the calling thread, which must call this once, first of all."""
 
     def record_event(self) -> Any:
-        """Record an event after all work that this thread has queued so far."""
+        """Record an event after all work that this thread has queued so far.
+
+        Waiting for it on the host sleeps instead of spinning: CPU workers need the core.
+        """
 
     def wait_event(self, event: Any) -> None:
         """Let the work that this thread queues next wait for `event`; returns immediately."""
 
     def synchronize_event(self, event: Any) -> None:
         """Block until all work before `event` is done."""
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Return the seconds between two events of this device that are done."""
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run `work`, and return a function that repeats it: on a GPU, as a CUDA graph.
@@ -160,24 +170,30 @@ class HostDevice:
 
     name = "gpu:host"
     model = "host"
-    out_of_memory: tuple[type[BaseException], ...] = (OutOfHostMemory,)
     failures: tuple[type[BaseException], ...] = ()
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         self.kernels = cast(DeviceKernels, reference)
         self.xp: Any = np if memory_bytes is None else _LimitedNumpy(memory_bytes)
 
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError)
+
     def enter(self) -> None:
         """Do nothing: every call completes its work before it returns."""
 
-    def record_event(self) -> None:
+    def record_event(self) -> float:
+        """Return the time, because all work is done."""
+        return time.perf_counter()
+
+    def wait_event(self, event: float) -> None:
         """Do nothing: all work is done."""
 
-    def wait_event(self, event: None) -> None:
+    def synchronize_event(self, event: float) -> None:
         """Do nothing: all work is done."""
 
-    def synchronize_event(self, event: None) -> None:
-        """Do nothing: all work is done."""
+    def elapsed(self, start: float, end: float) -> float:
+        return end - start
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()
@@ -194,8 +210,9 @@ class HostDevice:
     def copy_into(self, array: HostArray, host: HostArray) -> None:
         np.copyto(array, host, casting="no")
 
-    def start_copy(self, array: HostArray, host: HostArray) -> None:
+    def start_copy(self, array: HostArray, host: HostArray) -> float:
         self.copy_into(array, host)
+        return self.record_event()
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         array: HostArray = self.xp.empty(shape, dtype)

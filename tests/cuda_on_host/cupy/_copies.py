@@ -27,7 +27,7 @@ def copy(target: int, source: int, size: int, kind: int, stream: Stream) -> None
         content = ctypes.string_at(source, size)
         stream.enqueue(lambda: ctypes.memmove(target, content, size), regions)
     if region_of(target) is None:
-        stream.synchronize()
+        stream.drain()
 
 
 def fill(target: int, value: int, size: int, stream: Stream) -> None:

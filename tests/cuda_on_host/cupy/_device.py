@@ -4,11 +4,20 @@ import threading
 
 DEVICES = 1
 MEMORY = 1 << 30  # bytes
+UNKNOWN = 999  # cudaErrorUnknown: the stand-in reports most errors by name only
 LOCK = threading.RLock()  # the device executes one operation at a time
 capturing_threads: list[int] = []  # thread identifiers, one for each capture in progress
 
 
-class CUDARuntimeError(RuntimeError):
+class CUDAError(RuntimeError):
+    """An error with the `status` that CUDA returned; here its name and reason may be given."""
+
+    def __init__(self, status: int | str) -> None:
+        super().__init__(status)
+        self.status = status if isinstance(status, int) else UNKNOWN
+
+
+class CUDARuntimeError(CUDAError):
     """A function of the CUDA runtime returned an error."""
 
 

@@ -151,6 +151,11 @@ def test_a_device_too_small_for_one_row_fails():
     assert str(error).startswith("a batch of one row does not fit into memory: gpu:host has ")
 
 
+def test_a_device_too_small_for_the_model_is_an_error_with_advice():
+    with pytest.raises(HogbatchError, match="gpu:host has too little memory for this network: "):
+        Rehearsal(assigned(), device=HostDevice(memory_bytes=500))
+
+
 def test_out_of_memory_with_a_batch_of_one_row_is_a_failure():
     rig = Rehearsal(assigned(), device=Exhausting())
     rig.device.at = 5
