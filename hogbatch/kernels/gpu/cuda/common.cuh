@@ -6,10 +6,19 @@
 #define BLOCK 256  // maximum threads of a block, a power of two
 #define INF __int_as_float(0x7f800000)
 
-// A grid-stride loop: any grid covers any count.
+// A grid-stride loop: any grid covers any count. Not unrolled, because the compiler would divide 64-bit
+// integers to do so, and memory limits these loops.
 #define EACH(i, count)                                                                   \
+    _Pragma("unroll 1")                                                                  \
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (count);    \
          i += gridDim.x * (long long)blockDim.x)
+
+// The rows t < *found of a list whose length only the device knows (over_touched in launch.py). Adjacent
+// threadIdx.y process adjacent rows; adjacent threadIdx.x, the columns of a row: EACH_COLUMN.
+#define EACH_TOUCHED(t, found)                                                                 \
+    _Pragma("unroll 1")                                                                         \
+    for (long long t = blockIdx.x * (long long)blockDim.y + threadIdx.y, t##_end = *(found);    \
+         t < t##_end; t += gridDim.x * (long long)blockDim.y)
 
 // The threads of a block process the columns of one row.
 #define EACH_COLUMN(h, width) for (int h = threadIdx.x; h < (width); h += blockDim.x)
