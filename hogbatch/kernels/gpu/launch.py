@@ -33,7 +33,7 @@ def over_touched(function: cupy.RawKernel, room: int, width: int, *arguments: ob
     common.cuh. There are no more blocks than run concurrently, because most lists are short.
     """
     if room > 0:
-        columns = _columns_of_a_block(width)
+        columns = columns_of_a_block(width)
         rows = THREADS // columns
         blocks = min(-(-room // rows), _RESIDENT_BLOCKS * multiprocessors())
         function((blocks,), (columns, rows), arguments)
@@ -46,14 +46,14 @@ def over_batch(function: cupy.RawKernel, rows: int, width: int, *arguments: obje
     threads; z, rows. Blocks of the grid: x, rows; y, columns. Does nothing without rows.
     """
     if rows > 0:
-        columns = _columns_of_a_block(width)
+        columns = columns_of_a_block(width)
         parts = max(1, WARP // columns)
         members = THREADS // (columns * parts)
         grid = -(-rows // members), -(-width // columns)
         function(grid, (columns, parts, members), arguments)
 
 
-def _columns_of_a_block(width: int) -> int:
+def columns_of_a_block(width: int) -> int:
     """A power of two: `width` or more, if a block has that many threads."""
     return min(1 << (width - 1).bit_length(), THREADS)
 

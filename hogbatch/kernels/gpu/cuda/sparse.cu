@@ -5,7 +5,7 @@
 #define BATCH_ROW (blockIdx.x * (long long)blockDim.z + threadIdx.z)
 #define COLUMN (int)(blockIdx.y * blockDim.x + threadIdx.x)
 
-// The sum over those lanes of a warp whose numbers differ by a multiple of `step`, a power of two. All
+// The sum over the lanes of a warp whose numbers differ by multiples of `step`, a power of two. All
 // lanes must call it.
 __device__ float sum_of_lanes(float mine, int step)
 {
@@ -28,16 +28,15 @@ extern "C" __global__ void gather_sparse(const long long* indptr, const int* ind
         atomicAdd(&row[indices[begin + j]], values[begin + j]);
 }
 
-// The first cell of a feature's row in a table[F, H] of possibly more than 2^31 cells. The product of
-// two unsigned numbers is one instruction, that of two long longs several.
+// The first cell of a feature's row in a table[F, H], which may have more than 2^31 cells. This
+// product of two unsigned numbers is one instruction; one of two long longs is several.
 __device__ unsigned long long first_cell(int feature, long long H)
 {
     return (unsigned long long)(unsigned)feature * (unsigned)H;
 }
 
-// The part threadIdx.y of the product of a row, of `count` stored values, and a column of weights[F, H].
-// Several weights are loaded at a time, because each load takes long.
-#define UNROLLED 4
+// The product of a column of weights[F, H] and every blockDim.y-th of the `count` stored values of
+// a row, from the value threadIdx.y on.
 __device__ float part_of_product(const int* indices, const float* values, int count, long long H,
                                  const float* column)
 {
@@ -53,8 +52,7 @@ __device__ float part_of_product(const int* indices, const float* values, int co
     return sum;
 }
 
-// Adjacent threads read adjacent weights of a row; with fewer columns than LANES, a warp reads several
-// rows of weights at a time.
+// A warp reads adjacent weights; those of several features if there are fewer columns than LANES.
 extern "C" __global__ void csr_forward(const long long* indptr, const int* indices,
                                        const float* values, const long long* rows, long long B,
                                        const float* weights, const float* bias, long long kind,
@@ -89,7 +87,7 @@ extern "C" __global__ void csr_bound_rows(const double* rate, double repeats,
     shrink_far(*rate * repeats / B * sum_of_lanes(square, 1), H, grad + b * H);
 }
 
-// Lists those features of a row that are not yet marked in `head`[F] (-1: not marked), and marks them.
+// Marks the features of a row in `head`[F] (-1: not marked), and lists those not marked before.
 __device__ void list_features(const int* indices, int count, int* head, int* touched, int* found)
 {
     for (int j = threadIdx.y * blockDim.x + threadIdx.x; j < count; j += blockDim.x * blockDim.y) {
@@ -114,7 +112,7 @@ extern "C" __global__ void unmark(const int* touched, const int* found, int* hea
     EACH_TOUCHED(t, found) head[touched[t]] = -1;
 }
 
-// csr_step in two launches: sum the gradients of features in `sums`[F, H] and list the features; update.
+// csr_step in two launches: list the features, and add up their gradients in `sums`[F, H]; update.
 // Before and after, `sums` is 0 and `head` is -1 everywhere.
 extern "C" __global__ void add_up(const long long* indptr, const int* indices, const float* values,
                                   const long long* rows, long long B, long long H,
