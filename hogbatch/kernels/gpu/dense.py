@@ -10,7 +10,6 @@ from hogbatch.kernels.gpu.launch import (
     rate_of,
 )
 
-COLUMNS, LANES = 8, 128  # as in dense.cu
 MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
 _gather_dense = kernel("dense", "gather_dense")
@@ -20,7 +19,6 @@ _add_bias = kernel("dense", "add_bias")
 _activate_backward = kernel("dense", "activate_backward")
 _scale = kernel("dense", "scale")
 _bound_rows = kernel("dense", "bound_rows")
-_sum_columns = kernel("dense", "sum_columns")
 _forget_not_finite = kernel("dense", "forget_not_finite")
 _step = kernel("dense", "step")
 
@@ -61,20 +59,6 @@ def bound_rows(kind, hyper, batch, x, grad):
         (rows, width), fan_in = grad.shape, x.shape[1]
         bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         over_rows(_bound_rows, rows, THREADS, *bound, batch, fan_in, width, x, grad)
-
-
-def bias_gradient(grad, out):
-    _sum(1.0, 0, grad, out)
-
-
-def add_bias_gradient(fraction, grad, out):
-    _sum(float(fraction), 1, grad, out)
-
-
-def _sum(fraction, add, grad, out):
-    batch, width = grad.shape
-    blocks = -(-width // COLUMNS)
-    _sum_columns((blocks,), (COLUMNS * LANES,), (fraction, add, batch, width, grad, out))
 
 
 def forget_not_finite(totals, values):

@@ -1,5 +1,7 @@
 """Launching of CUDA kernels compiled from `sources`."""
 
+from functools import cache
+
 import cupy
 import numpy as np
 
@@ -7,7 +9,9 @@ from hogbatch.kernels.contract import VELOCITY, Hyper
 from hogbatch.kernels.gpu.sources import SOURCES
 
 THREADS = 256  # per block; BLOCK in the CUDA sources
+WARP = 32  # threads that run together; LANES in the CUDA sources
 _MAX_BLOCKS = 8192  # of a grid-stride launch: several times what any device runs concurrently
+_RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
 
 
 def kernel(source: str, name: str) -> cupy.RawKernel:
@@ -20,6 +24,49 @@ def over_cells(function: cupy.RawKernel, count: int, *arguments: object) -> None
     if count > 0:
         blocks = min(-(-count // THREADS), _MAX_BLOCKS)
         function((blocks,), (THREADS,), arguments)
+
+
+def over_touched(function: cupy.RawKernel, room: int, width: int, *arguments: object) -> None:
+    """Launch for the rows in a list with `room` entries, whose length only the device knows.
+
+    A block has about one thread per cell of some rows of `width` columns: EACH_TOUCHED in
+    common.cuh. There are no more blocks than run concurrently, because most lists are short.
+    """
+    if room > 0:
+        columns = columns_of_a_block(width)
+        rows = THREADS // columns
+        blocks = min(-(-room // rows), _RESIDENT_BLOCKS * multiprocessors())
+        function((blocks,), (columns, rows), arguments)
+
+
+def over_batch(function: cupy.RawKernel, rows: int, width: int, *arguments: object) -> None:
+    """Launch with one thread per cell of [rows, width], and at least one warp per row.
+
+    Threads of a block: x, columns; y, parts of a row that has fewer columns than a warp has
+    threads; z, rows. Blocks of the grid: x, rows; y, columns. Does nothing without rows.
+    """
+    if rows > 0:
+        columns = columns_of_a_block(width)
+        parts = max(1, WARP // columns)
+        members = THREADS // (columns * parts)
+        grid = -(-rows // members), -(-width // columns)
+        function(grid, (columns, parts, members), arguments)
+
+
+def columns_of_a_block(width: int) -> int:
+    """A power of two: `width` or more, if a block has that many threads."""
+    return min(1 << (width - 1).bit_length(), THREADS)
+
+
+def multiprocessors() -> int:
+    """The number of multiprocessors of the current device."""
+    return _multiprocessors(cupy.cuda.runtime.getDevice())
+
+
+@cache
+def _multiprocessors(device: int) -> int:
+    runtime = cupy.cuda.runtime
+    return int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device))
 
 
 def over_rows(function: cupy.RawKernel, rows: int, width: int, *arguments: object) -> None:

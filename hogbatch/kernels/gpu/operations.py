@@ -1,6 +1,7 @@
 """The GPU backend: operations of the kernel contract on CuPy arrays, in the current stream."""
 
 from hogbatch.kernels.gpu import dense, losses, replica, sparse
+from hogbatch.kernels.gpu.column_sums import ColumnSums
 from hogbatch.kernels.gpu.cublas import Cublas
 
 
@@ -17,8 +18,6 @@ class GpuKernels:
     scale = staticmethod(dense.scale)
     bound_rows = staticmethod(dense.bound_rows)
     csr_bound_rows = staticmethod(sparse.csr_bound_rows)
-    bias_gradient = staticmethod(dense.bias_gradient)
-    add_bias_gradient = staticmethod(dense.add_bias_gradient)
     step = staticmethod(dense.step)
     csr_scratch = staticmethod(sparse.csr_scratch)
     csr_step = staticmethod(sparse.csr_step)
@@ -32,6 +31,7 @@ class GpuKernels:
 
     def __init__(self, precision: str) -> None:
         self._cublas = Cublas(precision)
+        self._column_sums = ColumnSums()
 
     def dense_forward(self, x, weights, bias, activation, width, out):
         self._cublas.multiply(x, weights, out)
@@ -45,3 +45,9 @@ class GpuKernels:
 
     def add_weight_gradient(self, fraction, x, grad, out):
         self._cublas.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
+
+    def bias_gradient(self, grad, out):
+        self._column_sums(1.0, False, grad, out)
+
+    def add_bias_gradient(self, fraction, grad, out):
+        self._column_sums(fraction, True, grad, out)

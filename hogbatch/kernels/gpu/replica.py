@@ -1,6 +1,6 @@
 """A replica's exchange with the shared parameters, on the device; see `ReplicaKernels`."""
 
-from hogbatch.kernels.gpu.launch import THREADS, kernel, over_cells, over_rows
+from hogbatch.kernels.gpu.launch import WARP, kernel, over_batch, over_cells, over_touched
 
 _take = kernel("replica", "take")
 _rejoin = kernel("replica", "rejoin")
@@ -26,20 +26,23 @@ def add(fraction, change, shared):
 
 def find_rows(inputs, rows, head, touched, found):
     found.fill(0)
-    arrays = inputs.indptr, inputs.indices, rows, head, touched, found
-    over_rows(_find_touched, len(rows), THREADS, *arrays)
-    over_cells(_unmark, touched.size, touched, found, head)
+    batch = len(rows)
+    arrays = inputs.indptr, inputs.indices, rows, batch, head, touched, found
+    over_batch(_find_touched, batch, WARP, *arrays)
+    over_touched(_unmark, touched.size, 1, touched, found, head)
 
 
 def take_rows(touched, found, params, base, change, finite):
-    width = params.shape[1]
-    over_cells(_take_rows, params.size, touched, found, width, params, base, change, finite)
+    features, width = params.shape
+    over_touched(_take_rows, features, width, touched, found, width, params, base, change, finite)
 
 
 def rejoin_rows(touched, found, shared, params, base):
-    over_cells(_rejoin_rows, params.size, touched, found, params.shape[1], shared, params, base)
+    features, width = params.shape
+    over_touched(_rejoin_rows, features, width, touched, found, width, shared, params, base)
 
 
 def add_rows(fraction, touched, found, change, shared):
-    width = shared.shape[1]
-    over_cells(_add_rows, shared.size, float(fraction), touched, found, width, change, shared)
+    features, width = shared.shape
+    arguments = float(fraction), touched, found, width, change, shared
+    over_touched(_add_rows, features, width, *arguments)

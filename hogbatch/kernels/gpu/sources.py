@@ -49,7 +49,7 @@ KERNELS: Final = {  # the extern "C" names of each source
     ),
     "sparse": (
         *("gather_sparse", "csr_forward", "csr_bound_rows"),
-        *("find_touched", "unmark", "clear_touched", "add_up", "step_touched"),
+        *("find_touched", "unmark", "add_up", "step_touched"),
     ),
     "losses": ("loss_gradient", "loss_and_metrics"),
     "replica": ("take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"),

@@ -7,18 +7,16 @@ import numpy as np
 
 from hogbatch.kernels.contract import BOUNDED
 from hogbatch.kernels.gpu.launch import (
-    THREADS,
+    WARP,
     gradient_repetitions,
     kernel,
-    over_cells,
-    over_rows,
+    over_batch,
+    over_touched,
     rate_of,
 )
 
 _csr_forward = kernel("sparse", "csr_forward")
 _csr_bound_rows = kernel("sparse", "csr_bound_rows")
-_find_touched = kernel("sparse", "find_touched")
-_clear_touched = kernel("sparse", "clear_touched")
 _add_up = kernel("sparse", "add_up")
 _step_touched = kernel("sparse", "step_touched")
 
@@ -26,16 +24,16 @@ _step_touched = kernel("sparse", "step_touched")
 class SparseScratch(NamedTuple):
     """Scratch memory of `csr_step`, see sparse.cu."""
 
-    head: cupy.ndarray  # int32[F]
+    head: cupy.ndarray  # int32[F], -1 between steps
     touched: cupy.ndarray  # int32[F]
     count: cupy.ndarray  # int32[1]: number of touched rows, known on the GPU only
-    sums: cupy.ndarray  # float32[F, H]
+    sums: cupy.ndarray  # float32[F, H], 0 between steps
 
 
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
     batch, stored = out.shape
     layer = weights, bias, activation, width, stored
-    over_rows(_csr_forward, batch, stored, *inputs[1:], rows, *layer, out)
+    over_batch(_csr_forward, batch, stored, *inputs[1:], rows, batch, *layer, out)
 
 
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
@@ -43,7 +41,7 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
         batch, width = grad.shape
         bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         csr = inputs.indptr, inputs.values, rows
-        over_rows(_csr_bound_rows, batch, THREADS, *bound, *csr, batch, width, grad)
+        over_batch(_csr_bound_rows, batch, WARP, *bound, *csr, batch, width, grad)
 
 
 def csr_scratch(features, width):
@@ -51,21 +49,20 @@ def csr_scratch(features, width):
         cupy.full(features, -1, np.int32),
         cupy.empty(features, np.int32),
         cupy.zeros(1, np.int32),
-        cupy.empty((features, width), np.float32),
+        cupy.zeros((features, width), np.float32),
     )
 
 
 def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
-    _, indptr, indices, values = inputs
     head, touched, count, sums = scratch
-    width, batch = weights.shape[1], len(rows)
+    (features, width), batch = weights.shape, len(rows)
     count.fill(0)
-    over_rows(_find_touched, batch, THREADS, indptr, indices, rows, head, touched, count)
-    over_cells(_clear_touched, weights.size, touched, count, width, sums)
-    over_rows(_add_up, batch, THREADS, indptr, indices, values, rows, width, grad, sums)
-    over_cells(
+    marks = head, touched, count
+    over_batch(_add_up, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
+    over_touched(
         _step_touched,
-        weights.size,
+        features,
+        width,
         *(kind, rate_of(hyper), *map(float, hyper[1:])),
         *(touched, count, width, sums, head, *slots, weights),
     )

@@ -95,6 +95,18 @@ def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
     assert_array_equal(out, grad.sum(axis=0))
 
 
+@pytest.mark.parametrize("width", [1, 2, 8, 16, 48, 512])
+@pytest.mark.parametrize("batch", [0, 1, 31, 129, 1031, 20_011])
+def test_bias_gradients_of_batches_of_any_size(kernels, width, batch):
+    random = np.random.default_rng(1)
+    grad, bias = padded(random, batch, width), padded(random, 1, width)
+    out, added = junk(width), bias[0].copy()
+    kernels.bias_gradient(grad, out)
+    assert_array_equal(out, grad.sum(axis=0, dtype=float))
+    kernels.add_bias_gradient(0.5, grad, added)
+    assert_array_equal(added, bias[0] + 0.5 * grad.sum(axis=0, dtype=float))
+
+
 @examples
 @given(shape=shapes)
 def test_the_bias_is_added_to_real_columns_and_the_padding_is_cleared(kernels, shape):

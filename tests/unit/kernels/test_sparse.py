@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, SGD, Links, Slots
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, MOMENTUM, RELU, SGD, Links, Slots
 from hogbatch.kernels.cpu import sparse
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
@@ -16,6 +16,7 @@ from tests.support.kernel_cases import (
     csr_set,
     examples,
     junk,
+    numbers,
     padded,
     shapes,
     slots_for,
@@ -27,6 +28,7 @@ from tests.support.kernel_cases import (
 pytestmark = pytest.mark.vector_width
 
 GUARD = 64  # floats on each side
+WIDTHS = [1, 2, 8, 16, 48, 512]  # a GPU divides a row among its threads in different ways
 
 # Complete panels of vectors, and remainders.
 wide_shapes = st.builds(
@@ -50,6 +52,16 @@ def unharmed(memory):
     return (memory[:GUARD] == 7).all() and (memory[-GUARD:] == 7).all()
 
 
+def uneven_rows(random, features=400):
+    """Rows with from 0 to `features` stored values, and a batch of them in which rows repeat."""
+    counts = [0, 1, 2, 31, 33, 0, 127, 129, 300, features]
+    indptr = np.concatenate(([0], np.cumsum(counts)))
+    chosen = [np.sort(random.choice(features, count, replace=False)) for count in counts]
+    indices = np.concatenate(chosen).astype(np.int32)
+    inputs = csr_inputs(indptr, indices, numbers(random, len(indices)))
+    return inputs, some_rows(random, 37, of=len(counts))
+
+
 def scratch_for(kernels, weights):
     return kernels.module.csr_scratch(*weights.shape)
 
@@ -67,6 +79,17 @@ def test_csr_forward_is_the_dense_layer(kernels, shape):
         reference.dense_forward(x, weights, bias, activation, shape.width, expected)
         assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
         assert not out[:, shape.width :].any()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_csr_forward_adds_up_rows_of_any_length(kernels, width):
+    random, real = np.random.default_rng(1), max(1, width - 3)
+    inputs, rows = uneven_rows(random)
+    weights, bias = weights_and_bias(random, 400, real)
+    out, expected = junk(len(rows), weights.shape[1]), junk(len(rows), weights.shape[1])
+    kernels.csr_forward(inputs, rows, weights, bias, RELU, real, out)
+    reference.csr_forward(inputs, rows, weights, bias, RELU, real, expected)
+    assert_array_equal(out, expected)
 
 
 @examples
@@ -104,6 +127,48 @@ def test_csr_step_is_the_dense_step_on_touched_rows(kernels, optimizer, shape):
     for array, exact in zip((weights, *slots), (expected, *expected_slots), strict=True):
         assert_allclose(array, exact, rtol=1e-4, atol=1e-4)
     assert not weights[:, shape.width :].any()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_csr_step_adds_up_rows_of_any_length(kernels, width):
+    random = np.random.default_rng(2)
+    weights, _ = weights_and_bias(random, 500, width)
+    expected, scratch = weights.copy(), scratch_for(kernels, weights)
+    exact = HYPER._replace(l2=0.0)  # with which SGD is exact in float32
+    for _ in range(2):  # with other touched rows
+        inputs, rows = uneven_rows(random)
+        grad = padded(random, len(rows), width)
+        grad[3] = 0
+        kernels.csr_step(SGD, exact, inputs, rows, grad, scratch, Slots(NONE, NONE), weights)
+        reference.csr_step(SGD, exact, inputs, rows, grad, None, Slots(NONE, NONE), expected)
+    assert_array_equal(weights, expected)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_rows_of_any_length_are_bounded(kernels, width, momentum):
+    random = np.random.default_rng(3)
+    inputs, rows = uneven_rows(random)
+    grad = padded(random, len(rows), width)
+    before, expected = grad.copy(), grad.copy()
+    hyper = HYPER._replace(rate=1.0, momentum=momentum)
+    kernels.csr_bound_rows(MOMENTUM, hyper, inputs, rows, grad)
+    reference.csr_bound_rows(MOMENTUM, hyper, inputs, rows, expected)
+    assert_allclose(grad, expected, rtol=1e-5)
+    bounded = (grad != before).any(axis=1)
+    assert bounded.any() and not bounded.all()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_batch_without_rows_changes_nothing(kernels, width):
+    random = np.random.default_rng(4)
+    (inputs, _), rows = uneven_rows(random), np.empty(0, np.int64)
+    weights, bias = weights_and_bias(random, 400, width)
+    before, out = weights.copy(), junk(0, weights.shape[1])
+    kernels.csr_forward(inputs, rows, weights, bias, LINEAR, width, out)
+    scratch = scratch_for(kernels, weights)
+    kernels.csr_step(SGD, HYPER, inputs, rows, out, scratch, Slots(NONE, NONE), weights)
+    assert_array_equal(weights, before)
 
 
 def step_densely(kind, inputs, rows, grad, slots, weights):

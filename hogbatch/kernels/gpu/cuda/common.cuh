@@ -3,13 +3,23 @@
 // the numbers of activations, losses and optimizers, sets of them such as ADAPTIVE(kind), FURTHEST,
 // LARGEST, and the cells of `totals`.
 
-#define BLOCK 256  // maximum threads of a block, a power of two
+#define BLOCK 256   // maximum threads of a block, a power of two
+#define UNROLLED 4  // loads that a loop starts together, because each takes long
 #define INF __int_as_float(0x7f800000)
 
-// A grid-stride loop: any grid covers any count.
+// A grid-stride loop: any grid covers any count. Memory limits these loops, and to unroll them the
+// compiler would divide 64-bit integers.
 #define EACH(i, count)                                                                   \
+    _Pragma("unroll 1")                                                                  \
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (count);    \
          i += gridDim.x * (long long)blockDim.x)
+
+// The rows t < *found of a list whose length only the device knows (over_touched in launch.py):
+// threadIdx.y selects rows, and threadIdx.x the columns of a row, with EACH_COLUMN.
+#define EACH_TOUCHED(t, found)                                                                  \
+    _Pragma("unroll 1")                                                                         \
+    for (long long t = blockIdx.x * (long long)blockDim.y + threadIdx.y, t##_end = *(found);    \
+         t < t##_end; t += gridDim.x * (long long)blockDim.y)
 
 // The threads of a block process the columns of one row.
 #define EACH_COLUMN(h, width) for (int h = threadIdx.x; h < (width); h += blockDim.x)

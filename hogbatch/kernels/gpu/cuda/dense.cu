@@ -50,26 +50,72 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
     shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
 }
 
-// out[H] = fraction * sum over B of grad[B, H], plus out[H] if `add`. COLUMNS adjacent columns fill a
-// sector of 32 bytes; LANES threads process the rows of each column.
-#define COLUMNS 8
-#define LANES 128
-extern "C" __global__ void sum_columns(double fraction, long long add, long long B, long long H,
-                                       const float* grad, float* out)
+// sum_columns: threadIdx.x selects a column, threadIdx.y rows. The blocks with one blockIdx.x share
+// columns: each writes its sums to a row of `parts`[gridDim.y, H], and the last one adds these up.
+// So one launch is sufficient, and its result is the same each time; with atomicAdd, another launch
+// would have to clear `out`, and the order of additions would vary.
+#define SUM_THREADS 1024  // of a block
+
+// The sum of column[row * H] over the rows first, first + step, ... Bypasses the L1 cache, which
+// may hold old values of `parts`.
+__device__ float sum_of_rows(const float* column, long long H, long long rows, long long first,
+                             long long step)
 {
-    __shared__ float sums[LANES][COLUMNS];
-    int column = threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS;
-    long long h = blockIdx.x * COLUMNS + column;
     float sum = 0;
-    if (h < H)
-        for (long long b = lane; b < B; b += LANES) sum += grad[b * H + h];
-    sums[lane][column] = sum;
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (lane < half) sums[lane][column] += sums[lane + half][column];
+    for (; first + (UNROLLED - 1) * step < rows; first += UNROLLED * step) {
+#pragma unroll
+        for (int n = 0; n < UNROLLED; n++) sum += __ldcg(column + (first + n * step) * H);
     }
-    if (lane == 0 && h < H)
-        out[h] = (add ? out[h] : 0.0f) + (float)fraction * sums[0][column];
+#pragma unroll 1
+    for (; first < rows; first += step) sum += __ldcg(column + first * H);
+    return sum;
+}
+
+// The sum over the threads of a block with this threadIdx.x, returned to the first of them.
+__device__ float sum_over_y(float mine)
+{
+    __shared__ float sums[SUM_THREADS];
+    int cell = threadIdx.y * blockDim.x + threadIdx.x;
+    __syncthreads();  // `sums` of an earlier call have been read
+    sums[cell] = mine;
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) sums[cell] += sums[cell + half * blockDim.x];
+    }
+    return sums[cell];
+}
+
+// Whether all blocks with this blockIdx.x have written their parts; true in the last of them only.
+// `finished` counts them, and is 0 again at the end, because atomicInc wraps to 0.
+__device__ bool is_last(unsigned* finished)
+{
+    __threadfence();
+    __syncthreads();
+    bool last = false;
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        last = atomicInc(&finished[blockIdx.x], gridDim.y - 1) == gridDim.y - 1;
+        __threadfence();
+    }
+    return __syncthreads_or(last);
+}
+
+// out[H] = fraction * sum over B of grad[B, H], plus out[H] if `add`.
+extern "C" __global__ void __launch_bounds__(SUM_THREADS)
+sum_columns(double fraction, long long add, long long B, long long H, const float* grad,
+            float* parts, unsigned* finished, float* out)
+{
+    long long h = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    long long first = blockIdx.y * (long long)blockDim.y + threadIdx.y;
+    long long step = gridDim.y * (long long)blockDim.y;
+    float sum = sum_over_y(h < H ? sum_of_rows(grad + h, H, B, first, step) : 0.0f);
+    if (gridDim.y > 1) {
+        if (threadIdx.y == 0 && h < H) parts[blockIdx.y * H + h] = sum;
+        if (!is_last(finished)) return;
+        sum = h < H ? sum_of_rows(parts + h, H, gridDim.y, threadIdx.y, blockDim.y) : 0.0f;
+        sum = sum_over_y(sum);
+    }
+    if (threadIdx.y == 0 && h < H)
+        out[h] = (add ? out[h] : 0.0f) + (float)fraction * sum;
 }
 
 extern "C" __global__ void forget_not_finite(const double* totals, long long count, float* values)

@@ -37,20 +37,26 @@ extern "C" __global__ void add(double fraction, const float* change, long long c
 extern "C" __global__ void take_rows(const int* touched, const int* found, long long H,
                                      const float* params, float* base, float* change, float* finite)
 {
-    EACH(i, *found * H) change[i] = taken(params, base, touched[i / H] * H + i % H, finite);
+    EACH_TOUCHED(t, found) {
+        long long row = touched[t] * H;
+        EACH_COLUMN(h, H) change[t * H + h] = taken(params, base, row + h, finite);
+    }
 }
 
 extern "C" __global__ void rejoin_rows(const int* touched, const int* found, long long H,
                                        const float* shared, float* params, float* base)
 {
-    EACH(i, *found * H) {
-        long long cell = touched[i / H] * H + i % H;
-        rejoined(shared[cell], params, base, cell);
+    EACH_TOUCHED(t, found) {
+        long long row = touched[t] * H;
+        EACH_COLUMN(h, H) rejoined(shared[row + h], params, base, row + h);
     }
 }
 
 extern "C" __global__ void add_rows(double fraction, const int* touched, const int* found, long long H,
                                     const float* change, float* shared)
 {
-    EACH(i, *found * H) shared[touched[i / H] * H + i % H] += (float)fraction * change[i];
+    EACH_TOUCHED(t, found) {
+        long long row = touched[t] * H;
+        EACH_COLUMN(h, H) shared[row + h] += (float)fraction * change[t * H + h];
+    }
 }

@@ -142,20 +142,27 @@ class Layer(NamedTuple):
     change: np.ndarray
 
     @classmethod
-    def of(cls, seed, touched):
-        random, shape = np.random.default_rng(seed), (FEATURES, WIDTH)
-        room = np.full(
-            FEATURES, FEATURES + 1000, np.int32
-        )  # entries after the found ones are not read
+    def of(cls, seed, touched, shape=(FEATURES, WIDTH)):
+        random, features = np.random.default_rng(seed), shape[0]
+        room = np.full(features, features + 1000, np.int32)  # not read after the found ones
         room[: len(touched)] = touched
         rows = room, np.array([len(touched)], np.int32)
         weights = (numbers(random, *shape) for _ in range(3))
         return cls(touched, rows, *weights, np.full(shape, BEYOND, np.float32))
 
 
-@pytest.fixture(params=[[5, 0, 9], [11], [], list(range(FEATURES))], ids=str)
+LISTS = [[5, 0, 9], [11], [], list(range(FEATURES))]
+# In each, a GPU with few multiprocessors processes some rows with the same threads as others.
+SHAPES = [(9001, 1), (5003, 2), (1101, 8), (603, 16), (150, 48), (71, 512)]
+
+
+@pytest.fixture(params=[*LISTS, *SHAPES], ids=str)
 def layer(request):
-    return Layer.of(seed=3, touched=request.param)
+    if request.param in LISTS:
+        return Layer.of(seed=3, touched=request.param)
+    features, _ = request.param
+    touched = np.random.default_rng(4).permutation(features)[: features - 3]
+    return Layer.of(seed=3, touched=touched.tolist(), shape=request.param)
 
 
 def test_take_rows_packs_the_change_of_the_touched_rows(device_kernels, layer):
@@ -182,7 +189,7 @@ def test_rejoin_rows_pulls_only_the_touched_rows(device_kernels, layer):
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
 def test_add_rows_adds_only_to_the_touched_rows(device_kernels, layer, fraction):
-    shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), FEATURES, WIDTH)
+    shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), *layer.shared.shape)
     expected_change = change.copy()
     device_kernels.add_rows(fraction, *layer.rows, change, layer.shared)
     shared[layer.touched] += fraction * change[: len(layer.touched)]
@@ -224,6 +231,25 @@ def test_find_rows_of_empty_rows_finds_nothing(device_kernels):
     assert sorted(finding.find(inputs, np.array([0, 1]))) == [1, 3]
     assert finding.find(inputs, np.array([1, 2])) == []
     assert (finding.head == -1).all()
+
+
+def test_find_rows_of_a_batch_without_rows_finds_nothing(device_kernels):
+    inputs, finding = csr_set(np.random.default_rng(1), FEATURES), Finding(device_kernels, FEATURES)
+    assert finding.find(inputs, np.empty(0, np.int64)) == []
+
+
+def test_every_feature_of_long_rows_is_found_once(device_kernels):
+    random, features = np.random.default_rng(2), 20_001
+    counts = 0, 33, 15_000, 9_000
+    stored = [np.sort(random.choice(features, count, replace=False)) for count in counts]
+    indptr = np.cumsum([0, *map(len, stored)])
+    indices = np.concatenate(stored).astype(np.int32)
+    inputs = csr_inputs(indptr, indices, np.ones(len(indices), np.float32))
+    finding = Finding(device_kernels, features)
+    for rows in ([0, 1, 2, 3, 2], [3], [1]):
+        expected = np.unique(np.concatenate([stored[row] for row in rows]))
+        assert sorted(finding.find(inputs, np.array(rows))) == expected.tolist()
+        assert (finding.head == -1).all()
 
 
 def test_a_feature_of_every_row_is_found_once(device_kernels):

@@ -55,6 +55,24 @@ def test_every_cuda_source_compiles_without_a_word(nvrtc, name, architecture):
     assert re.findall(r"\.visible \.entry (\w+)\(", ptx) == list(KERNELS[name])
 
 
+@pytest.mark.parametrize("name", ["sparse", "replica"])
+def test_no_thread_divides_integers(nvrtc, name):
+    """Not to find its cell, and not to unroll its loop: a division costs more than a load."""
+    assert divisions(nvrtc, SOURCES[name]) == []
+
+
+def test_a_division_is_found(nvrtc):
+    code = 'extern "C" __global__ void f(long long* x, long long y) { x[0] = x[1] / y + x[2] % y; }'
+    assert set(divisions(nvrtc, code)) >= {"div.s64", "rem.s64"}
+
+
+def divisions(nvrtc, source):
+    """The integer divisions in the PTX of `source`, and calls of functions, which may divide."""
+    log, ptx = compile_cuda(nvrtc, source, "sm_90")
+    assert log == ""
+    return re.findall(r"\b(?:(?:div|rem)\.[su]\d+|call)\b", ptx)
+
+
 def test_every_source_file_is_compiled():
     assert {path.stem for path in (GPU / "cuda").glob("*.cu")} == set(SOURCES)
 
