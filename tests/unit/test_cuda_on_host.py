@@ -2,16 +2,10 @@
 
 import ctypes
 import importlib
-import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-
-FOLDER = Path(__file__).parents[1] / "cuda_on_host"
-SHADOWED = ("cupy", "cuda")
 
 CODE = """
 extern "C" __global__ void turn_round(const float* from, float* to)
@@ -57,27 +51,6 @@ extern "C" __global__ void twice(float* to, int count)
 """
 
 
-@pytest.fixture(scope="module")
-def cupy():
-    """The stand-in, in the place of a real CuPy for as long as these tests run."""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    if str(FOLDER) in sys.path:  # all of this session runs on it
-        yield importlib.import_module("cupy")
-        return
-    real = {name: sys.modules.pop(name) for name in list(sys.modules) if is_shadowed(name)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(FOLDER), *sys.path])
-        yield importlib.import_module("cupy")
-    for name in filter(is_shadowed, list(sys.modules)):
-        del sys.modules[name]
-    sys.modules.update(real)
-
-
-def is_shadowed(module):
-    return module.split(".")[0] in SHADOWED
-
-
 @pytest.fixture
 def run(cupy):
     """Launch a kernel of CODE."""
@@ -86,12 +59,6 @@ def run(cupy):
         cupy.RawKernel(CODE, name)((blocks,), (threads,), arguments, **options)
 
     return launch
-
-
-@pytest.fixture
-def stream(cupy):
-    with cupy.cuda.Stream(non_blocking=True) as stream:
-        yield stream
 
 
 def numbers(*shape):

@@ -39,7 +39,7 @@ def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, 
         left, right = left.T if transpose_a else left, right.T if transpose_b else right
 
         def run() -> None:
-            product = alpha * (_rounded(left, kind) @ _rounded(right, kind))
+            product = alpha * (rounded(left, kind) @ rounded(right, kind))
             out[...] = product + beta * out if beta else product  # with beta 0, c may be NaN
 
         used = [each for each in (left, right, out) if each.size]
@@ -56,7 +56,7 @@ def _matrix(address: int | None, rows: int, columns: int, leading: int) -> np.nd
     return host_view(address or 0, (rows, columns), np.dtype(np.float32), (4, 4 * leading))
 
 
-def _rounded(matrix: np.ndarray, kind: int) -> np.ndarray:
+def rounded(matrix: np.ndarray, kind: int) -> np.ndarray:
     """The operand rounded for compute type `kind`, in float64 so that the sums are exact."""
     exact = matrix.astype(np.float64)
     if kind not in KEPT_BITS:

@@ -233,6 +233,13 @@ class Graph:
                 raise CUDARuntimeError("cudaErrorIllegalAddress: the graph uses freed memory")
             stream.enqueue(run, regions)
 
+    def debug_dot_str(self, flags: int = 0) -> str:
+        """The graph in the DOT language: a node and an edge for each operation, one per line."""
+        nodes = [f'"graph_1_node_{n}"' for n in range(len(self._operations))]
+        edges = [f"{one} -> {other};" for one, other in itertools.pairwise(nodes)]
+        shaped = [f'{node}[style="bold" shape="octagon"];' for node in nodes]
+        return "\n".join(["digraph dot {", *shaped, *edges, "}"])
+
     def upload(self, stream: Stream | None = None) -> None:
         """Do nothing: the graph needs no upload."""
 

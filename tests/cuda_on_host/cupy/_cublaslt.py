@@ -1,0 +1,137 @@
+"""The matrix product called by cublasLtMatmul of source/cublaslt.cpp.
+
+`refused` and `relu_keeps_nan` imitate what NVIDIA's documentation leaves open: which products have
+an algorithm, and what max(NaN, 0) is.
+"""
+
+import ctypes
+import traceback
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cupy import _compile
+from cupy._cublas import EXECUTION_FAILED, rounded
+from cupy._memory import host_view, reachable
+from cupy._streams import stream_at
+
+BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU, BGRADA, BGRADB = 4, 6, 134, 136, 256, 512
+_RELU, _AUX = 2, 128  # bits of the epilogues
+
+refused: set[int] = set()  # epilogues without an algorithm
+relu_keeps_nan = True
+_TYPES = {0: np.dtype(np.float32)}  # cudaDataType_t
+
+_int, _long, _float, _pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("stream", _pointer),
+        *((name, _int) for name in ("transpose_a", "transpose_b", "type", "type_out")),
+        *((name, _int) for name in ("compute", "epilogue")),
+        *((name, _long) for name in ("m", "n", "k", "lda", "ldb", "ldc")),
+        *((name, _float) for name in ("alpha", "beta")),
+        *((name, _pointer) for name in ("a", "b", "c", "bias", "aux")),
+        ("aux_leading", _long),
+    )
+
+
+_Multiply = ctypes.CFUNCTYPE(_int, ctypes.POINTER(_Call))
+_Supports = ctypes.CFUNCTYPE(_int, _int)
+
+
+@cache
+def library_path() -> Path:
+    """The path of the shared library, in which the functions below have been registered."""
+    path = _compile.library_path("cublaslt", (_compile.SOURCE / "cublaslt.cpp").read_text())
+    ctypes.CDLL(str(path)).register_functions(_multiply, _supports)
+    return path
+
+
+@_Supports
+def _supports(epilogue: int) -> int:
+    return epilogue not in refused
+
+
+@_Multiply
+def _multiply(pointer) -> int:
+    """Queue c[m, n] = epilogue(alpha op(a)[m, k] @ op(b)[k, n] + beta c), all by columns."""
+    try:
+        _enqueue(_copy(pointer.contents))
+    except Exception:
+        traceback.print_exc()
+        return EXECUTION_FAILED
+    return 0
+
+
+def _copy(call: _Call) -> _Call:
+    return _Call.from_buffer_copy(call)
+
+
+def _enqueue(call: _Call) -> None:
+    m, n, k = call.m, call.n, call.k
+    a = _matrix(call.a, *((k, m) if call.transpose_a else (m, k)), call.lda, call.type)
+    b = _matrix(call.b, *((n, k) if call.transpose_b else (k, n)), call.ldb, call.type)
+    out = _matrix(call.c, m, n, call.ldc, call.type_out)
+    used = [a, b, out]
+    vector = mask = None
+    if call.epilogue & (BIAS | BGRADA | BGRADB):
+        length = n if call.epilogue == BGRADB else m
+        vector = _matrix(call.bias, length, 1, length, call.type_out)[:, 0]
+        used.append(vector)
+    if call.epilogue & _AUX:
+        mask = host_view(call.aux, (n, call.aux_leading // 8), np.dtype(np.uint8))
+        used.append(mask)
+    keeps_nan = relu_keeps_nan
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def run() -> None:
+        left, right = (rounded(each, call.compute) for each in (a, b))
+        left, right = left.T if call.transpose_a else left, right.T if call.transpose_b else right
+        result = call.alpha * (left @ right)
+        if call.beta:
+            result += call.beta * out
+        if call.epilogue & BIAS:
+            result += vector[:, None]
+        if call.epilogue & _RELU:
+            if mask is not None:
+                _write_bits(result > 0, mask)
+            negative = result < 0 if keeps_nan else ~(result > 0)
+            result = np.where(negative, 0, result)
+        if call.epilogue == DRELU:
+            result = np.where(_read_bits(mask, m), result, 0)
+        if call.epilogue == BGRADA:
+            vector[:] = left.sum(axis=1)
+        if call.epilogue == BGRADB:
+            vector[:] = right.sum(axis=0)
+        out[...] = result
+
+    regions = tuple(reachable(*_extent(each)) for each in used if each.size)
+    stream_at(call.stream or 0).enqueue(run, regions)
+
+
+def _write_bits(positive: np.ndarray, mask: np.ndarray) -> None:
+    """A bit for each of positive[m, n]; in an unusual order, because none is documented."""
+    cells = np.zeros((mask.shape[0], 8 * mask.shape[1]), bool)
+    cells[:, : len(positive)] = positive.T
+    mask[:] = np.packbits(cells[:, ::-1], axis=1)
+
+
+def _read_bits(mask: np.ndarray, m: int) -> np.ndarray:
+    """The bits [m, n] that `_write_bits` wrote."""
+    return np.unpackbits(mask, axis=1)[:, ::-1][:, :m].T.astype(bool)
+
+
+def _matrix(address: int | None, rows: int, columns: int, leading: int, kind: int) -> np.ndarray:
+    """A column-major matrix whose leading dimension is `leading`."""
+    dtype = _TYPES[kind]
+    strides = dtype.itemsize, dtype.itemsize * leading
+    return host_view(address or 0, (rows, columns), dtype, strides)
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    """Address and bytes."""
+    last = sum((count - 1) * by for count, by in zip(array.shape, array.strides, strict=True))
+    return array.ctypes.data, last + array.itemsize
