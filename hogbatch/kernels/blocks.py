@@ -22,9 +22,11 @@ from hogbatch.data.batch import (
     double_inputs,
 )
 from hogbatch.data.csr import rows_of
-from hogbatch.kernels.contract import NORMALISED, Floats
+from hogbatch.kernels.contract import LINEAR, NORMALISED, Floats
 
 OUTPUTS: Final = 2048  # of a block
+NONE: Final = np.empty((0, 0), np.float32)
+NO_MASK: Final = np.empty((0, 0), np.uint8)
 NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 
 
@@ -85,10 +87,10 @@ def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
         rows = np.arange(count(inputs))
         reference.csr_forward(inputs, rows, weights, bias, kind, width, out)
     elif layer.output_major:
-        reference.dense_backward(inputs.dense, weights, out)
+        reference.dense_backward(inputs.dense, weights, LINEAR, NONE, NO_MASK, out)
         reference.add_bias(bias, width, out)
     else:
-        reference.dense_forward(inputs.dense, weights, bias, kind, width, out)
+        reference.dense_forward(inputs.dense, weights, bias, kind, width, NO_MASK, out)
 
 
 class ScoreSummary:

@@ -23,6 +23,7 @@ from hogbatch.model import losses, optimizers
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
+Mask = NDArray[np.uint8]  # which outputs of a ReLU layer are positive, in a backend's own form
 
 # Kinds are plain integers, because compiled kernels take them as arguments.
 LINEAR: Final = 0
@@ -125,6 +126,9 @@ class Kernels(Protocol):
     def gather(self, inputs: Inputs, rows: Rows, out: Floats) -> None:
         """out[B, K] = inputs of `rows`, dense or CSR, zero beyond column F."""
 
+    def mask_bytes(self, width: int) -> int:
+        """Bytes of a row of `mask` for H = `width` outputs, a multiple of 4; 0 without masks."""
+
     def dense_forward(
         self,
         x: Floats,
@@ -132,11 +136,14 @@ class Kernels(Protocol):
         bias: Floats,
         activation: int,
         width: int,
+        mask: Mask,
         out: Floats,
-    ) -> None:
+    ) -> bool:
         """out[B, H] = f(x[B, K] @ weights[K, H] + bias[H]); columns from `width` on are zero.
 
-        Every activation keeps nan, so that the loss detects it.
+        Every activation keeps nan, so that the loss detects it. The padding of a row that is not
+        finite may be nan. If f is a ReLU, `mask`[B, mask_bytes(H)] is an output for
+        `dense_backward` ([0, 0]: not needed). Returns whether it was written.
         """
 
     def csr_forward(
@@ -200,8 +207,20 @@ class Kernels(Protocol):
         row with a score that is not finite is counted in totals[SKIPPED].
         """
 
-    def dense_backward(self, grad: Floats, weights: Floats, out: Floats) -> None:
-        """out[B, K] = grad[B, H] @ weights[K, H].T."""
+    def dense_backward(
+        self,
+        grad: Floats,
+        weights: Floats,
+        activation: int,
+        activated: Floats,
+        mask: Mask,
+        out: Floats,
+    ) -> None:
+        """out[B, K] = (grad[B, H] @ weights[K, H].T) * f'(z), from activated[B, K] = f(z).
+
+        f is the `activation` of the layer below, and `mask` the one that `dense_forward` wrote with
+        `activated` ([0, 0]: none). If f is linear, `activated` is not read.
+        """
 
     def scale(self, fraction: float, grad: Floats) -> None:
         """grad[B, H] *= fraction."""
@@ -216,13 +235,23 @@ class Kernels(Protocol):
         1967), with FURTHEST = 1 and a batch of 1. Other optimizers normalise their own steps.
         """
 
+    def bound_layers(
+        self,
+        kind: int,
+        hyper: Hyper,
+        batch: int,
+        x: tuple[Floats, ...],
+        grads: tuple[Floats, ...],
+    ) -> None:
+        """`bound_rows` for several layers: grads[l][B, H] with the inputs x[l][B, K]."""
+
     def csr_bound_rows(
         self, kind: int, hyper: Hyper, inputs: Inputs, rows: Rows, grad: Floats
     ) -> None:
         """`bound_rows` with x the CSR inputs of `rows`, which are the whole batch."""
 
-    def weight_gradient(self, x: Floats, grad: Floats, out: Floats) -> None:
-        """out[K, H] = x[B, K].T @ grad[B, H]."""
+    def weight_gradient(self, x: Floats, grad: Floats, out: Floats, bias: Floats) -> None:
+        """out[K, H] = x[B, K].T @ grad[B, H]; bias[H] = sum over B of grad, bias[0]: not needed."""
 
     def bias_gradient(self, grad: Floats, out: Floats) -> None:
         """out[H] = sum over B of grad[B, H]."""
@@ -341,6 +370,7 @@ REPLICA_OPERATIONS: Final = (
 
 OPERATIONS: Final = (
     "gather",
+    "mask_bytes",
     "dense_forward",
     "csr_forward",
     "add_bias",
@@ -351,6 +381,7 @@ OPERATIONS: Final = (
     "dense_backward",
     "scale",
     "bound_rows",
+    "bound_layers",
     "csr_bound_rows",
     "weight_gradient",
     "bias_gradient",

@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.contract import BIAS_CORRECTED, LINEAR, Floats, Hyper, Kernels, Rows, Slots
+from hogbatch.kernels.contract import (
+    BIAS_CORRECTED,
+    LINEAR,
+    RELU,
+    Floats,
+    Hyper,
+    Kernels,
+    Mask,
+    Rows,
+    Slots,
+)
 from hogbatch.kernels.layers import LayerView
 
 MAX_SCORES = 1 << 26  # floats; a batch with more scores is scored in parts
@@ -49,6 +59,7 @@ class _Scratch(NamedTuple):
     gathered: Floats  # [B, K] of the first layer; [B, 0] if rows are not copied
     activated: tuple[Floats, ...]  # [B, H] of each layer, [S, H] of the last
     grads: tuple[Floats, ...]  # the same shapes
+    masks: tuple[Mask, ...]  # [B, n] of each layer; [0, 0] where there is none
     values: tuple[Floats, ...]  # `gathered` and `activated`, with the gaps between them
 
     def part(self, rows: slice) -> "_Scratch":
@@ -58,7 +69,8 @@ class _Scratch(NamedTuple):
             (*(each[rows] for each in arrays[:-1]), arrays[-1][:count])
             for arrays in (self.activated, self.grads)
         )
-        return self._replace(activated=activated, grads=grads, values=activated[-2:])
+        masks = tuple(mask[rows] for mask in self.masks)
+        return self._replace(activated=activated, grads=grads, masks=masks, values=activated[-2:])
 
 
 class Executor:
@@ -90,6 +102,8 @@ class Executor:
         self._flat = (params, first, second)
         self._densify = densify
         self._max_scores = max_scores
+        self._no_vector: Any = params[:0]  # where an operation takes no array
+        self._no_matrix: Any = self._no_vector.reshape(0, 0)
         self._no_bias = xp.zeros(layers[-1].fan_in if layers[-1].output_major else 0, params.dtype)
         self._sparse: bool | None = None  # the form of inputs that `_layers` are for
         self._layers: tuple[_LayerArrays, ...] = ()
@@ -114,7 +128,7 @@ class Executor:
         numbers to report, if they differ from `rows`.
         """
         self._prepare_to_train(inputs)
-        space, last = self._forward(inputs, rows), len(self._views) - 1
+        space, last = self._forward(inputs, rows, masked=True), len(self._views) - 1
         parts = self._parts(space, rows, rows if numbers is None else numbers)
         if len(parts) > 1:
             self._layers[last].weight_gradient.fill(0)
@@ -125,12 +139,13 @@ class Executor:
             self._kernels.loss_gradient(loss, labels, members, named, width, scores, grad, totals)
             self._forget_not_finite(part, totals)
             self._backward(last, part)
-            self._differentiate(last, part, inputs, members, optimizer, hyper)
+            if len(parts) > 1:
+                self._add_part(part, optimizer, hyper)
         if len(parts) > 1:
             self._forget_not_finite(space, totals)
         for index in reversed(range(last)):
             self._backward(index, space)
-            self._differentiate(index, space, inputs, rows, optimizer, hyper)
+        self._differentiate(len(parts) == 1, space, inputs, rows, optimizer, hyper)
         for gradient, slots, weights, decay in self._steps(hyper.l2 > 0):
             exact = hyper if decay else hyper._replace(l2=0.0)
             self._kernels.step(optimizer, exact, gradient, slots, weights)
@@ -165,11 +180,18 @@ class Executor:
         return min(batch, max(1, self._max_scores // self._views[-1].fan_out))
 
     def _shapes(self, batch: int, sparse: bool, scored: int) -> list[tuple[int, int]]:
-        """Return the shapes of the scratch arrays: inputs, activations, gradients."""
+        """Return the shapes of the scratch arrays: inputs, activations, gradients, masks."""
         by_rows = sparse and not self._densify
         hidden = [(batch, view.fan_out) for view in self._views[:-1]]
         outputs = [*hidden, (scored, self._views[-1].fan_out)]
-        return [(batch, 0 if by_rows else self._views[0].fan_in), *outputs, *outputs]
+        masks = [(batch, self._mask_floats(index, by_rows)) for index in range(len(hidden))]
+        return [(batch, 0 if by_rows else self._views[0].fan_in), *outputs, *outputs, *masks]
+
+    def _mask_floats(self, index: int, by_rows: bool) -> int:
+        """Return the length of a row of the mask of one layer, in floats."""
+        view = self._views[index]
+        masked = view.activation == RELU and not (by_rows and index == 0)
+        return self._kernels.mask_bytes(view.fan_out) // 4 if masked else 0
 
     def _allocate(self, shapes: list[tuple[int, int]]) -> bool:
         """Allocate scratch for arrays of these shapes; return True if it was moved."""
@@ -194,9 +216,13 @@ class Executor:
             batch,
             arrays[0],
             tuple(arrays[1 : layers + 1]),
-            tuple(arrays[layers + 1 :]),
+            tuple(arrays[layers + 1 : 2 * layers + 1]),
+            (*map(self._as_mask, arrays[2 * layers + 1 :]), self._no_matrix),
             (self._space[:values],),
         )
+
+    def _as_mask(self, array: Floats) -> Mask:
+        return array.view(np.uint8) if array.size > 0 else self._no_matrix
 
     def _parts(
         self, space: _Scratch, rows: Rows, numbers: Rows
@@ -208,30 +234,41 @@ class Executor:
         parts = [slice(start, start + scored) for start in range(0, len(rows), scored)]
         return [(space.part(part), rows[part], numbers[part]) for part in parts]
 
-    def _forward(self, inputs: Inputs, rows: Rows, scored: int | None = None) -> _Scratch:
-        """Compute all layers except the last for `rows`."""
-        sparse = len(inputs.indptr) > 0
+    def _forward(
+        self, inputs: Inputs, rows: Rows, scored: int | None = None, *, masked: bool = False
+    ) -> _Scratch:
+        """Compute all layers except the last for `rows`; with `masked`, also their masks."""
+        sparse, layers = len(inputs.indptr) > 0, len(self._views)
         scored = self._scored(len(rows)) if scored is None else scored
         space = self._scratch(len(rows), sparse, scored)
+        if not masked:
+            space = space._replace(masks=(self._no_matrix,) * layers)
         if self._densify or not sparse:
             self._kernels.gather(inputs, rows, space.gathered)
-        for index in range(len(self._views) - 1):
-            self._apply(index, space, inputs, rows)
-        return space
+        written = [self._apply(index, space, inputs, rows) for index in range(layers - 1)]
+        masks = zip(space.masks, [*written, False], strict=True)
+        return space._replace(
+            masks=tuple(mask if found else self._no_matrix for mask, found in masks)
+        )
 
-    def _apply(self, index: int, space: _Scratch, inputs: Inputs, rows: Rows) -> None:
-        """Compute one layer from the outputs of the layer below."""
+    def _apply(self, index: int, space: _Scratch, inputs: Inputs, rows: Rows) -> bool:
+        """Compute one layer from the outputs of the layer below; return if its mask was written."""
         kernels, view, params = self._kernels, self._views[index], self._flat[0]
         weights, bias = _weights(view, params), params[view.bias :][: view.fan_out]
-        x = space.activated[index - 1] if index > 0 else space.gathered
-        out = space.activated[index]
+        x, out, mask = self._inputs(index, space), space.activated[index], space.masks[index]
+        layer = weights, bias, view.activation, view.width
         if view.output_major:
-            kernels.dense_backward(x, weights, out)
+            kernels.dense_backward(x, weights, LINEAR, self._no_matrix, self._no_matrix, out)
             kernels.add_bias(bias, view.width, out)
-        elif index == 0 and len(inputs.indptr) > 0 and not self._densify:
-            kernels.csr_forward(inputs, rows, weights, bias, view.activation, view.width, out)
-        else:
-            kernels.dense_forward(x, weights, bias, view.activation, view.width, out)
+            return False
+        if index == 0 and len(inputs.indptr) > 0 and not self._densify:
+            kernels.csr_forward(inputs, rows, *layer, out)
+            return False
+        return kernels.dense_forward(x, *layer, mask, out)
+
+    def _inputs(self, index: int, space: _Scratch) -> Floats:
+        """Return the inputs of one layer, unless they are sparse."""
+        return space.activated[index - 1] if index > 0 else space.gathered
 
     def _forget_not_finite(self, space: _Scratch, totals: NDArray[np.float64]) -> None:
         for values in space.values:
@@ -239,47 +276,69 @@ class Executor:
 
     def _backward(self, index: int, space: _Scratch) -> None:
         """Compute the gradient of the layer below, with the weights before the update."""
-        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
-        kernels.activate_backward(layer.view.activation, space.activated[index], grad)
         if index == 0:
             return
+        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
         below, fan_in = space.grads[index - 1], layer.view.fan_in
+        kind, activated = self._views[index - 1].activation, space.activated[index - 1]
         if layer.view.output_major:
-            kernels.dense_forward(grad, layer.weights, self._no_bias, LINEAR, fan_in, below)
+            linear = self._no_bias, LINEAR, fan_in
+            kernels.dense_forward(grad, layer.weights, *linear, self._no_matrix, below)
+            kernels.activate_backward(kind, activated, below)
         else:
-            kernels.dense_backward(grad, layer.weights, below)
+            mask = space.masks[index - 1]
+            kernels.dense_backward(grad, layer.weights, kind, activated, mask, below)
         if len(grad) < space.batch:
             kernels.scale(len(grad) / space.batch, below)
 
     def _differentiate(
         self,
-        index: int,
+        with_last: bool,
         space: _Scratch,
         inputs: Inputs,
         rows: Rows,
         optimizer: int,
         hyper: Hyper,
     ) -> None:
-        """Compute the gradient of one layer; update touched rows of a sparse layer directly."""
-        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
-        if self._sparse and index == 0:
+        """Compute the gradients of the layers; update touched rows of a sparse layer directly.
+
+        The gradients of the outputs, complete for all layers, are bounded in one operation.
+        """
+        kernels, count = self._kernels, len(self._views) - (not with_last)
+        dense = range(1 if self._sparse else 0, count)
+        if len(dense) > 0:
+            x = tuple(self._inputs(index, space) for index in dense)
+            grads = tuple(space.grads[index] for index in dense)
+            kernels.bound_layers(optimizer, hyper, space.batch, x, grads)
+        for index in dense:
+            self._differentiate_layer(index, space)
+        if self._sparse:
+            layer, grad = self._layers[0], space.grads[0]
             kernels.csr_bound_rows(optimizer, hyper, inputs, rows, grad)
             kernels.csr_step(
                 *(optimizer, hyper, inputs, rows, grad),
                 *(self._csr_scratch, layer.weight_slots, layer.weights),
             )
             kernels.bias_gradient(grad, layer.bias_gradient)
-            return
-        x = space.activated[index - 1] if index > 0 else space.gathered
-        kernels.bound_rows(optimizer, hyper, space.batch, x, grad)
-        left, right = (grad, x) if layer.view.output_major else (x, grad)
-        if len(grad) < space.batch:  # `grad` is of the mean over these rows only
-            fraction = len(grad) / space.batch
-            kernels.add_weight_gradient(fraction, left, right, layer.weight_gradient)
-            kernels.add_bias_gradient(fraction, grad, layer.bias_gradient)
-        else:
-            kernels.weight_gradient(left, right, layer.weight_gradient)
+
+    def _differentiate_layer(self, index: int, space: _Scratch) -> None:
+        """Compute the gradient of one layer with dense inputs."""
+        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
+        x = self._inputs(index, space)
+        if layer.view.output_major:
+            kernels.weight_gradient(grad, x, layer.weight_gradient, self._no_vector)
             kernels.bias_gradient(grad, layer.bias_gradient)
+        else:
+            kernels.weight_gradient(x, grad, layer.weight_gradient, layer.bias_gradient)
+
+    def _add_part(self, part: _Scratch, optimizer: int, hyper: Hyper) -> None:
+        """Add the gradient of the last layer from some rows; their gradient is of their mean."""
+        kernels, layer, grad = self._kernels, self._layers[-1], part.grads[-1]
+        x, fraction = part.activated[-2], len(grad) / part.batch
+        kernels.bound_rows(optimizer, hyper, part.batch, x, grad)
+        left, right = (grad, x) if layer.view.output_major else (x, grad)
+        kernels.add_weight_gradient(fraction, left, right, layer.weight_gradient)
+        kernels.add_bias_gradient(fraction, grad, layer.bias_gradient)
 
     def _steps(self, decayed: bool) -> Iterator[tuple[Floats, Slots, Floats, bool]]:
         """Yield gradient, slots, parameters, and whether they are decayed, for the optimizer steps.

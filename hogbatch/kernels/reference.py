@@ -52,10 +52,15 @@ def gather(inputs, rows, out):
         out[:, : inputs.dense.shape[1]] = inputs.dense[rows]
 
 
+def mask_bytes(width):
+    return 0
+
+
 @np.errstate(over="ignore", invalid="ignore")
-def dense_forward(x, weights, bias, activation, width, out):
+def dense_forward(x, weights, bias, activation, width, mask, out):
     np.matmul(x, weights, out=out)
     _activate(activation, width, bias, out)
+    return False
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -250,8 +255,9 @@ _METRICS = {
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def dense_backward(grad, weights, out):
+def dense_backward(grad, weights, activation, activated, mask, out):
     np.matmul(grad, weights.T, out=out)
+    activate_backward(activation, activated, out)
 
 
 def scale(fraction, grad):
@@ -261,6 +267,11 @@ def scale(fraction, grad):
 @np.errstate(over="ignore", invalid="ignore")
 def bound_rows(kind, hyper, batch, x, grad):
     _bound(kind, hyper, batch, np.square(x).sum(axis=1), grad)
+
+
+def bound_layers(kind, hyper, batch, x, grads):
+    for inputs, grad in zip(x, grads, strict=True):
+        bound_rows(kind, hyper, batch, inputs, grad)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -285,8 +296,10 @@ def _rate(hyper):
     return float(np.asarray(hyper.rate).item())
 
 
-def weight_gradient(x, grad, out):
+def weight_gradient(x, grad, out, bias):
     np.matmul(x.T, grad, out=out)
+    if bias.size:
+        bias_gradient(grad, bias)
 
 
 def bias_gradient(grad, out):

@@ -184,12 +184,13 @@ def test_captured_work_runs_once_and_again_at_each_replay(cuda):
     x, weights = (np.random.default_rng(n).normal(size=(32, 32)) for n in range(2))
     there, by, bias = (cuda.to_device(each.astype(np.float32)) for each in (x, weights, x[0] * 0))
     out, sums, change = (cuda.zeros((32, 32), np.float32) for _ in range(3))
+    none = out[:0, :0]
     cuda.copy_into(change, np.ones((32, 32), np.float32))
     calls = []
 
     def work():
         calls.append(1)
-        cuda.kernels.dense_forward(there, by, bias, LINEAR, 32, out)
+        cuda.kernels.dense_forward(there, by, bias, LINEAR, 32, none, out)
         cuda.kernels.add(1.0, change, sums)
 
     repeat = cuda.capture(work)
@@ -250,12 +251,13 @@ SIZE = 256
 def product(device, name, x, w, g):
     x, w, g, bias = map(device.to_device, (x, w, g, np.zeros(SIZE, np.float32)))
     out = device.empty((SIZE, SIZE), np.float32)
+    none = out[:0, :0]
     arguments = {
-        "dense_forward": (x, w, bias, LINEAR, SIZE),
-        "dense_backward": (g, w),
-        "weight_gradient": (x, g),
+        "dense_forward": (x, w, bias, LINEAR, SIZE, none, out),
+        "dense_backward": (g, w, LINEAR, none, none, out),
+        "weight_gradient": (x, g, out, bias),
     }[name]
-    getattr(device.kernels, name)(*arguments, out)
+    getattr(device.kernels, name)(*arguments)
     return fetch(device, out)
 
 

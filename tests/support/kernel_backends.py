@@ -21,9 +21,10 @@ class Backend:
 
         def call(*arguments):
             there = [self.move(each) for each in arguments]
-            function(*there)
+            result = function(*there)
             for here, each in zip(arguments, there, strict=True):
                 self.fetch(each, here)
+            return result
 
         return call
 
@@ -32,7 +33,8 @@ class Backend:
         if isinstance(value, np.ndarray):
             return self.device.to_device(value)
         if isinstance(value, tuple):
-            return type(value)(*map(self.move, value))
+            moved = map(self.move, value)
+            return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
         return value
 
     def fetch(self, there, here):

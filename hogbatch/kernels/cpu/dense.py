@@ -88,8 +88,9 @@ def dense_layer(x, fan_in, weights, bias, activation, width, out):
 
 
 @kernel
-def dense_forward(x, weights, bias, activation, width, out):
+def dense_forward(x, weights, bias, activation, width, mask, out):
     dense_layer(x, x.shape[1], weights, bias, activation, width, out)
+    return False
 
 
 @kernel
@@ -151,13 +152,14 @@ def pass_down(grad, packed, product, weights, first, rows, out):
 
 
 @kernel
-def dense_backward(grad, weights, out):
+def dense_backward(grad, weights, activation, activated, mask, out):
     pass_all_down(grad, weights, backward_scratch(grad.shape[0], grad.shape[1]), out)
+    activate_backward(activation, activated, out)
 
 
 @kernel
 def pass_all_down(grad, weights, space, out):
-    """`dense_backward`; `space` is an argument so that it outlives the addresses taken of it."""
+    """out = grad @ weights.T; `space` is an argument so that it outlives addresses taken of it."""
     packed, product = pack(grad, space)
     for first in range(0, weights.shape[0], BLOCK_ROWS):
         rows = min(BLOCK_ROWS, weights.shape[0] - first)
@@ -165,7 +167,15 @@ def pass_all_down(grad, weights, space, out):
 
 
 @kernel
-def weight_gradient(x, grad, out):
+def weight_gradient(x, grad, out, bias):
+    transposed_product(x, grad, out)
+    if bias.shape[0] > 0:
+        bias_gradient(grad, bias)
+
+
+@kernel
+def transposed_product(x, grad, out):
+    """out[K, H] = x[B, K].T @ grad[B, H]."""
     put_weight_gradient(Epilogue(STORE, 1.0, 0, 0.0), x, grad, out)
 
 

@@ -25,3 +25,14 @@ from hogbatch.kernels.cpu.sparse import (
     csr_scratch as csr_scratch,
     csr_step as csr_step,
 )
+
+
+def mask_bytes(width: int) -> int:
+    """`Kernels.mask_bytes`: there are no masks."""
+    return 0
+
+
+def bound_layers(kind, hyper, batch, x, grads):
+    """`Kernels.bound_layers`."""
+    for inputs, grad in zip(x, grads, strict=True):
+        bound_rows(kind, hyper, batch, inputs, grad)

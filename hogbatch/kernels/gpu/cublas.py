@@ -16,11 +16,10 @@ from hogbatch.errors import DeviceError
 # cublasComputeType_t: the type that operands are rounded to; sums are always float32.
 COMPUTE_TYPES = {"float32": 68, "tf32": 77, "bfloat16": 75}
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; more than our products need
-
-_FLOAT32 = 0  # CUDA_R_32F
+DATA_TYPES = {"float32": 0}  # cudaDataType_t by dtype
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
-_ALLOCATION_FAILED = 3  # cublasStatus_t
+ALLOCATION_FAILED = 3  # cublasStatus_t
 
 
 class Cublas:
@@ -35,7 +34,7 @@ class Cublas:
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         # cuBLAS would allocate a default workspace again for every captured graph.
-        self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+        self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
         self._stream: int | None = None
 
     def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
@@ -50,10 +49,11 @@ class Cublas:
         # cuBLAS is column-major and sees every array transposed, so it computes out.T.
         self._call(
             "cublasGemmEx",
-            *(self._handle, _operation(transpose_b), _operation(transpose_a)),
+            *(self._handle, operation(transpose_b), operation(transpose_a)),
             *(columns, rows, inner, ctypes.byref(alpha)),
-            *(_pointer(b), _FLOAT32, b.shape[1], _pointer(a), _FLOAT32, a.shape[1]),
-            *(ctypes.byref(beta), _pointer(out), _FLOAT32, columns),
+            *(pointer(b), DATA_TYPES[b.dtype.name], b.shape[1]),
+            *(pointer(a), DATA_TYPES[a.dtype.name], a.shape[1]),
+            *(ctypes.byref(beta), pointer(out), DATA_TYPES[out.dtype.name], columns),
             *(self._compute, _DEFAULT_ALGORITHM),
         )
 
@@ -61,7 +61,7 @@ class Cublas:
         stream = cupy.cuda.get_current_stream().ptr
         if stream != self._stream:
             self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))
-            workspace = _pointer(self._workspace)  # which a change of stream takes away
+            workspace = pointer(self.workspace)  # which a change of stream takes away
             self._call(
                 "cublasSetWorkspace_v2", self._handle, workspace, ctypes.c_size_t(WORKSPACE_BYTES)
             )
@@ -69,15 +69,17 @@ class Cublas:
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
-        if status == _ALLOCATION_FAILED:
+        if status == ALLOCATION_FAILED:
             raise MemoryError(f"{name}: cuBLAS could not allocate memory")
         if status != 0:
             raise DeviceError(f"{name} failed with cuBLAS status {status}")
 
 
-def _operation(transposed: bool) -> int:
+def operation(transposed: bool) -> int:
+    """The cublasOperation_t."""
     return _TRANSPOSED if transposed else _NOT_TRANSPOSED
 
 
-def _pointer(array: cupy.ndarray) -> ctypes.c_void_p:
+def pointer(array: cupy.ndarray) -> ctypes.c_void_p:
+    """The address of `array` as an argument."""
     return ctypes.c_void_p(array.data.ptr)

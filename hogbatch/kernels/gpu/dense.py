@@ -1,5 +1,7 @@
 """Dense layers and dense updates, except the matrix products: one kernel launch each."""
 
+import numpy as np
+
 from hogbatch.kernels.contract import BOUNDED, LINEAR
 from hogbatch.kernels.gpu.launch import (
     THREADS,
@@ -10,6 +12,9 @@ from hogbatch.kernels.gpu.launch import (
     rate_of,
 )
 
+BOUND_LAYERS = 32  # as in dense.cu
+_BOUND_LAYER = np.dtype([("x", "u8"), ("grad", "u8"), ("fan_in", "i8"), ("fan_out", "i8")])
+_BOUND_LAYERS = np.dtype([("layers", _BOUND_LAYER, BOUND_LAYERS)])  # CuPy passes one by value
 MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
 _gather_dense = kernel("dense", "gather_dense")
@@ -55,10 +60,24 @@ def scale(fraction, grad):
 
 
 def bound_rows(kind, hyper, batch, x, grad):
-    if kind in BOUNDED:
-        (rows, width), fan_in = grad.shape, x.shape[1]
-        bound = rate_of(hyper), gradient_repetitions(kind, hyper)
-        over_rows(_bound_rows, rows, THREADS, *bound, batch, fan_in, width, x, grad)
+    bound_layers(kind, hyper, batch, (x,), (grad,))
+
+
+def bound_layers(kind, hyper, batch, x, grads):
+    if kind not in BOUNDED:
+        return
+    for first in range(0, len(x), BOUND_LAYERS):
+        some = slice(first, first + BOUND_LAYERS)
+        _bound(rate_of(hyper), gradient_repetitions(kind, hyper), batch, x[some], grads[some])
+
+
+def _bound(rate, repetitions, batch, x, grads):
+    layers = np.zeros(1, _BOUND_LAYERS)
+    for n, (inputs, grad) in enumerate(zip(x, grads, strict=True)):
+        layers["layers"][0, n] = inputs.data.ptr, grad.data.ptr, inputs.shape[1], grad.shape[1]
+    if len(grads[0]) > 0:
+        grid = len(grads[0]), len(grads)
+        _bound_rows(grid, (THREADS,), (rate, repetitions, batch, layers))
 
 
 def forget_not_finite(totals, values):

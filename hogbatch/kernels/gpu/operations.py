@@ -1,12 +1,20 @@
 """The GPU backend: operations of the kernel contract on CuPy arrays, in the current stream."""
 
-from hogbatch.kernels.gpu import dense, losses, replica, sparse
+import logging
+
+from hogbatch.kernels.contract import LINEAR, RELU
+from hogbatch.kernels.gpu import cublaslt, dense, losses, replica, sparse
 from hogbatch.kernels.gpu.column_sums import ColumnSums
 from hogbatch.kernels.gpu.cublas import Cublas
+from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, DRELU, RELU_AUX_BIAS, RELU_BIAS, CublasLt
 
 
 class GpuKernels:
-    """The operations; `precision` of matrix products is float32, tf32 or bfloat16."""
+    """The operations; `precision` of matrix products is float32, tf32 or bfloat16.
+
+    cuBLASLt computes a dense layer in one launch, except where it has no algorithm for it; there,
+    the product and what follows it are a launch each.
+    """
 
     gather = staticmethod(dense.gather)
     csr_forward = staticmethod(sparse.csr_forward)
@@ -17,6 +25,7 @@ class GpuKernels:
     loss_and_metrics = staticmethod(losses.loss_and_metrics)
     scale = staticmethod(dense.scale)
     bound_rows = staticmethod(dense.bound_rows)
+    bound_layers = staticmethod(dense.bound_layers)
     csr_bound_rows = staticmethod(sparse.csr_bound_rows)
     step = staticmethod(dense.step)
     csr_scratch = staticmethod(sparse.csr_scratch)
@@ -31,17 +40,37 @@ class GpuKernels:
 
     def __init__(self, precision: str) -> None:
         self._cublas = Cublas(precision)
+        self._cublaslt = _cublaslt(precision, self._cublas.workspace)
         self._column_sums = ColumnSums()
 
-    def dense_forward(self, x, weights, bias, activation, width, out):
+    def mask_bytes(self, width):
+        return 0 if self._cublaslt is None else cublaslt.mask_bytes(width)
+
+    def dense_forward(self, x, weights, bias, activation, width, mask, out):
+        # Nothing clears the padding here: the padding of weights and biases is zero, in the model
+        # and after every step, because gradients are zero there. So are bias and ReLU of zero.
+        masked = activation == RELU and mask.size > 0
+        epilogue = {LINEAR: BIAS, RELU: RELU_AUX_BIAS if masked else RELU_BIAS}.get(activation)
+        extra = {"vector": bias, "mask": mask if masked else None}
+        if epilogue is not None and self._multiply(epilogue, x, weights, out, **extra):
+            return masked
         self._cublas.multiply(x, weights, out)
         dense.add_bias_and_activate(bias, activation, width, out)
+        return False
 
-    def dense_backward(self, grad, weights, out):
+    def dense_backward(self, grad, weights, activation, activated, mask, out):
+        if mask.size > 0 and self._multiply(DRELU, grad, weights, out, transpose_b=True, mask=mask):
+            return
         self._cublas.multiply(grad, weights, out, transpose_b=True)
+        dense.activate_backward(activation, activated, out)
 
-    def weight_gradient(self, x, grad, out):
+    def weight_gradient(self, x, grad, out, bias):
+        wanted = bias.size > 0
+        if wanted and self._multiply(BGRADA, x, grad, out, transpose_a=True, vector=bias):
+            return
         self._cublas.multiply(x, grad, out, transpose_a=True)
+        if wanted:
+            self.bias_gradient(grad, bias)
 
     def add_weight_gradient(self, fraction, x, grad, out):
         self._cublas.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
@@ -51,3 +80,15 @@ class GpuKernels:
 
     def add_bias_gradient(self, fraction, grad, out):
         self._column_sums(fraction, True, grad, out)
+
+    def _multiply(self, epilogue, *arrays, **options) -> bool:
+        return self._cublaslt is not None and self._cublaslt.multiply(epilogue, *arrays, **options)
+
+
+def _cublaslt(precision, workspace) -> CublasLt | None:
+    """cuBLASLt, or None if it cannot be used."""
+    try:
+        return CublasLt(precision, workspace)
+    except (OSError, RuntimeError) as error:
+        logging.info("training steps take more launches, because cuBLASLt is missing: %s", error)
+        return None

@@ -15,6 +15,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.store.layout import stored_width
 from tests.support.kernel_cases import (
+    NO_MASK,
     dense_set,
     examples,
     junk,
@@ -58,32 +59,50 @@ def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
     x = padded(random, shape.batch, shape.fan_in)
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x, weights, bias, LINEAR, shape.width, out)
+    kernels.dense_forward(x, weights, bias, LINEAR, shape.width, NO_MASK, out)
     assert_allclose(out, x.astype(float) @ weights + bias, rtol=1e-5)
     assert not out[:, shape.width :].any()
 
 
+@pytest.mark.parametrize("masked", [True, False], ids=["mask", "no mask"])
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 @examples
 @given(shape=shapes)
-def test_dense_backward_is_gradient_times_transposed_weights(kernels, shape):
-    random = shape.random
+def test_dense_backward_is_the_gradient_of_the_layer_below(kernels, kind, masked, shape):
+    """Two layers: the mask comes from the lower one, and must fit the upper one."""
+    random, below = shape.random, shape.width % 13 + 1
+    x, lower = padded(random, shape.batch, below), weights_and_bias(random, below, shape.fan_in)
+    mask = mask_for(kernels, shape.batch, lower[0].shape[1]) if masked else NO_MASK
+    activated = junk(shape.batch, lower[0].shape[1])
+    layer = x / 16, *lower, kind, shape.fan_in
+    written = kernels.dense_forward(*layer, mask, activated)
     grad = padded(random, shape.batch, shape.width)
     weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, len(weights))
-    kernels.dense_backward(grad, weights, out)
-    assert_allclose(out, grad.astype(float) @ weights.T, rtol=1e-5)
+    kernels.dense_backward(grad, weights, kind, activated, mask if written else NO_MASK, out)
+    z = (x.astype(float) / 16) @ lower[0] + lower[1]
+    slopes = SLOPES[kind](z)
+    assert_allclose(out, (grad.astype(float) @ weights.T) * slopes, rtol=1e-3, atol=1e-4)
     assert not out[:, shape.fan_in :].any()
+
+
+def mask_for(kernels, batch, width):
+    """An array for the mask of `kernels`."""
+    return np.full((batch, kernels.module.mask_bytes(width)), 0x5A, np.uint8)
 
 
 @examples
 @given(shape=shapes)
-def test_weight_gradient_is_transposed_x_times_gradient(kernels, shape):
+def test_the_weight_gradient_is_transposed_x_times_gradient(kernels, shape):
     random = shape.random
     x, grad = (padded(random, shape.batch, width) for width in (shape.fan_in, shape.width))
-    out = junk(x.shape[1], grad.shape[1])
-    kernels.weight_gradient(x, grad, out)
-    assert_allclose(out, x.astype(float).T @ grad, rtol=1e-5)
-    assert not out[shape.fan_in :].any() and not out[:, shape.width :].any()
+    for bias in (junk(grad.shape[1]), np.empty(0, np.float32)):
+        out = junk(x.shape[1], grad.shape[1])
+        kernels.weight_gradient(x, grad, out, bias)
+        assert_allclose(out, x.astype(float).T @ grad, rtol=1e-5)
+        assert not out[shape.fan_in :].any() and not out[:, shape.width :].any()
+        if bias.size:
+            assert_array_equal(bias, grad.sum(axis=0))
 
 
 @examples
@@ -157,7 +176,7 @@ def test_dense_forward_applies_the_activation_and_clears_the_padding(kernels, ki
     x = padded(random, shape.batch, shape.fan_in)
     weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, out)
+    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, NO_MASK, out)
     z = (x.astype(float) / 16 @ weights + bias)[:, : shape.width]
     assert_allclose(out[:, : shape.width], VALUES[kind](z), rtol=1e-4, atol=1e-35)
     assert not out[:, shape.width :].any()
@@ -184,7 +203,7 @@ def activated(kernels, kind, z):
         np.zeros((1, z.shape[1]), np.float32),
         junk(*z.shape),
     )
-    kernels.dense_forward(x, weights, z[0], kind, z.shape[1], out)
+    kernels.dense_forward(x, weights, z[0], kind, z.shape[1], NO_MASK, out)
     return out
 
 

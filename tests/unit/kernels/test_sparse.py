@@ -11,6 +11,7 @@ from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
 from tests.support.kernel_cases import (
     HYPER,
+    NO_MASK,
     NONE,
     Shape,
     csr_set,
@@ -76,7 +77,7 @@ def test_csr_forward_is_the_dense_layer(kernels, shape):
     for activation in ACTIVATIONS.values():
         out, expected = junk(shape.batch, weights.shape[1]), junk(shape.batch, weights.shape[1])
         kernels.csr_forward(inputs, rows, weights, bias, activation, shape.width, out)
-        reference.dense_forward(x, weights, bias, activation, shape.width, expected)
+        reference.dense_forward(x, weights, bias, activation, shape.width, NO_MASK, expected)
         assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
         assert not out[:, shape.width :].any()
 

@@ -99,6 +99,21 @@ def test_some_rows_of_a_batch_are_bounded_as_among_all(kernels, optimizer, shape
     assert_allclose(part, grad[some], rtol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [1, 3, 40])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_layers_are_bounded_together_as_one_by_one(kernels, optimizer, layers):
+    random, hyper = np.random.default_rng(layers), HYPER._replace(rate=30.0)
+    widths = random.integers(1, 70, layers + 1).tolist()
+    x = tuple(padded(random, 5, width) for width in widths[:-1])
+    grads = tuple(padded(random, 5, width) for width in widths[1:])
+    expected = [grad.copy() for grad in grads]
+    for inputs, grad in zip(x, expected, strict=True):
+        kernels.bound_rows(optimizer.kind, hyper, 7, inputs, grad)
+    kernels.bound_layers(optimizer.kind, hyper, 7, x, grads)
+    for grad, exact in zip(grads, expected, strict=True):
+        assert_array_equal(grad, exact)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @examples
 @given(shape=shapes)

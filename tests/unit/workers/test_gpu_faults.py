@@ -191,8 +191,8 @@ def test_a_change_may_be_refused_in_the_middle_of_a_lease():
     device = HostDevice()
     batches = iter(range(10**6))
 
-    def weight_gradient(x, grad, out):
-        reference.weight_gradient(x, grad, out)
+    def weight_gradient(x, grad, out, bias):
+        reference.weight_gradient(x, grad, out, bias)
         if len(x) == 10 and next(batches) == 2 * 7:  # two layers: of the eighth batch
             out[0, 0] = NAN
 

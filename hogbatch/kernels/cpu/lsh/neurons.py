@@ -17,7 +17,7 @@ from hogbatch.kernels.cpu.dense import (
     dense_layer,
     pass_all_down,
     squared_norm,
-    weight_gradient,
+    transposed_product,
 )
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
@@ -138,7 +138,7 @@ def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
     bound_rows(optimizer, hyper, x.shape[0], x, grad)
     step_biases(model, optimizer, hyper, grad, active, neurons)
     gradient = matrix(neurons.gradient, 0, grad.shape[1], fan_in)
-    weight_gradient(grad, x, gradient)
+    transposed_product(grad, x, gradient)
     chains = Chains(
         address(active),
         active.shape[0],

@@ -41,13 +41,29 @@ extern "C" __global__ void scale(double fraction, long long count, float* grad)
     EACH(i, count) grad[i] *= (float)fraction;
 }
 
-// `repeats`: how often a gradient is added in total, 1 / (1 - momentum).
-extern "C" __global__ void bound_rows(const double* rate, double repeats, long long B, long long K,
-                                      long long H, const float* x, float* grad)
+#define BOUND_LAYERS 32  // of one launch
+
+// Inputs x[., K] of a layer and the gradient of its outputs, grad[., H]. Passed by value: a captured
+// step keeps a copy, and no table of addresses has to be written to the device first.
+struct BoundLayer {
+    const float* x;
+    float* grad;
+    long long K, H;
+};
+struct BoundLayers {
+    BoundLayer layers[BOUND_LAYERS];
+};
+
+// blockIdx.x is the row, blockIdx.y the layer. `repeats`: how often a gradient is added in total,
+// 1 / (1 - momentum).
+extern "C" __global__ void bound_rows(const double* rate, double repeats, long long B,
+                                      BoundLayers all)
 {
+    BoundLayer layer = all.layers[blockIdx.y];
+    const float* row = layer.x + blockIdx.x * layer.K;
     float square = 0;
-    EACH_COLUMN(k, K) square += x[blockIdx.x * K + k] * x[blockIdx.x * K + k];
-    shrink_far(*rate * repeats / B * block_sum(square), H, grad + blockIdx.x * H);
+    EACH_COLUMN(k, layer.K) square += row[k] * row[k];
+    shrink_far(*rate * repeats / B * block_sum(square), layer.H, layer.grad + blockIdx.x * layer.H);
 }
 
 // sum_columns: threadIdx.x selects a column, threadIdx.y rows. The blocks with one blockIdx.x share

@@ -27,7 +27,7 @@ from hogbatch.kernels.cpu import library, operations
 asked = compiled
 x, w = np.ones((3, 40), np.float32), np.ones((40, 48), np.float32)
 out = np.zeros((3, 48), np.float32)
-operations.dense_forward(x, w, np.ones(48, np.float32), 0, 48, out)
+operations.dense_forward(x, w, np.ones(48, np.float32), 0, 48, x, out)
 assert (out == 41).all()
 print(asked)
 """

@@ -1,0 +1,260 @@
+"""Matrix products with an epilogue (bias, ReLU, their gradients) by cuBLASLt.
+
+A product is planned when it first occurs: cuBLASLt chooses an algorithm for the shapes, the types,
+the alignment and the epilogue. It need not have one. Then `multiply` returns False, for ever, and
+the caller computes the same with a plain product and kernels of its own.
+
+Nothing here allocates device memory or waits when a step is captured, because every step runs
+once before it is captured.
+"""
+
+import ctypes
+import logging
+from collections import OrderedDict
+from typing import NamedTuple
+
+import cupy
+import numpy as np
+from cuda import pathfinder
+
+from hogbatch.kernels.gpu.cublas import (
+    ALLOCATION_FAILED,
+    COMPUTE_TYPES,
+    DATA_TYPES,
+    WORKSPACE_BYTES,
+    operation,
+    pointer,
+)
+
+# cublasLtEpilogue_t
+BIAS = 4  # add bias[H] to every row
+RELU_BIAS = 6
+RELU_AUX_BIAS = 134  # and write the mask
+DRELU = 136  # multiply by the slope of the ReLU that wrote the mask
+# The bias gradient: the sum of the left factor over the inner dimension. cuBLASLt sees
+# out[K, H] = x.T @ grad transposed, out.T[H, K] = grad.T @ x: its left factor, A, is the gradient.
+BGRADA = 256
+_NAMES = {4: "BIAS", 6: "RELU_BIAS", 134: "RELU_AUX_BIAS", 136: "DRELU", 256: "BGRADA"}
+_RELU = 2  # the bit of the epilogues that apply a ReLU
+
+MAX_PLANS = 4096  # a step has three for each layer; batches have few different sizes
+MASK_BITS = 128  # rows of the ReLU mask are a multiple of it long
+
+_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
+_AUX_POINTER, _AUX_LEADING = 11, 12
+_MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; A B C D
+_LARGEST_ALIGNMENT = 256  # bytes; more does not matter to cuBLASLt
+_FLOAT32 = 0  # CUDA_R_32F, the type of alpha and beta
+
+
+class _Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+class _Refused(RuntimeError):
+    """cuBLASLt does not compute this product."""
+
+
+class _Product(NamedTuple):
+    """The key of a plan: op(a)[M, K] @ op(b)[K, N], in cuBLASLt's order and by columns."""
+
+    epilogue: int
+    sizes: tuple[int, int, int]  # M, N, K
+    transposed: tuple[bool, bool]
+    types: tuple[int, int]  # cudaDataType_t of the factors, and of the result
+    alignments: tuple[int, ...]  # bytes, of a, b, the result, and the epilogue's arrays
+
+
+class _Plan(NamedTuple):
+    """The descriptors of a product, and the algorithm for it."""
+
+    description: ctypes.c_void_p
+    layouts: tuple[ctypes.c_void_p, ...]  # of a, b, the result
+    found: _Heuristic
+
+
+class CublasLt:
+    """A cuBLASLt handle, for one thread; uses the thread's current stream.
+
+    `workspace` is device memory of WORKSPACE_BYTES, which nothing else uses in that stream at the
+    same time. Raises OSError or RuntimeError if the library cannot be loaded.
+    """
+
+    def __init__(self, precision: str, workspace: cupy.ndarray) -> None:
+        self._precision = precision
+        self._workspace = workspace
+        self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
+        self._plans: OrderedDict[_Product, _Plan | None] = OrderedDict()  # None: not supported
+        self._keep_nan: dict[tuple[int, bytes], bool] = {}  # by epilogue and algorithm
+        self._handle = ctypes.c_void_p()
+        self._call("cublasLtCreate", ctypes.byref(self._handle))
+
+    def multiply(
+        self,
+        epilogue: int,
+        a: cupy.ndarray,
+        b: cupy.ndarray,
+        out: cupy.ndarray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        vector: cupy.ndarray | None = None,
+        mask: cupy.ndarray | None = None,
+    ) -> bool:
+        """out[M, N] = epilogue(op(a) @ op(b)); op transposes if requested. All are C-contiguous.
+
+        `vector` is the bias[N], or receives the bias gradient[N]; its type is that of `out`.
+        `mask`[M, bytes] receives or contains the mask, a bit for each cell of `out` in an order of
+        cuBLASLt's own. Returns False if cuBLASLt has no such product; then `out`, `vector` and
+        `mask` contain anything.
+        """
+        # cuBLASLt is column-major and sees every array transposed, so it computes out.T.
+        arrays = b, a, out
+        inner = a.shape[0] if transpose_a else a.shape[1]
+        product = _Product(
+            epilogue,
+            (out.shape[1], out.shape[0], inner),
+            (transpose_b, transpose_a),
+            (DATA_TYPES[a.dtype.name], DATA_TYPES[out.dtype.name]),
+            tuple(_alignment(each) for each in (*arrays, vector, mask) if each is not None),
+        )
+        try:
+            if product not in self._plans:
+                self._store(product, self._plan(product, arrays, vector, mask))
+            self._plans.move_to_end(product)
+            plan = self._plans[product]
+            if plan is not None:
+                self._run(plan, arrays, vector, mask)
+            return plan is not None
+        except _Refused as refused:
+            self._store(product, None)
+            logging.debug("cuBLASLt: %s of %s: %s", _NAMES[epilogue], product[1:], refused)
+            return False
+
+    def _store(self, product: _Product, plan: _Plan | None) -> None:
+        self._plans[product] = plan
+        if len(self._plans) > MAX_PLANS:
+            _, oldest = self._plans.popitem(last=False)
+            if oldest is not None:
+                self._destroy(oldest)
+
+    def _destroy(self, plan: _Plan) -> None:
+        self._call("cublasLtMatmulDescDestroy", plan.description)
+        for layout in plan.layouts:
+            self._call("cublasLtMatrixLayoutDestroy", layout)
+
+    def _plan(self, product: _Product, arrays, vector, mask) -> _Plan:
+        """Choose an algorithm; runs it if its ReLU has to be tested."""
+        description, compute = ctypes.c_void_p(), COMPUTE_TYPES[self._precision]
+        self._call("cublasLtMatmulDescCreate", ctypes.byref(description), compute, _FLOAT32)
+        for attribute, value in (
+            (_TRANSPOSE_A, ctypes.c_int32(operation(product.transposed[0]))),
+            (_TRANSPOSE_B, ctypes.c_int32(operation(product.transposed[1]))),
+            (_EPILOGUE, ctypes.c_uint32(product.epilogue)),
+        ):
+            self._set("cublasLtMatmulDescSetAttribute", description, attribute, value)
+        self._set_arrays(description, vector, mask)  # the heuristic depends on their alignment
+        layouts = tuple(map(self._layout, arrays))
+        plan = _Plan(description, layouts, self._choose(description, layouts, product.alignments))
+        if product.epilogue & _RELU:
+            algorithm = product.epilogue, bytes(plan.found.algorithm)
+            if algorithm not in self._keep_nan:
+                self._keep_nan[algorithm] = self._keeps_nan(plan, arrays, vector, mask)
+            if not self._keep_nan[algorithm]:
+                raise _Refused("its ReLU does not keep NaN")
+        return plan
+
+    def _layout(self, array: cupy.ndarray) -> ctypes.c_void_p:
+        layout, (columns, rows) = ctypes.c_void_p(), array.shape
+        sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
+        kind = DATA_TYPES[array.dtype.name]
+        self._call("cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, *sizes)
+        return layout
+
+    def _choose(self, description, layouts, alignments) -> _Heuristic:
+        """The algorithm that cuBLASLt expects to be the fastest."""
+        a, b, out = layouts
+        preference, found, count = ctypes.c_void_p(), _Heuristic(), ctypes.c_int(0)
+        self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
+        try:
+            setter = "cublasLtMatmulPreferenceSetAttribute"
+            self._set(setter, preference, _MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+            of_each = (*alignments[:3], alignments[2])  # C is D
+            for attribute, alignment in zip(_MIN_ALIGNMENTS, of_each, strict=True):
+                self._set(setter, preference, attribute, ctypes.c_uint32(alignment))
+            self._call(
+                "cublasLtMatmulAlgoGetHeuristic",
+                *(self._handle, description, a, b, out, out, preference),
+                *(1, ctypes.byref(found), ctypes.byref(count)),
+            )
+        finally:
+            self._call("cublasLtMatmulPreferenceDestroy", preference)
+        if count.value == 0 or found.state != 0:
+            raise _Refused("it has no algorithm")
+        return found
+
+    def _keeps_nan(self, plan: _Plan, arrays, vector, mask) -> bool:
+        """Whether the result of a sum that is NaN is NaN; overwrites the result.
+
+        max(NaN, 0) is 0 in CUDA's fmaxf. The loss would then not see that a row is invalid, and the
+        weights would become NaN. Documentation does not say what cuBLASLt does, and each algorithm
+        is code of its own.
+        """
+        aligned = -(-vector.size // _LARGEST_ALIGNMENT) * _LARGEST_ALIGNMENT
+        self._run(plan, arrays, cupy.full(aligned, np.nan, vector.dtype)[: vector.size], mask)
+        row = np.empty(arrays[2].shape[1], arrays[2].dtype)
+        stream = cupy.cuda.get_current_stream()
+        arrays[2][0].get(out=row, blocking=False)
+        stream.record(cupy.cuda.Event(block=True)).synchronize()  # sleeps instead of spinning
+        return bool(np.isnan(row).all())
+
+    def _run(self, plan: _Plan, arrays, vector, mask) -> None:
+        left, right, out = map(pointer, arrays)
+        self._set_arrays(plan.description, vector, mask)
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        a, b, c = plan.layouts
+        self._call(
+            "cublasLtMatmul",
+            *(self._handle, plan.description, ctypes.byref(one), left, a, right, b),
+            *(ctypes.byref(zero), out, c, out, c, ctypes.byref(plan.found)),
+            *(pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)),
+            ctypes.c_void_p(cupy.cuda.get_current_stream().ptr),
+        )
+
+    def _set_arrays(self, description, vector, mask) -> None:
+        setter = "cublasLtMatmulDescSetAttribute"
+        if vector is not None:
+            self._set(setter, description, _BIAS_POINTER, pointer(vector))
+        if mask is not None:
+            leading = ctypes.c_int64(8 * mask.shape[1])
+            self._set(setter, description, _AUX_POINTER, pointer(mask))
+            self._set(setter, description, _AUX_LEADING, leading)
+
+    def _set(self, name: str, owner, attribute: int, value) -> None:
+        self._call(
+            name, owner, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))
+        )
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status == ALLOCATION_FAILED:
+            raise MemoryError(f"{name}: cuBLASLt could not allocate memory")
+        if status != 0:  # if the device has failed, the plain product raises an error
+            raise _Refused(f"{name} returned {status}")
+
+
+def mask_bytes(width: int) -> int:
+    """Bytes of a row of the mask of `width` outputs."""
+    return -(-width // MASK_BITS) * MASK_BITS // 8
+
+
+def _alignment(array: cupy.ndarray) -> int:
+    """The largest power of two, up to 256, that divides the address of `array`."""
+    return min(_LARGEST_ALIGNMENT, array.data.ptr & -array.data.ptr)

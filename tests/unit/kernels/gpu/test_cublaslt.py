@@ -1,0 +1,192 @@
+"""Products with epilogues, and what happens where cuBLASLt has none."""
+
+import logging
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.contract import ACTIVATIONS
+from tests.support.kernel_cases import NO_MASK, junk, padded, weights_and_bias
+
+pytestmark = pytest.mark.gpu
+RELU = ACTIVATIONS["relu"]
+BATCH, INPUTS, OUTPUTS = 11, 20, 150  # 150 outputs are stored as 160, and their mask has 256 bits
+
+
+@pytest.fixture(scope="module")
+def gpu(backend_named):
+    """The GPU's backend."""
+    return backend_named("gpu")
+
+
+@pytest.fixture(scope="module")
+def lt(gpu):
+    """The module under test, which imports CuPy."""
+    from hogbatch.kernels.gpu import cublaslt
+
+    return cublaslt
+
+
+@pytest.fixture
+def products(lt, gpu):
+    """A CublasLt without plans."""
+    import cupy
+
+    gpu.device.enter()
+    return lt.CublasLt("float32", cupy.empty(lt.WORKSPACE_BYTES, np.uint8))
+
+
+@pytest.fixture
+def imitation(lt):
+    """The stand-in for cuBLASLt, whose properties a test may change."""
+    module = pytest.importorskip("cupy._cublaslt", reason="a real cuBLASLt has its own properties")
+    yield module
+    module.refused.clear()
+    module.relu_keeps_nan = True
+
+
+class Layer:
+    """A layer on the device and on the host."""
+
+    def __init__(self, lt, device, seed=0):
+        random = np.random.default_rng(seed)
+        self.x = padded(random, BATCH, INPUTS)
+        self.weights, self.bias = weights_and_bias(random, INPUTS, OUTPUTS)
+        self.grad = padded(random, BATCH, OUTPUTS)
+        self.z = self.x.astype(float) @ self.weights + self.bias
+        self.device, width = device, self.weights.shape[1]
+        names = ("x", "weights", "bias", "grad")
+        self.there = {name: device.to_device(getattr(self, name)) for name in names}
+        self.out = device.to_device(junk(BATCH, width))
+        self.below = device.to_device(junk(*self.x.shape))
+        self.mask = device.zeros((BATCH, lt.mask_bytes(width)), np.uint8)
+
+    def forward(self, products, epilogue, **extra):
+        there = self.there
+        arrays = there["x"], there["weights"], self.out
+        return products.multiply(epilogue, *arrays, vector=there["bias"], **extra)
+
+    def fetch(self, array):
+        here = np.empty(array.shape, array.dtype)
+        self.device.to_host(array, here)
+        return here
+
+
+@pytest.fixture
+def layer(lt, gpu):
+    return Layer(lt, gpu.device)
+
+
+def test_a_bias_is_added_to_every_row(lt, products, layer):
+    assert layer.forward(products, lt.BIAS)
+    assert_allclose(layer.fetch(layer.out), layer.z, rtol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
+def test_a_relu_follows_the_bias(lt, products, layer, masked):
+    extra = {"mask": layer.mask} if masked else {}
+    assert layer.forward(products, lt.RELU_AUX_BIAS if masked else lt.RELU_BIAS, **extra)
+    assert_allclose(layer.fetch(layer.out), np.maximum(layer.z, 0), rtol=1e-5)
+    assert layer.fetch(layer.mask).any() == masked
+
+
+def test_the_mask_selects_the_gradients_of_positive_outputs(lt, products, gpu):
+    device, below = gpu.device, Layer(lt, gpu.device)
+    assert below.forward(products, lt.RELU_AUX_BIAS, mask=below.mask)
+    random, width = np.random.default_rng(1), below.z.shape[1]
+    weights, grad = padded(random, OUTPUTS, 24, width), padded(random, BATCH, 24)
+    out = device.to_device(junk(BATCH, width))
+    arrays = device.to_device(grad), device.to_device(weights), out
+    assert products.multiply(lt.DRELU, *arrays, transpose_b=True, mask=below.mask)
+    expected = (grad.astype(float) @ weights.T) * (below.z > 0)
+    assert_allclose(below.fetch(out), expected, rtol=1e-5)
+
+
+def test_the_weight_gradient_brings_the_bias_gradient(lt, products, layer):
+    out = layer.device.to_device(junk(*layer.weights.shape))
+    bias = layer.device.to_device(junk(len(layer.bias)))
+    arrays = layer.there["x"], layer.there["grad"], out
+    assert products.multiply(lt.BGRADA, *arrays, transpose_a=True, vector=bias)
+    assert_allclose(layer.fetch(out), layer.x.astype(float).T @ layer.grad, rtol=1e-5)
+    assert_array_equal(layer.fetch(bias), layer.grad.sum(axis=0))
+
+
+def test_an_epilogue_without_an_algorithm_is_reported_once(lt, products, layer, imitation, caplog):
+    imitation.refused.add(lt.BIAS)
+    with caplog.at_level(logging.DEBUG):
+        assert [layer.forward(products, lt.BIAS) for _ in range(3)] == [False] * 3
+    (line,) = caplog.messages
+    assert line.startswith("cuBLASLt: BIAS of ((160, 11, 32), (False, False), (0, 0), ")
+    assert line.endswith("cublasLtMatmulAlgoGetHeuristic returned 15")
+    imitation.refused.clear()
+    assert not layer.forward(products, lt.BIAS)  # is not asked again
+    assert layer.forward(products, lt.RELU_BIAS)
+
+
+@pytest.mark.parametrize("name", ["RELU_BIAS", "RELU_AUX_BIAS"])
+def test_a_relu_that_forgets_nan_is_not_used(lt, products, layer, imitation, caplog, name):
+    imitation.relu_keeps_nan = False
+    extra = {"mask": layer.mask} if name == "RELU_AUX_BIAS" else {}
+    with caplog.at_level(logging.DEBUG):
+        assert not layer.forward(products, getattr(lt, name), **extra)
+    assert caplog.messages[0].endswith("its ReLU does not keep NaN")
+    assert layer.forward(products, lt.BIAS)
+
+
+def test_each_algorithm_of_a_relu_is_tested_once(lt, products, layer, imitation):
+    assert layer.forward(products, lt.RELU_BIAS)
+    imitation.relu_keeps_nan = False
+    shorter = layer.out[:7]  # another shape, for which the stand-in has the same algorithm
+    layer.there["x"] = layer.there["x"][:7]
+    layer.out = shorter
+    assert layer.forward(products, lt.RELU_BIAS)
+
+
+def test_arrays_that_are_aligned_differently_have_plans_of_their_own(lt, products, layer):
+    """An algorithm chosen for the better aligned array would be refused by the other."""
+    device, width = layer.device, layer.weights.shape[1]
+    for shift in (0, 4, 2, 1):  # floats
+        space = device.zeros(BATCH * width + 64, np.float32)
+        layer.out = space[shift : shift + BATCH * width].reshape(BATCH, width)
+        assert layer.forward(products, lt.BIAS)
+        assert_allclose(layer.fetch(layer.out), layer.z, rtol=1e-5)
+
+
+def test_old_plans_are_discarded(lt, products, layer, monkeypatch):
+    monkeypatch.setattr(lt, "MAX_PLANS", 2)
+    x, out = layer.there["x"], layer.out
+    for rows in (1, 2, 3, 4, 1):
+        layer.there["x"], layer.out = x[:rows], out[:rows]
+        assert layer.forward(products, lt.BIAS)
+        assert_allclose(layer.fetch(layer.out), layer.z[:rows], rtol=1e-5)
+
+
+@pytest.fixture
+def kernels_without(lt, imitation, gpu, monkeypatch):
+    """The operations of a GPU whose cuBLASLt lacks some epilogues."""
+    from hogbatch.kernels.gpu.operations import GpuKernels
+
+    def make(*refused):
+        imitation.refused.update(refused)
+        monkeypatch.setattr(gpu, "module", GpuKernels("float32"))
+        return gpu
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["BIAS", "RELU_AUX_BIAS", "RELU_BIAS", "DRELU", "BGRADA"])
+def test_operations_give_the_same_without_an_epilogue(lt, kernels_without, name):
+    kernels, layer = kernels_without(getattr(lt, name)), Layer(lt, kernels_without().device)
+    mask = np.zeros((BATCH, kernels.module.mask_bytes(len(layer.bias))), np.uint8)
+    operands = layer.x, layer.weights, layer.bias
+    for kind, f in ((ACTIVATIONS["linear"], lambda z: z), (RELU, lambda z: np.maximum(z, 0))):
+        for wanted in (NO_MASK, mask):
+            out = junk(*layer.z.shape)
+            written = kernels.dense_forward(*operands, kind, OUTPUTS, wanted, out)
+            assert written == (kind == RELU and wanted is mask and name != "RELU_AUX_BIAS")
+            assert_allclose(out, f(layer.z), rtol=1e-5)
+    gradient, bias = junk(*layer.weights.shape), junk(len(layer.bias))
+    kernels.weight_gradient(layer.x, layer.grad, gradient, bias)
+    assert_allclose(gradient, layer.x.astype(float).T @ layer.grad, rtol=1e-5)
+    assert_array_equal(bias, layer.grad.sum(axis=0))

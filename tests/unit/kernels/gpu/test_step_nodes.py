@@ -1,0 +1,199 @@
+"""The nodes of a captured training step: each costs about a microsecond of the device."""
+
+import re
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from hogbatch.kernels.contract import LOSSES, SKIPPED, TOTALS, Hyper
+from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.model.network import Network
+from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.kernel_cases import csr_set, dense_set, labels_for
+
+BATCH, ROWS = 6, 9
+LOSS = LOSSES["softmax"]
+HYPER = Hyper(rate=0.05, l2=0.0, momentum=0.5, beta2=0.75, epsilon=0.01)
+COVTYPE = 54, (512,) * 6, 7
+W8A = 300, (512,) * 8, 2
+PYTORCH = 58  # nodes of its captured step for W8A
+
+
+@pytest.fixture(scope="module")
+def make_cuda():
+    """A function that creates a device, on which no product is planned yet."""
+    cupy = pytest.importorskip("cupy")
+    from hogbatch.kernels.gpu.cuda_device import CudaDevice
+
+    def make():
+        device = CudaDevice(0)
+        device.enter()
+        return device
+
+    make.cupy = cupy
+    return make
+
+
+@pytest.fixture
+def imitation(make_cuda):
+    """The stand-in for cuBLASLt; the nodes of a real one depend on its algorithms."""
+    module = pytest.importorskip("cupy._cublaslt", reason="the numbers are those of the stand-in")
+    yield module
+    module.refused.clear()
+    module.relu_keeps_nan = True
+
+
+class Step:
+    """One training step on a device; equal arguments make equal steps."""
+
+    def __init__(self, device, shape=W8A, optimizer="sgd", sparse=False, activation="relu"):
+        random, self.device = np.random.default_rng(3), device
+        network = Network.build(*shape[:2], shape[2], activation, "softmax")
+        start = np.zeros(network.parameters, np.float32)
+        network.initialise(start, 1)
+        spec = OPTIMIZERS[optimizer]
+        slots = (np.zeros(start.size if n < spec.slots else 0, np.float32) for n in range(2))
+        flat = [device.to_device(each) for each in (start, *slots)]
+        self.params, self.totals = flat[0], device.zeros(TOTALS, np.float64)
+        self.network = Executor(device.kernels, device.xp, network.layer_views(), *flat)
+        inputs = (csr_set if sparse else dense_set)(random, shape[0], ROWS)
+        self.arrays = inputs, labels_for(random, LOSS, shape[2], ROWS)
+        self.rows = device.to_device(random.integers(0, ROWS, BATCH))
+        rate = device.to_device(np.array([HYPER.rate]))
+        self.kinds = LOSS, spec.kind, HYPER._replace(rate=rate)
+        self.move()
+
+    def move(self):
+        self.data = [type(each)(*map(self.device.to_device, each)) for each in self.arrays]
+
+    def __call__(self):
+        self.network.train_batch(*self.data, self.rows, *self.kinds, self.totals)
+
+    def host(self, array):
+        here = np.empty(array.shape, array.dtype)
+        self.device.to_host(array, here)
+        return here
+
+
+def nodes(device, work):
+    """The number of nodes of `work`, which runs once and is captured then."""
+    work()
+    stream = device.xp.cuda.get_current_stream()
+    stream.begin_capture()
+    work()
+    text = stream.end_capture().debug_dot_str()
+    return len(set(re.findall(r'^\s*"(graph_\d+_node_\d+)"\[', text, re.MULTILINE)))
+
+
+def nodes_of(device, *arguments, **keywords):
+    return nodes(device, Step(device, *arguments, **keywords))
+
+
+@pytest.mark.gpu
+def test_a_step_has_fewer_nodes_than_pytorchs(make_cuda):
+    assert nodes_of(make_cuda()) < PYTORCH
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # gather, a product per layer, loss, forget, products down, bound, gradients, step
+        ({}, 1 + 9 + 2 + 8 + 1 + 9 + 1),
+        ({"shape": COVTYPE}, 1 + 7 + 2 + 6 + 1 + 7 + 1),
+        ({"optimizer": "adagrad"}, 1 + 9 + 2 + 8 + 0 + 9 + 1),
+        ({"optimizer": "momentum"}, 1 + 9 + 2 + 8 + 1 + 9 + 1),
+        # 8 more launches for the activations, and 8 for their slopes
+        ({"activation": "tanh"}, 1 + 17 + 2 + 16 + 1 + 9 + 1),
+    ],
+    ids=["w8a", "covtype", "adagrad", "momentum", "tanh"],
+)
+def test_a_dense_layer_costs_three_nodes(make_cuda, imitation, step, expected):
+    assert nodes_of(make_cuda(), **step) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_a_sparse_first_layer_is_updated_by_its_own_operations(make_cuda, imitation, optimizer):
+    device = make_cuda()
+    step = Step(device, optimizer=optimizer, sparse=True)
+    bounded = OPTIMIZERS[optimizer].bounded
+    kernels, layer = device.kernels, step.network
+    own = nodes(device, lambda: sparse_update(kernels, step, layer))
+    # The second layer has no mask of the first, so that the slope is one launch more.
+    assert nodes(device, step) == (1 + 8) + 2 + (8 + 1) + bounded + 8 + own + 1 + 1
+
+
+def sparse_update(kernels, step, network):
+    """The bound and the update of a sparse first layer, as the executor calls them."""
+    inputs, features, width = step.data[0], 304, 512
+    xp = step.device.xp
+    if not hasattr(step, "own"):
+        grad, weights = (xp.zeros((n, width), np.float32) for n in (BATCH, features))
+        slots = xp.zeros((features, width), np.float32), xp.zeros((0, 0), np.float32)
+        step.own = grad, kernels.csr_scratch(features, width), slots, weights
+    grad, scratch, slots, weights = step.own
+    arguments = step.kinds[1], step.kinds[2], inputs, step.rows, grad
+    kernels.csr_bound_rows(*arguments)
+    kernels.csr_step(*arguments, scratch, slots, weights)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("refused", "keeps_nan", "expected"),
+    [
+        ({"BIAS", "RELU_BIAS", "RELU_AUX_BIAS", "DRELU", "BGRADA"}, True, 57),
+        ({"BIAS"}, True, 31 + 1),
+        ({"DRELU"}, True, 31 + 8),
+        ({"RELU_AUX_BIAS"}, True, 31 + 8 + 8),
+        ({"BGRADA"}, True, 31 + 9),
+        (set(), False, 31 + 8 + 8),
+    ],
+    ids=["all", "bias", "drelu", "relu", "bias gradient", "nan"],
+)
+def test_what_cublaslt_lacks_costs_launches_but_changes_nothing(
+    make_cuda, imitation, refused, keeps_nan, expected
+):
+    imitation.refused.update(getattr(imitation, name) for name in refused)
+    imitation.relu_keeps_nan = keeps_nan
+    device = make_cuda()
+    step, plain = Step(device), Step(HostDevice())
+    assert nodes(device, step) == expected
+    plain()
+    assert_allclose(step.host(step.params), plain.params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("keeps_nan", [True, False])
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+def test_a_row_that_is_not_finite_is_skipped_with_either_relu(make_cuda, imitation, keeps_nan):
+    imitation.relu_keeps_nan = keeps_nan
+    step, plain = Step(make_cuda()), Step(HostDevice())
+    for each in (step, plain):
+        row = int(each.host(each.rows)[2])
+        each.arrays[0].dense[row, 5] = np.nan
+        each.move()
+        each()
+    assert step.host(step.totals)[SKIPPED] == plain.totals[SKIPPED] > 0
+    assert np.isfinite(step.host(step.params)).all()
+    assert_allclose(step.host(step.params), plain.params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_without_cublaslt_a_step_is_the_plain_one(make_cuda, imitation, monkeypatch, caplog):
+    from cuda import pathfinder
+
+    load = pathfinder.load_nvidia_dynamic_lib
+
+    def load_only_cublas(name):
+        if name != "cublas":
+            raise RuntimeError(f"no {name} here")
+        return load(name)
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", load_only_cublas)
+    with caplog.at_level("INFO"):
+        device = make_cuda()
+    assert "because cuBLASLt is missing: no cublasLt here" in caplog.text
+    assert nodes_of(device) == 57
