@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from cupy import _compile
-from cupy._memory import host_view, reachable
+from cupy._memory import reachable
 from cupy._streams import stream_at
+from cupy._types import exact, extent, matrix, write
 
 EXECUTION_FAILED = 13  # cublasStatus_t
 KEPT_BITS = {75: 7, 77: 10}  # of the mantissa, by cublasComputeType_t: bfloat16, TF32
@@ -18,6 +19,7 @@ _Multiply = ctypes.CFUNCTYPE(
     _integer,
     *(_pointer, _integer, _integer, _integer, _integer, _integer),
     *(_number, _pointer, _integer, _pointer, _integer, _number, _pointer, _integer, _integer),
+    *(_integer, _integer),
 )
 
 
@@ -30,20 +32,23 @@ def library_path() -> Path:
 
 
 @_Multiply
-def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind):
+def _multiply(
+    stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, *types
+):
     """Queue c[m, n] = alpha op(a)[m, k] @ op(b)[k, n] + beta c; all are column-major."""
     try:
-        left = _matrix(a, *((k, m) if transpose_a else (m, k)), lda)
-        right = _matrix(b, *((n, k) if transpose_b else (k, n)), ldb)
-        out = _matrix(c, m, n, ldc)
+        compute, kind, kind_c = types
+        left = matrix(a, *((k, m) if transpose_a else (m, k)), lda, kind)
+        right = matrix(b, *((n, k) if transpose_b else (k, n)), ldb, kind)
+        out = matrix(c, m, n, ldc, kind_c)
+        used = [each for each in (left, right, out) if each.size]
         left, right = left.T if transpose_a else left, right.T if transpose_b else right
 
         def run() -> None:
-            product = alpha * (rounded(left, kind) @ rounded(right, kind))
-            out[...] = product + beta * out if beta else product  # with beta 0, c may be NaN
+            product = alpha * (rounded(left, compute) @ rounded(right, compute))
+            write(product + beta * exact(out) if beta else product, out)  # with 0, c may be NaN
 
-        used = [each for each in (left, right, out) if each.size]
-        regions = tuple(reachable(each.ctypes.data, 4 * each.size) for each in used)
+        regions = tuple(reachable(*extent(each)) for each in used)
         stream_at(stream or 0).enqueue(run, regions)
     except Exception:
         traceback.print_exc()
@@ -51,16 +56,11 @@ def _multiply(stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, 
     return 0
 
 
-def _matrix(address: int | None, rows: int, columns: int, leading: int) -> np.ndarray:
-    """A column-major float32[rows, columns] whose leading dimension is `leading`."""
-    return host_view(address or 0, (rows, columns), np.dtype(np.float32), (4, 4 * leading))
-
-
-def rounded(matrix: np.ndarray, kind: int) -> np.ndarray:
+def rounded(operand: np.ndarray, kind: int) -> np.ndarray:
     """The operand rounded for compute type `kind`, in float64 so that the sums are exact."""
-    exact = matrix.astype(np.float64)
+    numbers = exact(operand)
     if kind not in KEPT_BITS:
-        return exact
-    mantissa, exponent = np.frexp(exact)
+        return numbers
+    mantissa, exponent = np.frexp(numbers)
     scale = 2.0 ** (KEPT_BITS[kind] + 1)
     return np.ldexp(np.rint(mantissa * scale) / scale, exponent)

@@ -15,13 +15,13 @@ from cupy import _compile
 from cupy._cublas import EXECUTION_FAILED, rounded
 from cupy._memory import host_view, reachable
 from cupy._streams import stream_at
+from cupy._types import exact, extent, matrix, write
 
 BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU, BGRADA, BGRADB = 4, 6, 134, 136, 256, 512
 _RELU, _AUX = 2, 128  # bits of the epilogues
 
 refused: set[int] = set()  # epilogues without an algorithm
 relu_keeps_nan = True
-_TYPES = {0: np.dtype(np.float32)}  # cudaDataType_t
 
 _int, _long, _float, _pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
@@ -72,14 +72,14 @@ def _copy(call: _Call) -> _Call:
 
 def _enqueue(call: _Call) -> None:
     m, n, k = call.m, call.n, call.k
-    a = _matrix(call.a, *((k, m) if call.transpose_a else (m, k)), call.lda, call.type)
-    b = _matrix(call.b, *((n, k) if call.transpose_b else (k, n)), call.ldb, call.type)
-    out = _matrix(call.c, m, n, call.ldc, call.type_out)
+    a = matrix(call.a, *((k, m) if call.transpose_a else (m, k)), call.lda, call.type)
+    b = matrix(call.b, *((n, k) if call.transpose_b else (k, n)), call.ldb, call.type)
+    out = matrix(call.c, m, n, call.ldc, call.type_out)
     used = [a, b, out]
     vector = mask = None
     if call.epilogue & (BIAS | BGRADA | BGRADB):
         length = n if call.epilogue == BGRADB else m
-        vector = _matrix(call.bias, length, 1, length, call.type_out)[:, 0]
+        vector = matrix(call.bias, length, 1, length, call.type_out)[:, 0]
         used.append(vector)
     if call.epilogue & _AUX:
         mask = host_view(call.aux, (n, call.aux_leading // 8), np.dtype(np.uint8))
@@ -92,9 +92,9 @@ def _enqueue(call: _Call) -> None:
         left, right = left.T if call.transpose_a else left, right.T if call.transpose_b else right
         result = call.alpha * (left @ right)
         if call.beta:
-            result += call.beta * out
+            result += call.beta * exact(out)
         if call.epilogue & BIAS:
-            result += vector[:, None]
+            result += exact(vector)[:, None]
         if call.epilogue & _RELU:
             if mask is not None:
                 _write_bits(result > 0, mask)
@@ -103,12 +103,12 @@ def _enqueue(call: _Call) -> None:
         if call.epilogue == DRELU:
             result = np.where(_read_bits(mask, m), result, 0)
         if call.epilogue == BGRADA:
-            vector[:] = left.sum(axis=1)
+            write(left.sum(axis=1), vector)
         if call.epilogue == BGRADB:
-            vector[:] = right.sum(axis=0)
-        out[...] = result
+            write(right.sum(axis=0), vector)
+        write(result, out)
 
-    regions = tuple(reachable(*_extent(each)) for each in used if each.size)
+    regions = tuple(reachable(*extent(each)) for each in used if each.size)
     stream_at(call.stream or 0).enqueue(run, regions)
 
 
@@ -122,16 +122,3 @@ def _write_bits(positive: np.ndarray, mask: np.ndarray) -> None:
 def _read_bits(mask: np.ndarray, m: int) -> np.ndarray:
     """The bits [m, n] that `_write_bits` wrote."""
     return np.unpackbits(mask, axis=1)[:, ::-1][:, :m].T.astype(bool)
-
-
-def _matrix(address: int | None, rows: int, columns: int, leading: int, kind: int) -> np.ndarray:
-    """A column-major matrix whose leading dimension is `leading`."""
-    dtype = _TYPES[kind]
-    strides = dtype.itemsize, dtype.itemsize * leading
-    return host_view(address or 0, (rows, columns), dtype, strides)
-
-
-def _extent(array: np.ndarray) -> tuple[int, int]:
-    """Address and bytes."""
-    last = sum((count - 1) * by for count, by in zip(array.shape, array.strides, strict=True))
-    return array.ctypes.data, last + array.itemsize

@@ -1,4 +1,4 @@
-// The part of libcublas needed for products of float matrices. The product itself is computed by
+// The part of libcublas needed for products of float and bfloat16 matrices. The product itself is computed by
 // NumPy: the stand-in for CuPy registers a function that queues or captures it like a kernel.
 
 #include <stddef.h>
@@ -7,11 +7,11 @@
 
 typedef int (*Multiply)(void* stream, int transpose_a, int transpose_b, int m, int n, int k,
                         float alpha, const void* a, int lda, const void* b, int ldb, float beta,
-                        void* c, int ldc, int compute);
+                        void* c, int ldc, int compute, int type, int type_c);
 static Multiply multiply;
 
 enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
-enum { R_32F = 0 };
+enum { R_32F = 0, R_16BF = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, FAST_16BF = 75, FAST_TF32 = 77 };
 
 struct Handle {
@@ -56,7 +56,10 @@ int cublasGemmEx(Handle* handle, int transpose_a, int transpose_b, int m, int n,
                  int ldb, const float* beta, void* c, int type_c, int ldc, int compute, int)
 {
     if (!handle || !multiply) return NOT_INITIALIZED;
-    if (type_a != R_32F || type_b != R_32F || type_c != R_32F) return NOT_SUPPORTED;
+    bool full = type_a == R_32F && type_b == R_32F && type_c == R_32F;
+    bool half = type_a == R_16BF && type_b == R_16BF && (type_c == R_16BF || type_c == R_32F)
+                && (compute == COMPUTE_32F || compute == COMPUTE_32F_PEDANTIC);
+    if (!full && !half) return NOT_SUPPORTED;
     if (compute != COMPUTE_32F && compute != COMPUTE_32F_PEDANTIC && compute != FAST_16BF
         && compute != FAST_TF32)
         return NOT_SUPPORTED;
@@ -66,7 +69,7 @@ int cublasGemmEx(Handle* handle, int transpose_a, int transpose_b, int m, int n,
     if (!operations || !sizes || !leading || !alpha || !beta) return INVALID_VALUE;
     if (m == 0 || n == 0) return SUCCESS;
     return multiply(handle->stream, transpose_a, transpose_b, m, n, k, *alpha, a, lda, b, ldb,
-                    *beta, c, ldc, compute);
+                    *beta, c, ldc, compute, type_a, type_c);
 }
 
 const char* cublasGetStatusString(int status)
