@@ -23,8 +23,8 @@ autotuned       torch.compile, mode max-autotune-no-cudagraphs, all captured as 
 
 A network is called features-hidden-outputs, with features:stored for sparse rows; the first two are
 those of Ma & Rusu for w8a and covtype. Compiled variants compile for each batch size, so they run
-only at the smallest, a middle and the largest. In bfloat16 PyTorch runs under autocast; hogbatch's
-arrays stay float32, and the products round. PyTorch on converted sparse rows is the dense network.
+only at the smallest, a middle and the largest. In bfloat16 PyTorch runs under autocast;
+hogbatch stores the operands of products. PyTorch on converted sparse rows is the dense network.
 
 Prints a table. Only the operations of the products count. "TFLOP/s", "of products" (their time over
 that of the step), "of square" (one large square product by the faster of hogbatch's and PyTorch's

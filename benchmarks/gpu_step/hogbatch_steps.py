@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.gpu_step.problem import SyntheticProblem
 from hogbatch.kernels.contract import LOSS, SKIPPED, SOFTMAX, TOTALS, Hyper
@@ -113,10 +114,12 @@ class Products:
 
         def made(rows: int, width: int, scale: float = 1.0) -> Any:
             cells = random.standard_normal((rows, width), np.float32)
-            return device.to_device(cells * np.float32(scale))
+            return operand(device, cells * np.float32(scale))
 
-        x = [device.empty((batch, width), np.float32) for width in widths]
-        grads = [device.empty((batch, width), np.float32) for width in widths]
+        kind = device.kernels.operand_type(np.dtype(np.float32))
+        x = [device.empty((batch, width), kind) for width in widths]
+        grads = [device.empty((batch, width), kind) for width in widths]
+        x[-1] = device.empty((batch, widths[-1]), np.float32)  # scores
         x[0], grads[-1] = made(batch, widths[0]), made(batch, widths[-1])
         # scaled so that values do not grow from layer to layer
         weights = [made(each.fan_in, each.fan_out, each.fan_in**-0.5) for each in plan]
@@ -139,17 +142,25 @@ class Products:
 
 
 class SquareProduct:
-    """One large square product of float32 arrays, in the precision of `multiply`."""
+    """One large square product of the device's operands, in the precision of `multiply`."""
 
     def __init__(self, device: Device, side: int, multiply: Multiply) -> None:
         random = np.random.default_rng(0)
-        a, b = (device.to_device(random.standard_normal((side, side), np.float32)) for _ in "ab")
-        self._arrays = a, b, device.empty((side, side), np.float32)
+        a, b = (operand(device, random.standard_normal((side, side), np.float32)) for _ in "ab")
+        self._arrays = a, b, device.empty((side, side), a.dtype)
         self._multiply = multiply
         self.synchronize = device.synchronize
 
     def step(self, start: int) -> None:
         self._multiply(*self._arrays)
+
+
+def operand(device: Device, host: NDArray[np.float32]) -> Any:
+    """`host` on the device, in the type of the operands of its products."""
+    there = device.to_device(host)
+    out = device.empty(host.shape, device.kernels.operand_type(host.dtype))
+    device.kernels.to_operands(there, out)
+    return out
 
 
 def multiplier(device: Device, precision: str) -> Multiply:

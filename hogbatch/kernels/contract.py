@@ -6,6 +6,7 @@ Shape letters, with the same meaning in the whole package:
 
 Rules for every operation
 - arrays are C-contiguous; floats are float32, `indptr` and `rows` int64, `indices` int32;
+- `Operands` of matrix products have the type that the backend asks for (`operand_type`);
 - K and H are *stored* widths, padded for SIMD; padding columns of activations and gradients and
   padding cells of weights are zero, and every operation keeps them so;
 - `rows`[B] are row numbers into the whole set, so that no batch is copied out of a CSR;
@@ -22,6 +23,7 @@ from hogbatch.data.batch import Inputs, Labels
 from hogbatch.model import losses, optimizers
 
 Floats = NDArray[np.float32]
+Operands = NDArray[Any]  # float32 like all others, unless a backend stores them in a shorter type
 Rows = NDArray[np.int64]
 Mask = NDArray[np.uint8]  # which outputs of a ReLU layer are positive, in a backend's own form
 
@@ -123,7 +125,13 @@ class Links(NamedTuple):
 class Kernels(Protocol):
     """One backend. A module with these functions is a backend."""
 
-    def gather(self, inputs: Inputs, rows: Rows, out: Floats) -> None:
+    def operand_type(self, params: np.dtype[Any]) -> np.dtype[Any]:
+        """The type of `Operands`, given that of the parameters."""
+
+    def to_operands(self, values: Floats, out: Operands) -> None:
+        """out[P] = values[P], rounded to the type of `out`."""
+
+    def gather(self, inputs: Inputs, rows: Rows, out: Operands) -> None:
         """out[B, K] = inputs of `rows`, dense or CSR, zero beyond column F."""
 
     def mask_bytes(self, width: int) -> int:
@@ -131,19 +139,20 @@ class Kernels(Protocol):
 
     def dense_forward(
         self,
-        x: Floats,
-        weights: Floats,
-        bias: Floats,
+        x: Operands,
+        weights: Operands,
+        bias: Operands | Floats,
         activation: int,
         width: int,
         mask: Mask,
-        out: Floats,
+        out: Operands | Floats,
     ) -> bool:
         """out[B, H] = f(x[B, K] @ weights[K, H] + bias[H]); columns from `width` on are zero.
 
         Every activation keeps nan, so that the loss detects it. The padding of a row that is not
         finite may be nan. If f is a ReLU, `mask`[B, mask_bytes(H)] is an output for
-        `dense_backward` ([0, 0]: not needed). Returns whether it was written.
+        `dense_backward` ([0, 0]: not needed). Returns whether it was written. `out` may be operands
+        of another product or floats; `bias` has the same type.
         """
 
     def csr_forward(
@@ -154,14 +163,14 @@ class Kernels(Protocol):
         bias: Floats,
         activation: int,
         width: int,
-        out: Floats,
+        out: Operands | Floats,
     ) -> None:
-        """`dense_forward` with x the CSR inputs of `rows`."""
+        """`dense_forward` with x the CSR inputs of `rows`; the parameters are not rounded."""
 
     def add_bias(self, bias: Floats, width: int, out: Floats) -> None:
         """out[B, H] += bias[H]; columns from `width` on are zero."""
 
-    def activate_backward(self, kind: int, activated: Floats, grad: Floats) -> None:
+    def activate_backward(self, kind: int, activated: Operands, grad: Operands) -> None:
         """grad[B, H] *= f'(z), from activated[B, H] = f(z)."""
 
     def loss_gradient(
@@ -172,7 +181,7 @@ class Kernels(Protocol):
         numbers: Rows,
         width: int,
         scores: Floats,
-        grad: Floats,
+        grad: Operands,
         totals: NDArray[np.float64],
     ) -> None:
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
@@ -185,7 +194,7 @@ class Kernels(Protocol):
         if the loss is a softmax over label lists.
         """
 
-    def forget_not_finite(self, totals: NDArray[np.float64], values: Floats) -> None:
+    def forget_not_finite(self, totals: NDArray[np.float64], values: Operands) -> None:
         """Set values[...] that are not finite to 0, if totals[SKIPPED] counts any row.
 
         A skipped row has gradient 0, but 0 times a value that overflowed is nan.
@@ -209,12 +218,12 @@ class Kernels(Protocol):
 
     def dense_backward(
         self,
-        grad: Floats,
-        weights: Floats,
+        grad: Operands,
+        weights: Operands,
         activation: int,
-        activated: Floats,
+        activated: Operands,
         mask: Mask,
-        out: Floats,
+        out: Operands | Floats,
     ) -> None:
         """out[B, K] = (grad[B, H] @ weights[K, H].T) * f'(z), from activated[B, K] = f(z).
 
@@ -222,10 +231,10 @@ class Kernels(Protocol):
         `activated` ([0, 0]: none). If f is linear, `activated` is not read.
         """
 
-    def scale(self, fraction: float, grad: Floats) -> None:
+    def scale(self, fraction: float, grad: Operands) -> None:
         """grad[B, H] *= fraction."""
 
-    def bound_rows(self, kind: int, hyper: Hyper, batch: int, x: Floats, grad: Floats) -> None:
+    def bound_rows(self, kind: int, hyper: Hyper, batch: int, x: Operands, grad: Operands) -> None:
         """grad[B, H] *= min(1, FURTHEST batch / (rate |x[b]|²)) for each row b of x[B, K].
 
         `batch` is the number of rows that step together; x may hold only some of them. If the
@@ -240,26 +249,28 @@ class Kernels(Protocol):
         kind: int,
         hyper: Hyper,
         batch: int,
-        x: tuple[Floats, ...],
-        grads: tuple[Floats, ...],
+        x: tuple[Operands, ...],
+        grads: tuple[Operands, ...],
     ) -> None:
         """`bound_rows` for several layers: grads[l][B, H] with the inputs x[l][B, K]."""
 
     def csr_bound_rows(
-        self, kind: int, hyper: Hyper, inputs: Inputs, rows: Rows, grad: Floats
+        self, kind: int, hyper: Hyper, inputs: Inputs, rows: Rows, grad: Operands
     ) -> None:
         """`bound_rows` with x the CSR inputs of `rows`, which are the whole batch."""
 
-    def weight_gradient(self, x: Floats, grad: Floats, out: Floats, bias: Floats) -> None:
+    def weight_gradient(self, x: Operands, grad: Operands, out: Floats, bias: Floats) -> None:
         """out[K, H] = x[B, K].T @ grad[B, H]; bias[H] = sum over B of grad, bias[0]: not needed."""
 
-    def bias_gradient(self, grad: Floats, out: Floats) -> None:
+    def bias_gradient(self, grad: Operands, out: Floats) -> None:
         """out[H] = sum over B of grad[B, H]."""
 
-    def add_weight_gradient(self, fraction: float, x: Floats, grad: Floats, out: Floats) -> None:
+    def add_weight_gradient(
+        self, fraction: float, x: Operands, grad: Operands, out: Floats
+    ) -> None:
         """out[K, H] += fraction * x[B, K].T @ grad[B, H]: the part of some rows of a batch."""
 
-    def add_bias_gradient(self, fraction: float, grad: Floats, out: Floats) -> None:
+    def add_bias_gradient(self, fraction: float, grad: Operands, out: Floats) -> None:
         """out[H] += fraction * sum over B of grad[B, H]."""
 
     def step(
@@ -280,7 +291,7 @@ class Kernels(Protocol):
         hyper: Hyper,
         inputs: Inputs,
         rows: Rows,
-        grad: Floats,
+        grad: Operands,
         scratch: Any,
         slots: Slots,
         weights: Floats,
@@ -369,6 +380,8 @@ REPLICA_OPERATIONS: Final = (
 )
 
 OPERATIONS: Final = (
+    "operand_type",
+    "to_operands",
     "gather",
     "mask_bytes",
     "dense_forward",

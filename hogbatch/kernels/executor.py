@@ -17,18 +17,17 @@ from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.contract import (
     BIAS_CORRECTED,
     LINEAR,
-    RELU,
     Floats,
     Hyper,
     Kernels,
-    Mask,
+    Operands,
     Rows,
     Slots,
 )
 from hogbatch.kernels.layers import LayerView
+from hogbatch.kernels.scratch import Scratch, ScratchSpace
 
 MAX_SCORES = 1 << 26  # floats; a batch with more scores is scored in parts
-ALIGNMENT = 64  # floats: offsets of scratch arrays are multiples of it, for matrix products
 
 
 def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
@@ -50,27 +49,6 @@ class _LayerArrays(NamedTuple):
     weight_slots: Slots
     weight_gradient: Floats  # like the weights; [0, 0] if touched rows are updated directly
     bias_gradient: Floats  # [H]
-
-
-class _Scratch(NamedTuple):
-    """Scratch arrays for a batch of B rows, S of which are scored at a time."""
-
-    batch: int  # B
-    gathered: Floats  # [B, K] of the first layer; [B, 0] if rows are not copied
-    activated: tuple[Floats, ...]  # [B, H] of each layer, [S, H] of the last
-    grads: tuple[Floats, ...]  # the same shapes
-    masks: tuple[Mask, ...]  # [B, n] of each layer; [0, 0] where there is none
-    values: tuple[Floats, ...]  # `gathered` and `activated`, with the gaps between them
-
-    def part(self, rows: slice) -> "_Scratch":
-        """Return the scratch for scoring and learning from `rows` of the batch."""
-        count = len(self.activated[0][rows])
-        activated, grads = (
-            (*(each[rows] for each in arrays[:-1]), arrays[-1][:count])
-            for arrays in (self.activated, self.grads)
-        )
-        masks = tuple(mask[rows] for mask in self.masks)
-        return self._replace(activated=activated, grads=grads, masks=masks, values=activated[-2:])
 
 
 class Executor:
@@ -104,12 +82,16 @@ class Executor:
         self._max_scores = max_scores
         self._no_vector: Any = params[:0]  # where an operation takes no array
         self._no_matrix: Any = self._no_vector.reshape(0, 0)
-        self._no_bias = xp.zeros(layers[-1].fan_in if layers[-1].output_major else 0, params.dtype)
+        self._operand = kernels.operand_type(params.dtype)
+        self._operands = params, 0  # parameters as products read them, and which is the first
+        # Copies by the first parameter. All are kept, because captured steps write to them.
+        self._copies: dict[int, Operands] = {}
+        self._no_bias = xp.zeros(layers[-1].fan_in if layers[-1].output_major else 0, self._operand)
         self._sparse: bool | None = None  # the form of inputs that `_layers` are for
         self._layers: tuple[_LayerArrays, ...] = ()
         self._gradient: Floats | None = None  # flat; without weights updated by touched rows
         self._csr_scratch: Any = None
-        self._space: Floats | None = None
+        self._space = ScratchSpace(kernels, xp, layers, params.dtype)
 
     def train_batch(
         self,
@@ -171,7 +153,8 @@ class Executor:
 
         Steps that were captured before must then not be replayed.
         """
-        return self._allocate(self._shapes(batch, sparse, self._scored(batch)))
+        by_rows = sparse and not self._densify
+        return self._space.reserve(batch, self._scored(batch), by_rows=by_rows)
 
     def _scored(self, batch: int) -> int:
         """Return the number of rows that are scored at a time."""
@@ -179,54 +162,7 @@ class Executor:
             return batch
         return min(batch, max(1, self._max_scores // self._views[-1].fan_out))
 
-    def _shapes(self, batch: int, sparse: bool, scored: int) -> list[tuple[int, int]]:
-        """Return the shapes of the scratch arrays: inputs, activations, gradients, masks."""
-        by_rows = sparse and not self._densify
-        hidden = [(batch, view.fan_out) for view in self._views[:-1]]
-        outputs = [*hidden, (scored, self._views[-1].fan_out)]
-        masks = [(batch, self._mask_floats(index, by_rows)) for index in range(len(hidden))]
-        return [(batch, 0 if by_rows else self._views[0].fan_in), *outputs, *outputs, *masks]
-
-    def _mask_floats(self, index: int, by_rows: bool) -> int:
-        """Return the length of a row of the mask of one layer, in floats."""
-        view = self._views[index]
-        masked = view.activation == RELU and not (by_rows and index == 0)
-        return self._kernels.mask_bytes(view.fan_out) // 4 if masked else 0
-
-    def _allocate(self, shapes: list[tuple[int, int]]) -> bool:
-        """Allocate scratch for arrays of these shapes; return True if it was moved."""
-        needed = sum(_round_up(rows * width) for rows, width in shapes)
-        if self._space is not None and needed <= self._space.size:
-            return False
-        self._space = None  # freed first: the device may not have memory for both
-        self._space = self._xp.empty(needed, self._flat[0].dtype)
-        return True
-
-    def _scratch(self, batch: int, sparse: bool, scored: int) -> _Scratch:
-        """Return scratch for `batch` rows, `scored` of which are scored at a time."""
-        shapes = self._shapes(batch, sparse, scored)
-        self._allocate(shapes)
-        assert self._space is not None
-        arrays, end, layers = [], 0, len(self._views)
-        for rows, width in shapes:
-            arrays.append(self._space[end : end + rows * width].reshape(rows, width))
-            end += _round_up(rows * width)
-        values = sum(_round_up(array.size) for array in arrays[: layers + 1])
-        return _Scratch(
-            batch,
-            arrays[0],
-            tuple(arrays[1 : layers + 1]),
-            tuple(arrays[layers + 1 : 2 * layers + 1]),
-            (*map(self._as_mask, arrays[2 * layers + 1 :]), self._no_matrix),
-            (self._space[:values],),
-        )
-
-    def _as_mask(self, array: Floats) -> Mask:
-        return array.view(np.uint8) if array.size > 0 else self._no_matrix
-
-    def _parts(
-        self, space: _Scratch, rows: Rows, numbers: Rows
-    ) -> list[tuple[_Scratch, Rows, Rows]]:
+    def _parts(self, space: Scratch, rows: Rows, numbers: Rows) -> list[tuple[Scratch, Rows, Rows]]:
         """Divide a batch into parts that are scored at a time, with their rows and numbers."""
         scored = len(space.activated[-1])
         if scored == len(rows):
@@ -236,65 +172,87 @@ class Executor:
 
     def _forward(
         self, inputs: Inputs, rows: Rows, scored: int | None = None, *, masked: bool = False
-    ) -> _Scratch:
+    ) -> Scratch:
         """Compute all layers except the last for `rows`; with `masked`, also their masks."""
-        sparse, layers = len(inputs.indptr) > 0, len(self._views)
+        by_rows, last = len(inputs.indptr) > 0 and not self._densify, len(self._views) - 1
         scored = self._scored(len(rows)) if scored is None else scored
-        space = self._scratch(len(rows), sparse, scored)
+        space = self._space.arrays(len(rows), scored, by_rows=by_rows)
+        none = self._no_matrix
         if not masked:
-            space = space._replace(masks=(self._no_matrix,) * layers)
-        if self._densify or not sparse:
+            space = space._replace(masks=(none,) * last)
+        self._round_params(by_rows)
+        if not by_rows:
             self._kernels.gather(inputs, rows, space.gathered)
-        written = [self._apply(index, space, inputs, rows) for index in range(layers - 1)]
-        masks = zip(space.masks, [*written, False], strict=True)
-        return space._replace(
-            masks=tuple(mask if found else self._no_matrix for mask, found in masks)
-        )
+        written = [self._apply(index, space, inputs, rows) for index in range(last)]
+        masks = zip(space.masks, written, strict=True)
+        return space._replace(masks=tuple(mask if found else none for mask, found in masks))
 
-    def _apply(self, index: int, space: _Scratch, inputs: Inputs, rows: Rows) -> bool:
+    def _round_params(self, by_rows: bool) -> None:
+        """Copy the parameters of matrix products, if their operands have another type.
+
+        They may have changed since the last batch, by a merge.
+        """
+        params = self._flat[0]
+        if self._operand == params.dtype or (by_rows and len(self._views) == 1):
+            return
+        start = self._views[0].bias if by_rows else 0
+        if start not in self._copies:
+            self._copies[start] = self._xp.empty(params.size - start, self._operand)
+        self._operands = self._copies[start], start
+        self._kernels.to_operands(params[start:], self._copies[start])
+
+    def _operands_of(self, view: LayerView) -> tuple[Operands, Operands]:
+        """Return the weights and the bias of one layer, as products read them."""
+        flat, start = self._operands
+        here = view._replace(weights=view.weights - start, bias=view.bias - start)
+        return _weights(here, flat), flat[here.bias :][: view.fan_out]
+
+    def _apply(self, index: int, space: Scratch, inputs: Inputs, rows: Rows) -> bool:
         """Compute one layer from the outputs of the layer below; return if its mask was written."""
-        kernels, view, params = self._kernels, self._views[index], self._flat[0]
-        weights, bias = _weights(view, params), params[view.bias :][: view.fan_out]
-        x, out, mask = self._inputs(index, space), space.activated[index], space.masks[index]
-        layer = weights, bias, view.activation, view.width
+        kernels, view, last = self._kernels, self._views[index], index == len(self._views) - 1
+        x, out = self._inputs(index, space), space.activated[index]
+        params = self._flat[0]
+        bias, kind = params[view.bias :][: view.fan_out], (view.activation, view.width)
+        if index == 0 and len(inputs.indptr) > 0 and not self._densify:
+            kernels.csr_forward(inputs, rows, _weights(view, params), bias, *kind, out)
+            return False
+        weights, rounded_bias = self._operands_of(view)
         if view.output_major:
             kernels.dense_backward(x, weights, LINEAR, self._no_matrix, self._no_matrix, out)
             kernels.add_bias(bias, view.width, out)
             return False
-        if index == 0 and len(inputs.indptr) > 0 and not self._densify:
-            kernels.csr_forward(inputs, rows, *layer, out)
-            return False
-        return kernels.dense_forward(x, *layer, mask, out)
+        if last:  # scores are not rounded
+            return kernels.dense_forward(x, weights, bias, *kind, self._no_matrix, out)
+        return kernels.dense_forward(x, weights, rounded_bias, *kind, space.masks[index], out)
 
-    def _inputs(self, index: int, space: _Scratch) -> Floats:
+    def _inputs(self, index: int, space: Scratch) -> Operands:
         """Return the inputs of one layer, unless they are sparse."""
         return space.activated[index - 1] if index > 0 else space.gathered
 
-    def _forget_not_finite(self, space: _Scratch, totals: NDArray[np.float64]) -> None:
-        for values in space.values:
-            self._kernels.forget_not_finite(totals, values)
+    def _forget_not_finite(self, space: Scratch, totals: NDArray[np.float64]) -> None:
+        self._kernels.forget_not_finite(totals, space.values)
 
-    def _backward(self, index: int, space: _Scratch) -> None:
+    def _backward(self, index: int, space: Scratch) -> None:
         """Compute the gradient of the layer below, with the weights before the update."""
         if index == 0:
             return
-        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
-        below, fan_in = space.grads[index - 1], layer.view.fan_in
-        kind, activated = self._views[index - 1].activation, space.activated[index - 1]
-        if layer.view.output_major:
-            linear = self._no_bias, LINEAR, fan_in
-            kernels.dense_forward(grad, layer.weights, *linear, self._no_matrix, below)
+        kernels, view, grad = self._kernels, self._views[index], space.grads[index]
+        weights, _ = self._operands_of(view)
+        below, kind = space.grads[index - 1], self._views[index - 1].activation
+        activated, mask = space.activated[index - 1], space.masks[index - 1]
+        if view.output_major:
+            linear = self._no_bias, LINEAR, view.fan_in
+            kernels.dense_forward(grad, weights, *linear, self._no_matrix, below)
             kernels.activate_backward(kind, activated, below)
         else:
-            mask = space.masks[index - 1]
-            kernels.dense_backward(grad, layer.weights, kind, activated, mask, below)
+            kernels.dense_backward(grad, weights, kind, activated, mask, below)
         if len(grad) < space.batch:
             kernels.scale(len(grad) / space.batch, below)
 
     def _differentiate(
         self,
         with_last: bool,
-        space: _Scratch,
+        space: Scratch,
         inputs: Inputs,
         rows: Rows,
         optimizer: int,
@@ -321,7 +279,7 @@ class Executor:
             )
             kernels.bias_gradient(grad, layer.bias_gradient)
 
-    def _differentiate_layer(self, index: int, space: _Scratch) -> None:
+    def _differentiate_layer(self, index: int, space: Scratch) -> None:
         """Compute the gradient of one layer with dense inputs."""
         kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
         x = self._inputs(index, space)
@@ -331,7 +289,7 @@ class Executor:
         else:
             kernels.weight_gradient(x, grad, layer.weight_gradient, layer.bias_gradient)
 
-    def _add_part(self, part: _Scratch, optimizer: int, hyper: Hyper) -> None:
+    def _add_part(self, part: Scratch, optimizer: int, hyper: Hyper) -> None:
         """Add the gradient of the last layer from some rows; their gradient is of their mean."""
         kernels, layer, grad = self._kernels, self._layers[-1], part.grads[-1]
         x, fraction = part.activated[-2], len(grad) / part.batch
@@ -397,7 +355,3 @@ def _weights(view: LayerView, flat: Floats) -> Floats:
     end = view.weights + view.fan_in * view.fan_out
     shape = view.fan_in, view.fan_out
     return flat[view.weights : end].reshape(shape[::-1] if view.output_major else shape)
-
-
-def _round_up(floats: int) -> int:
-    return -(-floats // ALIGNMENT) * ALIGNMENT

@@ -42,6 +42,14 @@ from hogbatch.kernels.contract import (
 )
 
 
+def operand_type(params):
+    return params
+
+
+def to_operands(values, out):
+    out[:] = values
+
+
 def gather(inputs, rows, out):
     out[:] = 0
     if len(inputs.indptr):

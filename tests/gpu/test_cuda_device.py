@@ -248,8 +248,17 @@ PRODUCTS = {  # each with the same product on the host
 SIZE = 256
 
 
-def product(device, name, x, w, g):
-    x, w, g, bias = map(device.to_device, (x, w, g, np.zeros(SIZE, np.float32)))
+def as_operand(device, host):
+    """`host` on the device, in the type that the products of its precision read."""
+    there = device.to_device(host)
+    out = device.empty(host.shape, device.kernels.operand_type(host.dtype))
+    device.kernels.to_operands(there, out)
+    return out
+
+
+def product(device, name, *operands):
+    x, w, g = (as_operand(device, each) for each in operands)
+    bias = device.zeros(SIZE, np.float32)
     out = device.empty((SIZE, SIZE), np.float32)
     none = out[:0, :0]
     arguments = {

@@ -27,6 +27,16 @@ from hogbatch.kernels.cpu.sparse import (
 )
 
 
+def operand_type(params):
+    """`Kernels.operand_type`: all numbers have the type of the parameters."""
+    return params
+
+
+def to_operands(values, out):
+    """`Kernels.to_operands`."""
+    out[:] = values
+
+
 def mask_bytes(width: int) -> int:
     """`Kernels.mask_bytes`: there are no masks."""
     return 0

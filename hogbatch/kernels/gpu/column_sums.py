@@ -3,12 +3,12 @@
 import cupy
 import numpy as np
 
-from hogbatch.kernels.gpu.launch import WARP, columns_of_a_block, kernel, multiprocessors
+from hogbatch.kernels.gpu.launch import WARP, columns_of_a_block, multiprocessors, operand_kernel
 
 SUM_THREADS = 1024  # per block, as in dense.cu
 ROWS_OF_A_THREAD = 8  # at least, where blocks share columns: below, adding parts takes longer
 
-_sum_columns = kernel("dense", "sum_columns")
+_sum_columns = operand_kernel("dense", "sum_columns")
 
 
 def number_of_parts(rows: int, lanes: int, groups: int, blocks: int) -> int:
@@ -41,4 +41,4 @@ class ColumnSums:
         grid = groups, number_of_parts(rows, lanes, groups, self._blocks)
         scratch = self._parts, self._finished
         numbers = float(fraction), int(add), rows, width
-        _sum_columns(grid, (columns, lanes), (*numbers, grad, *scratch, out))
+        _sum_columns[grad.dtype.name](grid, (columns, lanes), (*numbers, grad, *scratch, out))

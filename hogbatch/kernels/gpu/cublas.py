@@ -13,10 +13,11 @@ from cuda import pathfinder
 
 from hogbatch.errors import DeviceError
 
-# cublasComputeType_t: the type that operands are rounded to; sums are always float32.
-COMPUTE_TYPES = {"float32": 68, "tf32": 77, "bfloat16": 75}
+# cublasComputeType_t: the type that operands are rounded to; sums are always float32. Operands of
+# bfloat16 are stored in it.
+COMPUTE_TYPES = {"float32": 68, "tf32": 77, "bfloat16": 68}
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; more than our products need
-DATA_TYPES = {"float32": 0}  # cudaDataType_t by dtype
+DATA_TYPES = {"float32": 0, "uint16": 14}  # cudaDataType_t by dtype; uint16 holds bfloat16
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
 ALLOCATION_FAILED = 3  # cublasStatus_t
@@ -40,7 +41,7 @@ class Cublas:
     def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
         """out[M, N] = fraction * op(a) @ op(b), plus out if `add`; op transposes if requested.
 
-        All arrays are C-contiguous float32.
+        All arrays are C-contiguous. a and b are both float32, or both bfloat16; `out` is either.
         """
         alpha, beta = ctypes.c_float(fraction), ctypes.c_float(add)
         rows, columns = out.shape

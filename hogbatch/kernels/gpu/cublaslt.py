@@ -1,8 +1,8 @@
 """Matrix products with an epilogue (bias, ReLU, their gradients) by cuBLASLt.
 
 A product is planned when it first occurs: cuBLASLt chooses an algorithm for the shapes, the types,
-the alignment and the epilogue. It need not have one. Then `multiply` returns False, for ever, and
-the caller computes the same with a plain product and kernels of its own.
+the alignment and the epilogue. It may have none. Then `multiply` returns False, also the next time,
+and the caller computes the same with a plain product and kernels of its own.
 
 Nothing here allocates device memory or waits when a step is captured, because every step runs
 once before it is captured.
@@ -44,6 +44,7 @@ _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8  # cublasLtMat
 _AUX_POINTER, _AUX_LEADING = 11, 12
 _MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; A B C D
 _LARGEST_ALIGNMENT = 256  # bytes; more does not matter to cuBLASLt
+_BFLOAT16_INFINITY, _BFLOAT16_NAN = 0x7F80, 0x7FC0
 _FLOAT32 = 0  # CUDA_R_32F, the type of alpha and beta
 
 
@@ -89,7 +90,7 @@ class CublasLt:
     """
 
     def __init__(self, precision: str, workspace: cupy.ndarray) -> None:
-        self._precision = precision
+        self._compute = COMPUTE_TYPES[precision]
         self._workspace = workspace
         self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
         self._plans: OrderedDict[_Product, _Plan | None] = OrderedDict()  # None: not supported
@@ -152,8 +153,8 @@ class CublasLt:
 
     def _plan(self, product: _Product, arrays, vector, mask) -> _Plan:
         """Choose an algorithm; runs it if its ReLU has to be tested."""
-        description, compute = ctypes.c_void_p(), COMPUTE_TYPES[self._precision]
-        self._call("cublasLtMatmulDescCreate", ctypes.byref(description), compute, _FLOAT32)
+        description = ctypes.c_void_p()
+        self._call("cublasLtMatmulDescCreate", ctypes.byref(description), self._compute, _FLOAT32)
         for attribute, value in (
             (_TRANSPOSE_A, ctypes.c_int32(operation(product.transposed[0]))),
             (_TRANSPOSE_B, ctypes.c_int32(operation(product.transposed[1]))),
@@ -208,12 +209,14 @@ class CublasLt:
         is code of its own.
         """
         aligned = -(-vector.size // _LARGEST_ALIGNMENT) * _LARGEST_ALIGNMENT
-        self._run(plan, arrays, cupy.full(aligned, np.nan, vector.dtype)[: vector.size], mask)
+        nan = np.nan if vector.dtype == np.float32 else _BFLOAT16_NAN
+        self._run(plan, arrays, cupy.full(aligned, nan, vector.dtype)[: vector.size], mask)
         row = np.empty(arrays[2].shape[1], arrays[2].dtype)
         stream = cupy.cuda.get_current_stream()
         arrays[2][0].get(out=row, blocking=False)
         stream.record(cupy.cuda.Event(block=True)).synchronize()  # sleeps instead of spinning
-        return bool(np.isnan(row).all())
+        found = np.isnan(row) if row.dtype == np.float32 else row & 0x7FFF > _BFLOAT16_INFINITY
+        return bool(found.all())
 
     def _run(self, plan: _Plan, arrays, vector, mask) -> None:
         left, right, out = map(pointer, arrays)

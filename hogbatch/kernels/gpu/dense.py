@@ -7,6 +7,7 @@ from hogbatch.kernels.gpu.launch import (
     THREADS,
     gradient_repetitions,
     kernel,
+    operand_kernel,
     over_cells,
     over_rows,
     rate_of,
@@ -17,14 +18,15 @@ _BOUND_LAYER = np.dtype([("x", "u8"), ("grad", "u8"), ("fan_in", "i8"), ("fan_ou
 _BOUND_LAYERS = np.dtype([("layers", _BOUND_LAYER, BOUND_LAYERS)])  # CuPy passes one by value
 MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
-_gather_dense = kernel("dense", "gather_dense")
-_gather_sparse = kernel("sparse", "gather_sparse")
-_add_bias_and_activate = kernel("dense", "add_bias_and_activate")
+_gather_dense = operand_kernel("dense", "gather_dense")
+_gather_sparse = operand_kernel("sparse", "gather_sparse")
+_to_operands = operand_kernel("dense", "to_operands")
+_add_bias_and_activate = operand_kernel("dense", "add_bias_and_activate")
 _add_bias = kernel("dense", "add_bias")
-_activate_backward = kernel("dense", "activate_backward")
-_scale = kernel("dense", "scale")
-_bound_rows = kernel("dense", "bound_rows")
-_forget_not_finite = kernel("dense", "forget_not_finite")
+_activate_backward = operand_kernel("dense", "activate_backward")
+_scale = operand_kernel("dense", "scale")
+_bound_rows = operand_kernel("dense", "bound_rows")
+_forget_not_finite = operand_kernel("dense", "forget_not_finite")
 _step = kernel("dense", "step")
 
 
@@ -32,15 +34,22 @@ def gather(inputs, rows, out):
     dense, *csr = inputs
     batch, fan_in = out.shape
     if len(inputs.indptr):
-        over_rows(_gather_sparse, batch, fan_in, *csr, rows, fan_in, out)
+        over_rows(_gather_sparse[out.dtype.name], batch, fan_in, *csr, rows, fan_in, out)
     else:
-        over_rows(_gather_dense, batch, fan_in, dense, rows, dense.shape[1], fan_in, out)
+        over_rows(
+            _gather_dense[out.dtype.name], batch, fan_in, dense, rows, dense.shape[1], fan_in, out
+        )
+
+
+def to_operands(values, out):
+    over_cells(_to_operands[out.dtype.name], values.size, values, values.size, out)
 
 
 def add_bias_and_activate(bias, activation, width, out):
     """out[B, H] = activation(out + bias[H]); columns from `width` on become zero."""
     batch, stored = out.shape
-    over_rows(_add_bias_and_activate, batch, stored, bias, activation, width, stored, out)
+    function = _add_bias_and_activate[out.dtype.name]
+    over_rows(function, batch, stored, bias, activation, width, stored, out)
 
 
 def add_bias(bias, width, out):
@@ -52,11 +61,11 @@ def add_bias(bias, width, out):
 
 def activate_backward(kind, activated, grad):
     if kind != LINEAR:
-        over_cells(_activate_backward, grad.size, kind, grad.size, activated, grad)
+        over_cells(_activate_backward[grad.dtype.name], grad.size, kind, grad.size, activated, grad)
 
 
 def scale(fraction, grad):
-    over_cells(_scale, grad.size, float(fraction), grad.size, grad)
+    over_cells(_scale[grad.dtype.name], grad.size, float(fraction), grad.size, grad)
 
 
 def bound_rows(kind, hyper, batch, x, grad):
@@ -77,11 +86,13 @@ def _bound(rate, repetitions, batch, x, grads):
         layers["layers"][0, n] = inputs.data.ptr, grad.data.ptr, inputs.shape[1], grad.shape[1]
     if len(grads[0]) > 0:
         grid = len(grads[0]), len(grads)
-        _bound_rows(grid, (THREADS,), (rate, repetitions, batch, layers))
+        function = _bound_rows[grads[0].dtype.name]
+        function(grid, (THREADS,), (rate, repetitions, batch, layers))
 
 
 def forget_not_finite(totals, values):
-    over_cells(_forget_not_finite, values.size, totals, values.size, values)
+    function = _forget_not_finite[values.dtype.name]
+    over_cells(function, values.size, totals, values.size, values)
 
 
 def step(kind, hyper, gradient, slots, weights):

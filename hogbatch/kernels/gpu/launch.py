@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 
 from hogbatch.kernels.contract import VELOCITY, Hyper
-from hogbatch.kernels.gpu.sources import SOURCES
+from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, SOURCES
 
 THREADS = 256  # per block; BLOCK in the CUDA sources
 WARP = 32  # threads that run together; LANES in the CUDA sources
@@ -17,6 +17,12 @@ _RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
 def kernel(source: str, name: str) -> cupy.RawKernel:
     """The function `name` of SOURCES[source], compiled at its first call and cached on disk."""
     return cupy.RawKernel(SOURCES[source], name)
+
+
+def operand_kernel(source: str, name: str) -> dict[str, cupy.RawKernel]:
+    """The function `name` of a source for each type of operands, by the dtype of their arrays."""
+    sources = {"float32": SOURCES, "uint16": BFLOAT16_SOURCES}
+    return {dtype: cupy.RawKernel(each[source], name) for dtype, each in sources.items()}
 
 
 def over_cells(function: cupy.RawKernel, count: int, *arguments: object) -> None:

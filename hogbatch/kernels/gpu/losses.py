@@ -1,15 +1,15 @@
 """Losses with their gradients and metrics, one block per row."""
 
-from hogbatch.kernels.gpu.launch import kernel, over_rows
+from hogbatch.kernels.gpu.launch import kernel, operand_kernel, over_rows
 
-_loss_gradient = kernel("losses", "loss_gradient")
+_loss_gradient = operand_kernel("losses", "loss_gradient")
 _loss_and_metrics = kernel("losses", "loss_and_metrics")
 
 
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     batch, stored = scores.shape
     over_rows(
-        _loss_gradient,
+        _loss_gradient[grad.dtype.name],
         batch,
         stored,
         kind,

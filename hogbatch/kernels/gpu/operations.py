@@ -2,6 +2,8 @@
 
 import logging
 
+import numpy as np
+
 from hogbatch.kernels.contract import LINEAR, RELU
 from hogbatch.kernels.gpu import cublaslt, dense, losses, replica, sparse
 from hogbatch.kernels.gpu.column_sums import ColumnSums
@@ -12,11 +14,14 @@ from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, DRELU, RELU_AUX_BIAS, RE
 class GpuKernels:
     """The operations; `precision` of matrix products is float32, tf32 or bfloat16.
 
+    With bfloat16, their operands are stored in it, in half the memory.
+
     cuBLASLt computes a dense layer in one launch, except where it has no algorithm for it; there,
     the product and what follows it are a launch each.
     """
 
     gather = staticmethod(dense.gather)
+    to_operands = staticmethod(dense.to_operands)
     csr_forward = staticmethod(sparse.csr_forward)
     add_bias = staticmethod(dense.add_bias)
     activate_backward = staticmethod(dense.activate_backward)
@@ -39,9 +44,14 @@ class GpuKernels:
     add_rows = staticmethod(replica.add_rows)
 
     def __init__(self, precision: str) -> None:
+        self._precision = precision
         self._cublas = Cublas(precision)
         self._cublaslt = _cublaslt(precision, self._cublas.workspace)
         self._column_sums = ColumnSums()
+
+    def operand_type(self, params):
+        # CuPy has no bfloat16; kernels and cuBLAS read arrays of uint16 as such.
+        return np.dtype(np.uint16 if self._precision == "bfloat16" else params)
 
     def mask_bytes(self, width):
         return 0 if self._cublaslt is None else cublaslt.mask_bytes(width)

@@ -44,7 +44,14 @@ def _text(name: str) -> str:
 
 KERNELS: Final = {  # the extern "C" names of each source
     "dense": (
-        *("gather_dense", "add_bias_and_activate", "add_bias", "activate_backward", "scale"),
+        *(
+            "gather_dense",
+            "to_operands",
+            "add_bias_and_activate",
+            "add_bias",
+            "activate_backward",
+            "scale",
+        ),
         *("bound_rows", "sum_columns", "forget_not_finite", "step"),
     ),
     "sparse": (
@@ -56,3 +63,6 @@ KERNELS: Final = {  # the extern "C" names of each source
 }
 
 SOURCES: Final = {name: _DEFINES + _text("common.cuh") + _text(f"{name}.cu") for name in KERNELS}
+
+# The same with operands of matrix products in bfloat16, which CuPy's arrays hold as uint16.
+BFLOAT16_SOURCES: Final = {name: "#define BFLOAT16\n" + text for name, text in SOURCES.items()}

@@ -10,14 +10,15 @@ from hogbatch.kernels.gpu.launch import (
     WARP,
     gradient_repetitions,
     kernel,
+    operand_kernel,
     over_batch,
     over_touched,
     rate_of,
 )
 
-_csr_forward = kernel("sparse", "csr_forward")
-_csr_bound_rows = kernel("sparse", "csr_bound_rows")
-_add_up = kernel("sparse", "add_up")
+_csr_forward = operand_kernel("sparse", "csr_forward")
+_csr_bound_rows = operand_kernel("sparse", "csr_bound_rows")
+_add_up = operand_kernel("sparse", "add_up")
 _step_touched = kernel("sparse", "step_touched")
 
 
@@ -33,7 +34,7 @@ class SparseScratch(NamedTuple):
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
     batch, stored = out.shape
     layer = weights, bias, activation, width, stored
-    over_batch(_csr_forward, batch, stored, *inputs[1:], rows, batch, *layer, out)
+    over_batch(_csr_forward[out.dtype.name], batch, stored, *inputs[1:], rows, batch, *layer, out)
 
 
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
@@ -41,7 +42,8 @@ def csr_bound_rows(kind, hyper, inputs, rows, grad):
         batch, width = grad.shape
         bound = rate_of(hyper), gradient_repetitions(kind, hyper)
         csr = inputs.indptr, inputs.values, rows
-        over_batch(_csr_bound_rows, batch, WARP, *bound, *csr, batch, width, grad)
+        function = _csr_bound_rows[grad.dtype.name]
+        over_batch(function, batch, WARP, *bound, *csr, batch, width, grad)
 
 
 def csr_scratch(features, width):
@@ -57,8 +59,8 @@ def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
     head, touched, count, sums = scratch
     (features, width), batch = weights.shape, len(rows)
     count.fill(0)
-    marks = head, touched, count
-    over_batch(_add_up, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
+    function, marks = _add_up[grad.dtype.name], (head, touched, count)
+    over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
     over_touched(
         _step_touched,
         features,

@@ -7,6 +7,40 @@
 #define UNROLLED 4  // loads that a loop starts together, because each takes long
 #define INF __int_as_float(0x7f800000)
 
+// Operands of matrix products. With BFLOAT16 they are stored as the upper half of a float; kernels
+// always compute in float.
+__device__ float value_of(float operand) { return operand; }
+
+#ifdef BFLOAT16
+typedef unsigned short Operand;
+
+__device__ float value_of(Operand operand) { return __uint_as_float((unsigned)operand << 16); }
+
+// The nearest operand; of two equally near ones the one with an even last bit. NaN stays NaN.
+__device__ Operand operand_of(float value)
+{
+    unsigned bits = __float_as_uint(value);
+    if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 0x40;
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+// *cell += value, atomically.
+__device__ void add_to(Operand* cell, float value)
+{
+    Operand old = *cell, expected;
+    do {
+        expected = old;
+        old = atomicCAS(cell, expected, operand_of(value_of(expected) + value));
+    } while (old != expected);
+}
+#else
+typedef float Operand;
+
+__device__ Operand operand_of(float value) { return value; }
+
+__device__ void add_to(Operand* cell, float value) { atomicAdd(cell, value); }
+#endif
+
 // A grid-stride loop: any grid covers any count. Memory limits these loops, and to unroll them the
 // compiler would divide 64-bit integers.
 #define EACH(i, count)                                                                   \
@@ -56,11 +90,11 @@ __device__ float activated(long long kind, float z)
 
 // Scales down one row's gradient if its own step would move the output by more than FURTHEST
 // gradients.
-__device__ void shrink_far(double moved, int H, float* grad)
+__device__ void shrink_far(double moved, int H, Operand* grad)
 {
     if (moved <= FURTHEST) return;
     float fraction = FURTHEST / moved;
-    EACH_COLUMN(h, H) grad[h] *= fraction;
+    EACH_COLUMN(h, H) grad[h] = operand_of(fraction * value_of(grad[h]));
 }
 
 // One cell of `Kernels.step`: the update rules, as hogbatch/model/optimizers.py states them. 1 - beta is

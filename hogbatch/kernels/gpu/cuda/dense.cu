@@ -1,17 +1,25 @@
 // Dense layers, except their products (cuBLAS). One block per row of the batch.
 
 extern "C" __global__ void gather_dense(const float* dense, const long long* rows, long long F,
-                                        long long K, float* out)
+                                        long long K, Operand* out)
 {
     const float* row = dense + rows[blockIdx.x] * F;
-    EACH_COLUMN(k, K) out[blockIdx.x * K + k] = k < F ? row[k] : 0.0f;
+    EACH_COLUMN(k, K) out[blockIdx.x * K + k] = operand_of(k < F ? row[k] : 0.0f);
 }
 
-extern "C" __global__ void add_bias_and_activate(const float* bias, long long kind, long long width,
-                                                 long long H, float* out)
+extern "C" __global__ void to_operands(const float* values, long long count, Operand* out)
 {
-    float* row = out + blockIdx.x * H;
-    EACH_COLUMN(h, H) row[h] = h < width ? activated(kind, row[h] + bias[h]) : 0.0f;
+    EACH(i, count) out[i] = operand_of(values[i]);
+}
+
+extern "C" __global__ void add_bias_and_activate(const Operand* bias, long long kind, long long width,
+                                                 long long H, Operand* out)
+{
+    Operand* row = out + blockIdx.x * H;
+    EACH_COLUMN(h, H) {
+        float z = value_of(row[h]) + value_of(bias[h]);
+        row[h] = operand_of(h < width ? activated(kind, z) : 0.0f);
+    }
 }
 
 // blockIdx.x selects columns, blockIdx.y rows: a wide layer has more columns than a batch has rows.
@@ -26,19 +34,20 @@ extern "C" __global__ void add_bias(const float* bias, long long B, long long wi
 }
 
 extern "C" __global__ void activate_backward(long long kind, long long count,
-                                             const float* activated, float* grad)
+                                             const Operand* activated, Operand* grad)
 {
     EACH(i, count) {
-        float a = activated[i];
-        if (kind == RELU) grad[i] *= a > 0 ? 1.0f : 0.0f;
-        else if (kind == SIGMOID) grad[i] *= a * (1 - a);
-        else if (kind == TANH) grad[i] *= 1 - a * a;
+        float a = value_of(activated[i]), slope = 1;
+        if (kind == RELU) slope = a > 0 ? 1.0f : 0.0f;
+        else if (kind == SIGMOID) slope = a * (1 - a);
+        else if (kind == TANH) slope = 1 - a * a;
+        grad[i] = operand_of(slope * value_of(grad[i]));
     }
 }
 
-extern "C" __global__ void scale(double fraction, long long count, float* grad)
+extern "C" __global__ void scale(double fraction, long long count, Operand* grad)
 {
-    EACH(i, count) grad[i] *= (float)fraction;
+    EACH(i, count) grad[i] = operand_of((float)fraction * value_of(grad[i]));
 }
 
 #define BOUND_LAYERS 32  // of one launch
@@ -46,8 +55,8 @@ extern "C" __global__ void scale(double fraction, long long count, float* grad)
 // Inputs x[., K] of a layer and the gradient of its outputs, grad[., H]. Passed by value: a captured
 // step keeps a copy, and no table of addresses has to be written to the device first.
 struct BoundLayer {
-    const float* x;
-    float* grad;
+    const Operand* x;
+    Operand* grad;
     long long K, H;
 };
 struct BoundLayers {
@@ -60,9 +69,9 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
                                       BoundLayers all)
 {
     BoundLayer layer = all.layers[blockIdx.y];
-    const float* row = layer.x + blockIdx.x * layer.K;
+    const Operand* row = layer.x + blockIdx.x * layer.K;
     float square = 0;
-    EACH_COLUMN(k, layer.K) square += row[k] * row[k];
+    EACH_COLUMN(k, layer.K) square += value_of(row[k]) * value_of(row[k]);
     shrink_far(*rate * repeats / B * block_sum(square), layer.H, layer.grad + blockIdx.x * layer.H);
 }
 
@@ -74,16 +83,17 @@ extern "C" __global__ void bound_rows(const double* rate, double repeats, long l
 
 // The sum of column[row * H] over the rows first, first + step, ... Bypasses the L1 cache, which
 // may hold old values of `parts`.
-__device__ float sum_of_rows(const float* column, long long H, long long rows, long long first,
+template <class T>
+__device__ float sum_of_rows(const T* column, long long H, long long rows, long long first,
                              long long step)
 {
     float sum = 0;
     for (; first + (UNROLLED - 1) * step < rows; first += UNROLLED * step) {
 #pragma unroll
-        for (int n = 0; n < UNROLLED; n++) sum += __ldcg(column + (first + n * step) * H);
+        for (int n = 0; n < UNROLLED; n++) sum += value_of(__ldcg(column + (first + n * step) * H));
     }
 #pragma unroll 1
-    for (; first < rows; first += step) sum += __ldcg(column + first * H);
+    for (; first < rows; first += step) sum += value_of(__ldcg(column + first * H));
     return sum;
 }
 
@@ -117,7 +127,7 @@ __device__ bool is_last(unsigned* finished)
 
 // out[H] = fraction * sum over B of grad[B, H], plus out[H] if `add`.
 extern "C" __global__ void __launch_bounds__(SUM_THREADS)
-sum_columns(double fraction, long long add, long long B, long long H, const float* grad,
+sum_columns(double fraction, long long add, long long B, long long H, const Operand* grad,
             float* parts, unsigned* finished, float* out)
 {
     long long h = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -134,10 +144,10 @@ sum_columns(double fraction, long long add, long long B, long long H, const floa
         out[h] = (add ? out[h] : 0.0f) + (float)fraction * sum;
 }
 
-extern "C" __global__ void forget_not_finite(const double* totals, long long count, float* values)
+extern "C" __global__ void forget_not_finite(const double* totals, long long count, Operand* values)
 {
     if (totals[SKIPPED] == 0) return;
-    EACH(i, count) if (!isfinite(values[i])) values[i] = 0;
+    EACH(i, count) if (!isfinite(value_of(values[i]))) values[i] = 0;
 }
 
 extern "C" __global__ void step(long long kind, const double* rate, double l2, double momentum,

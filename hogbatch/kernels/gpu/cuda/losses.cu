@@ -56,7 +56,7 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 // The target of softmax_loss is the uniform distribution over the `count` columns `present`. With
 // none the loss is 0, but still NaN if a score is not finite.
 __device__ float softmax_loss(const int* present, long long count, int width, const float* z,
-                              float scale, float* slopes)
+                              float scale, Operand* slopes)
 {
     float any = count > 0, target = any / max(count, 1LL);
     float top = z[block_next_best(z, width, INF, -1) % width];
@@ -65,29 +65,31 @@ __device__ float softmax_loss(const int* present, long long count, int width, co
     float sum = block_sum(mine);
     if (slopes)
         for (int c = threadIdx.x; c < width; c += blockDim.x)
-            slopes[c] = any * expf(z[c] - top) / sum * scale;
+            slopes[c] = operand_of(any * expf(z[c] - top) / sum * scale);
     __syncthreads();
     mine = 0;
     for (long long n = threadIdx.x; n < count; n += blockDim.x) {
-        mine += target * (top - z[present[n]]);
-        if (slopes) slopes[present[n]] -= target * scale;
+        float below = z[present[n]] - top;
+        mine -= target * below;
+        // Not from the slope above, because a probability near 1 may have been rounded to 1.
+        if (slopes) slopes[present[n]] = operand_of((expf(below) / sum - target) * scale);
     }
     return any * logf(sum) + block_sum(mine);
 }
 
 __device__ float multilabel_loss(const int* present, long long count, int width, const float* z,
-                                 float scale, float* slopes)
+                                 float scale, Operand* slopes)
 {
     float mine = 0;
     for (int c = threadIdx.x; c < width; c += blockDim.x) {
         mine += softplus(z[c]);
-        if (slopes) slopes[c] = sigmoid(z[c]) * scale;
+        if (slopes) slopes[c] = operand_of(sigmoid(z[c]) * scale);
     }
     __syncthreads();
     for (long long n = threadIdx.x; n < count; n += blockDim.x) {
         float true_score = z[present[n]];
         mine -= true_score;
-        if (slopes) slopes[present[n]] = -sigmoid(-true_score) * scale;
+        if (slopes) slopes[present[n]] = operand_of(-sigmoid(-true_score) * scale);
     }
     return block_sum(mine);
 }
@@ -101,11 +103,11 @@ __device__ void raise_to(double* cell, double value)
 extern "C" __global__ void loss_gradient(
     long long kind, const float* targets, const long long* indptr, const int* indices,
     const long long* rows, const long long* numbers, long long B, long long width, long long H,
-    const float* scores, float* grad, double* totals)
+    const float* scores, Operand* grad, double* totals)
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
-    float* slopes = grad + blockIdx.x * H;
+    Operand* slopes = grad + blockIdx.x * H;
     const int y = LABEL_LISTS(kind) ? 0 : (int)targets[row];
     const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
@@ -119,7 +121,7 @@ extern "C" __global__ void loss_gradient(
     } else {
         float slope;
         loss = scalar_loss(kind, targets[row], z[0], &slope);
-        if (threadIdx.x == 0) slopes[0] = slope * scale;
+        if (threadIdx.x == 0) slopes[0] = operand_of(slope * scale);
     }
     __syncthreads();
     int bad = !isfinite(loss);

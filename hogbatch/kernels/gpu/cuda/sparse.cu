@@ -17,15 +17,15 @@ __device__ float sum_of_lanes(float mine, int step)
 // One block per row of the batch.
 extern "C" __global__ void gather_sparse(const long long* indptr, const int* indices,
                                          const float* values, const long long* rows, long long K,
-                                         float* out)
+                                         Operand* out)
 {
-    float* row = out + blockIdx.x * K;
+    Operand* row = out + blockIdx.x * K;
     EACH_COLUMN(k, K) row[k] = 0;
     __syncthreads();
     long long begin = indptr[rows[blockIdx.x]];
     int count = indptr[rows[blockIdx.x] + 1] - begin;
     for (int j = threadIdx.x; j < count; j += blockDim.x)
-        atomicAdd(&row[indices[begin + j]], values[begin + j]);
+        add_to(&row[indices[begin + j]], values[begin + j]);
 }
 
 // The first cell of a feature's row in a table[F, H], which may have more than 2^31 cells. This
@@ -56,7 +56,7 @@ __device__ float part_of_product(const int* indices, const float* values, int co
 extern "C" __global__ void csr_forward(const long long* indptr, const int* indices,
                                        const float* values, const long long* rows, long long B,
                                        const float* weights, const float* bias, long long kind,
-                                       long long width, long long H, float* out)
+                                       long long width, long long H, Operand* out)
 {
     long long b = BATCH_ROW;
     int h = COLUMN;
@@ -68,14 +68,14 @@ extern "C" __global__ void csr_forward(const long long* indptr, const int* indic
     }
     sum = sum_of_lanes(sum, blockDim.x);
     if (b < B && h < H && threadIdx.y == 0)
-        out[b * H + h] = h < width ? activated(kind, sum + bias[h]) : 0.0f;
+        out[b * H + h] = operand_of(h < width ? activated(kind, sum + bias[h]) : 0.0f);
 }
 
 // One warp per row.
 extern "C" __global__ void csr_bound_rows(const double* rate, double repeats,
                                           const long long* indptr, const float* values,
                                           const long long* rows, long long B, long long H,
-                                          float* grad)
+                                          Operand* grad)
 {
     long long b = BATCH_ROW;
     if (b >= B) return;
@@ -116,14 +116,14 @@ extern "C" __global__ void unmark(const int* touched, const int* found, int* hea
 // Before and after, `sums` is 0 and `head` is -1 everywhere.
 extern "C" __global__ void add_up(const long long* indptr, const int* indices, const float* values,
                                   const long long* rows, long long B, long long H,
-                                  const float* grad, float* sums, int* head, int* touched,
+                                  const Operand* grad, float* sums, int* head, int* touched,
                                   int* found)
 {
     long long b = BATCH_ROW;
     if (b >= B) return;
     long long begin = indptr[rows[b]];
     int h = COLUMN, count = indptr[rows[b] + 1] - begin;
-    float slope = h < H ? grad[b * H + h] : 0.0f;
+    float slope = h < H ? value_of(grad[b * H + h]) : 0.0f;
     if (slope != 0)
         for (int j = threadIdx.y; j < count; j += blockDim.y)
             atomicAdd(&sums[first_cell(indices[begin + j], H) + h], values[begin + j] * slope);

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hogbatch.kernels.gpu import sources
-from hogbatch.kernels.gpu.sources import KERNELS, SOURCES
+from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, KERNELS, SOURCES
 
 WHEEL = "nvidia-cuda-nvrtc-cu12"
 GPU = Path(sources.__file__).parent
@@ -47,18 +47,25 @@ def read(measure, get, program):
     return text.value.decode().strip()
 
 
+both_types = pytest.mark.parametrize(
+    "sources", [SOURCES, BFLOAT16_SOURCES], ids=["float32", "bfloat16"]
+)
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@both_types
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_cuda_source_compiles_without_a_word(nvrtc, name, architecture):
-    log, ptx = compile_cuda(nvrtc, SOURCES[name], architecture)
+def test_every_cuda_source_compiles_without_a_word(nvrtc, name, sources, architecture):
+    log, ptx = compile_cuda(nvrtc, sources[name], architecture)
     assert log == ""
     assert re.findall(r"\.visible \.entry (\w+)\(", ptx) == list(KERNELS[name])
 
 
+@both_types
 @pytest.mark.parametrize("name", ["sparse", "replica"])
-def test_no_thread_divides_integers(nvrtc, name):
+def test_no_thread_divides_integers(nvrtc, name, sources):
     """Not to find its cell, and not to unroll its loop: a division costs more than a load."""
-    assert divisions(nvrtc, SOURCES[name]) == []
+    assert divisions(nvrtc, sources[name]) == []
 
 
 def test_a_division_is_found(nvrtc):

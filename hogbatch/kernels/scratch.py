@@ -1,0 +1,107 @@
+"""The arrays that one batch needs on any backend: parts of one array, which is allocated once."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hogbatch.kernels.contract import RELU, Kernels, Mask, Operands
+from hogbatch.kernels.layers import LayerView
+
+ALIGNMENT = 256  # bytes: offsets of scratch arrays are multiples of it, for matrix products
+
+
+class Scratch(NamedTuple):
+    """Scratch arrays for a batch of B rows, S of which are scored at a time."""
+
+    batch: int  # B
+    gathered: Operands  # [B, K] of the first layer; [B, 0] if rows are not copied
+    activated: tuple[Operands, ...]  # [B, H] of each layer; of the last the scores, floats[S, H]
+    grads: tuple[Operands, ...]  # the same shapes, [S, H] of the last
+    masks: tuple[Mask, ...]  # [B, n] of each layer but the last; n = 0 where there is none
+    values: Operands  # the inputs of all layers: `gathered`, `activated`, and gaps between them
+
+    def part(self, rows: slice) -> "Scratch":
+        """Return the scratch for scoring and learning from `rows` of the batch."""
+        count = len(self.activated[0][rows])
+        activated, grads = (
+            (*(each[rows] for each in arrays[:-1]), arrays[-1][:count])
+            for arrays in (self.activated, self.grads)
+        )
+        masks = tuple(mask[rows] for mask in self.masks)
+        return self._replace(activated=activated, grads=grads, masks=masks, values=activated[-2])
+
+
+class _Layout(NamedTuple):
+    """Shapes and types of the scratch arrays, in the order of `Scratch`, and their offsets."""
+
+    shapes: list[tuple[int, int]]
+    dtypes: list[np.dtype[Any]]
+    begins: list[int]  # bytes; one more than arrays
+
+    @classmethod
+    def of(cls, arrays: list[tuple[tuple[int, int], Any]]) -> "_Layout":
+        shapes, dtypes = [shape for shape, _ in arrays], [np.dtype(each) for _, each in arrays]
+        begins = [0]
+        for shape, dtype in zip(shapes, dtypes, strict=True):
+            nbytes = prod(shape) * dtype.itemsize
+            begins.append(begins[-1] + -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        return cls(shapes, dtypes, begins)
+
+
+class ScratchSpace:
+    """The scratch of one network. Scores have the type `dtype` of the parameters.
+
+    `xp` is the array module of the backend (`Device.xp`).
+    """
+
+    def __init__(
+        self, kernels: Kernels, xp: Any, layers: tuple[LayerView, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self._kernels, self._xp, self._layers = kernels, xp, layers
+        self._dtype = dtype
+        self._space: Any = None
+
+    def reserve(self, batch: int, scored: int, *, by_rows: bool) -> bool:
+        """Allocate scratch for batches of `batch` rows; return True if arrays were moved.
+
+        `scored` rows are scored at a time; with `by_rows`, inputs are not copied.
+        """
+        needed = self._layout(batch, scored, by_rows).begins[-1]
+        if self._space is not None and needed <= self._space.size:
+            return False
+        self._space = None  # freed first: the device may not have memory for both
+        self._space = self._xp.empty(needed, np.uint8)
+        return True
+
+    def arrays(self, batch: int, scored: int, *, by_rows: bool) -> Scratch:
+        """Return scratch for `batch` rows; allocates it if necessary."""
+        self.reserve(batch, scored, by_rows=by_rows)
+        shapes, dtypes, begins = self._layout(batch, scored, by_rows)
+        found = [
+            self._space[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for shape, dtype, begin in zip(shapes, dtypes, begins[:-1], strict=True)
+        ]
+        count = len(self._layers)
+        activated, grads = found[1 : count + 1], found[count + 1 : 2 * count + 1]
+        values = self._space[: begins[count]].view(dtypes[0])
+        masks = found[2 * count + 1 :]
+        return Scratch(batch, found[0], tuple(activated), tuple(grads), tuple(masks), values)
+
+    def _layout(self, batch: int, scored: int, by_rows: bool) -> _Layout:
+        operand, layers = self._kernels.operand_type(self._dtype), self._layers
+        gathered = (batch, 0 if by_rows else layers[0].fan_in), operand
+        hidden = [((batch, view.fan_out), operand) for view in layers[:-1]]
+        last = scored, layers[-1].fan_out
+        masks = [
+            ((batch, self._mask_bytes(view, by_rows and index == 0)), np.uint8)
+            for index, view in enumerate(layers[:-1])
+        ]
+        return _Layout.of(
+            [gathered, *hidden, (last, self._dtype), *hidden, (last, operand), *masks]
+        )
+
+    def _mask_bytes(self, view: LayerView, by_rows: bool) -> int:
+        """Return the bytes of a row of the mask of a layer; products of CSR rows write none."""
+        masked = view.activation == RELU and not by_rows
+        return self._kernels.mask_bytes(view.fan_out) if masked else 0

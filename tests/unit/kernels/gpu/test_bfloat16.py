@@ -1,0 +1,311 @@
+"""Operations whose operands are stored in bfloat16 give the reference's results, rounded.
+
+The inputs are exact in bfloat16 (multiples of 1/8 within 4), so that only outputs are rounded.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.data.batch import csr_inputs
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, LOSSES, SGD, SKIPPED, Slots
+from tests.support.kernel_cases import (
+    HYPER,
+    NONE,
+    csr_set,
+    dense_set,
+    junk,
+    labels_for,
+    padded,
+    score_width,
+    some_rows,
+    totals,
+    weights_and_bias,
+)
+
+pytestmark = pytest.mark.gpu
+BATCH, INPUTS, OUTPUTS = 13, 21, 37  # 37 outputs are stored as 48
+ROUNDING = 2.0**-8  # of one number: half of the last of 8 bits
+
+
+class Operand(np.ndarray):
+    """An array of float32 that is stored in bfloat16 on the device."""
+
+
+def operand(array):
+    return np.asarray(array, np.float32).view(Operand)
+
+
+@np.errstate(invalid="ignore")
+def shortened(numbers):
+    """The bits of bfloat16, by comparing the two neighbours of each number."""
+    below = np.asarray(numbers, np.float32).view(np.uint32) >> 16
+    above = below + 1
+    low, high = (lengthened(each).astype(float) for each in (below, above))
+    middle, numbers = (low + high) / 2, np.asarray(numbers, float)
+    further = np.abs(numbers) > np.abs(middle)
+    nearest = np.where((numbers == middle) & (below & 1 == 1) | further, above, below)
+    return nearest.astype(np.uint16)
+
+
+def lengthened(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Device:
+    """Calls operations with host arrays, those of `Operand` as bfloat16."""
+
+    def __init__(self, device):
+        self.device, self.kernels = device, device.kernels
+
+    def __getattr__(self, operation):
+        def call(*arguments):
+            there = [self.move(each) for each in arguments]
+            result = getattr(self.kernels, operation)(*there)
+            for here, each in zip(arguments, there, strict=True):
+                self.fetch(each, here)
+            return result
+
+        return call
+
+    def move(self, value):
+        if isinstance(value, tuple):
+            moved = map(self.move, value)
+            return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
+        if isinstance(value, Operand):
+            return self.device.to_device(shortened(np.asarray(value)))
+        return self.device.to_device(value) if isinstance(value, np.ndarray) else value
+
+    def fetch(self, there, here):
+        if isinstance(here, tuple):
+            for part_there, part_here in zip(there, here, strict=True):
+                self.fetch(part_there, part_here)
+        elif isinstance(here, Operand):
+            bits = np.empty(here.shape, np.uint16)
+            self.device.to_host(there, bits)
+            here[...] = lengthened(bits)
+        elif isinstance(here, np.ndarray):
+            self.device.to_host(there, here)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["cuBLASLt", "plain"])
+def gpu(request, backend_named):
+    """A GPU with bfloat16, with or without epilogues."""
+    backend_named("gpu")
+    from hogbatch.kernels.gpu.cuda_device import CudaDevice
+
+    device = CudaDevice(0, "bfloat16")
+    device.enter()
+    if not request.param:
+        device.kernels._cublaslt = None
+    return Device(device)
+
+
+def copies(array):
+    """Outputs of the device and of the reference; NaN in both cases, to be overwritten."""
+    return operand(array.copy()), np.asarray(array, np.float32).copy()
+
+
+def both(gpu, operation, arguments, *outputs, **tolerance):
+    """Call an operation on the device and the reference; `outputs` are pairs of their arrays."""
+    getattr(gpu, operation)(*arguments, *(there for there, _ in outputs))
+    plain = [unmarked(each) for each in arguments]
+    getattr(reference, operation)(*plain, *(here for _, here in outputs))
+    for there, here in outputs:
+        assert_close(there, here, **tolerance)
+
+
+def unmarked(value):
+    if isinstance(value, tuple):
+        moved = map(unmarked, value)
+        return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
+    return np.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def assert_close(there, here, times=1, atol=1e-6):
+    """With operands, the result was rounded `times` times."""
+    rounding = 1.01 * times * ROUNDING if isinstance(there, Operand) else 1e-5
+    assert_allclose(np.asarray(there), here, rtol=rounding, atol=atol)
+
+
+def floats(array):
+    """Like `copies` for outputs that stay float32."""
+    return array.copy(), array.copy()
+
+
+@pytest.fixture
+def layer():
+    random = np.random.default_rng(7)
+    weights, bias = weights_and_bias(random, INPUTS, OUTPUTS)
+    x, grad = padded(random, BATCH, INPUTS), padded(random, BATCH, OUTPUTS)
+    return operand(x), operand(weights), operand(bias), operand(grad)
+
+
+TIES = 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8  # and one number near a tie
+EDGES = np.array([0, -0.0, 1, *TIES, 3.38e38, 1e-40, 2**-133, np.inf, -np.inf], np.float32)
+
+
+def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(gpu):
+    random = np.random.default_rng(0)
+    numbers = np.concatenate([EDGES, random.normal(size=1000).astype(np.float32)])
+    out = operand(np.empty_like(numbers))
+    gpu.to_operands(numbers, out)
+    finite = np.isfinite(numbers)
+    assert_array_equal(np.asarray(out)[finite], lengthened(shortened(numbers[finite])))
+    assert_array_equal(np.asarray(out)[~finite], numbers[~finite])
+    beyond = operand(np.zeros(1))
+    gpu.to_operands(np.array([3.4e38], np.float32), beyond)  # finite in float32 only
+    assert beyond == np.inf
+
+
+def test_nan_stays_nan(gpu):
+    bits = np.array([0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7FFFFFFF, 0xFF800001], np.uint32)
+    out = operand(np.zeros(len(bits)))
+    gpu.to_operands(bits.view(np.float32), out)
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_gather(gpu, sparse):
+    random = np.random.default_rng(1)
+    inputs = (csr_set if sparse else dense_set)(random, INPUTS)
+    rows = some_rows(random, BATCH)
+    both(gpu, "gather", (inputs, rows), copies(junk(BATCH, 32)))
+
+
+def test_features_that_occur_twice_in_a_row_are_added(gpu):
+    many = np.zeros(300, np.int32)
+    inputs = csr_inputs(np.array([0, 300]), many, np.full(300, 0.25, np.float32))
+    out = operand(junk(1, 4))
+    gpu.gather(inputs, np.zeros(1, np.int64), out)
+    assert_array_equal(out, [[64, 0, 0, 0]])  # 64 + 0.25 is a tie, and 64 is even
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@pytest.mark.parametrize("last", [False, True], ids=["hidden", "scores"])
+def test_forward(gpu, layer, kind, last):
+    x, weights, bias, _ = layer
+    out = (floats if last else copies)(junk(BATCH, 48))
+    mask = np.zeros((BATCH, gpu.kernels.mask_bytes(48)), np.uint8)
+    arguments = operand(x / 16), weights, np.asarray(bias) if last else bias, kind, OUTPUTS
+    if last:
+        both(gpu, "dense_forward", (*arguments, mask[:0, :0]), out)
+    else:  # a product without an epilogue is rounded too, by up to ROUNDING times its largest cell
+        both(gpu, "dense_forward", (*arguments, mask), out, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_backward(gpu, layer, kind):
+    _, weights, _, grad = layer
+    random = np.random.default_rng(2)
+    below, bias = weights_and_bias(random, 5, INPUTS)
+    x, activated = operand(padded(random, BATCH, 5)), operand(junk(BATCH, 32))
+    mask = np.zeros((BATCH, gpu.kernels.mask_bytes(32)), np.uint8)
+    lower = x, operand(below), operand(bias), kind, INPUTS
+    written = gpu.dense_forward(*lower, mask, activated)
+    mask = mask if written else mask[:0, :0]
+    activated = operand(lengthened(shortened(np.asarray(activated))))
+    arguments = grad, weights, kind, activated, mask
+    both(gpu, "dense_backward", arguments, copies(junk(BATCH, 32)), times=2)
+
+
+def test_scores_of_an_output_major_layer_stay_float32(gpu, layer):
+    x, weights, _, _ = layer
+    transposed = operand(np.ascontiguousarray(np.asarray(weights).T))
+    arguments = x, transposed, LINEAR, NONE, NONE
+    both(gpu, "dense_backward", arguments, floats(junk(BATCH, 48)))
+
+
+def test_weight_gradient(gpu, layer):
+    x, _, _, grad = layer
+    both(gpu, "weight_gradient", (x, grad), floats(junk(32, 48)), floats(junk(48)))
+    both(gpu, "bias_gradient", (grad,), floats(junk(48)))
+
+
+def test_gradients_of_parts(gpu, layer):
+    x, weights, bias, grad = (np.asarray(each) for each in layer)
+    x, grad = operand(x), operand(grad)
+    both(gpu, "add_weight_gradient", (0.25, x, grad), floats(weights))
+    both(gpu, "add_bias_gradient", (0.25, grad), floats(bias))
+    both(gpu, "scale", (0.3,), copies(np.asarray(grad)))
+
+
+def test_the_bias_gradient_of_many_rows(gpu):
+    """More rows than one block sums."""
+    grad = operand(padded(np.random.default_rng(3), 3000, 5))
+    both(gpu, "bias_gradient", (grad,), floats(junk(8)))
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_slopes(gpu, layer, kind):
+    activated, grad = layer[0], np.asarray(layer[0])[::-1].copy()
+    both(gpu, "activate_backward", (kind, activated), copies(grad))
+
+
+def test_bounds(gpu, layer):
+    x, _, _, grad = layer
+    hyper = HYPER._replace(rate=30.0)
+    there, here = copies(np.asarray(grad))
+    gpu.bound_layers(SGD, hyper, BATCH, (x, x), (there, operand(np.ones((BATCH, 4)))))
+    reference.bound_rows(SGD, hyper, BATCH, np.asarray(x), here)
+    assert_close(there, here)
+    assert (np.asarray(there) != np.asarray(grad)).any()
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_sparse_forward(gpu, layer, kind):
+    random, (_, weights, bias, _) = np.random.default_rng(4), layer
+    inputs, rows = csr_set(random, INPUTS), some_rows(random, BATCH)
+    parameters = np.asarray(weights) / 64, np.asarray(bias)
+    out = copies(junk(BATCH, 48))
+    both(gpu, "csr_forward", (inputs, rows, *parameters, kind, OUTPUTS), out)
+
+
+def test_sparse_update(gpu, layer):
+    random, (_, weights, _, grad) = np.random.default_rng(4), layer
+    inputs, rows = csr_set(random, INPUTS), some_rows(random, BATCH)
+    both(gpu, "csr_bound_rows", (SGD, HYPER._replace(rate=30.0), inputs, rows), copies(grad))
+    there, here = floats(np.asarray(weights))
+    scratch = gpu.kernels.csr_scratch(*weights.shape)
+    slots = Slots(NONE, NONE)
+    moved = gpu.move((inputs, rows, grad, there))
+    csr, numbers, slopes, stepped = moved
+    none = Slots(*map(gpu.move, slots))
+    gpu.kernels.csr_step(SGD, HYPER, csr, numbers, slopes, scratch, none, stepped)
+    gpu.fetch(stepped, there)
+    reference.csr_step(SGD, HYPER, inputs, rows, np.asarray(grad), None, slots, here)
+    assert_close(there, here)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_slopes_of_losses_are_rounded_once(gpu, loss):
+    """Also where a probability is near 1, and the slope of its column near 0."""
+    random, width = np.random.default_rng(5), score_width(loss, OUTPUTS)
+    labels, rows = labels_for(random, loss, width), some_rows(random, BATCH)
+    scores = padded(random, BATCH, width) * 3
+    sums, grads = totals(), copies(junk(*scores.shape))
+    arguments = loss, labels, rows, rows, width, scores
+    gpu.loss_gradient(*arguments, grads[0], sums)
+    expected = totals()
+    reference.loss_gradient(*arguments, grads[1], expected)
+    assert_allclose(np.asarray(grads[0]), grads[1], rtol=1.01 * ROUNDING, atol=1e-8)
+    assert_allclose(sums, expected, rtol=1e-5)
+
+
+def test_values_that_are_not_finite_are_forgotten(gpu):
+    values, sums = operand([1, np.nan, -np.inf, 2]), totals()
+    sums[SKIPPED] = 1
+    bits = np.array([0x3F80, 0x7FC1, 0xFF80, 0x4000], np.uint16)
+    there = gpu.device.to_device(bits)
+    gpu.kernels.forget_not_finite(gpu.device.to_device(sums), there)
+    gpu.fetch(there, values)
+    assert_array_equal(values, [1, 0, 0, 2])
+
+
+def test_the_bits_of_neighbours_are_consistent():
+    """The oracle itself: all numbers of bfloat16 are rounded to themselves."""
+    some = np.array(list(itertools.chain(range(0, 0x7F80, 97), range(0x8000, 0xFF80, 97))))
+    assert_array_equal(shortened(lengthened(some.astype(np.uint16))), some)
