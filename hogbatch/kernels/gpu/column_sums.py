@@ -31,7 +31,8 @@ class ColumnSums:
         self._blocks = 2 * multiprocessors() if blocks is None else blocks
         self._parts = cupy.empty(self._blocks * WARP, np.float32)
         self._finished = cupy.zeros(self._blocks, np.uint32)
-        cupy.cuda.get_current_stream().synchronize()  # the callers have other streams
+        cleared = cupy.cuda.get_current_stream().record(cupy.cuda.Event(block=True))
+        cleared.synchronize()  # the callers have other streams
 
     def __call__(self, fraction: float, add: bool, grad: cupy.ndarray, out: cupy.ndarray) -> None:
         """out[H] = fraction * sum over B of grad[B, H], plus out if `add`."""
