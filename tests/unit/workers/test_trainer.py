@@ -16,6 +16,7 @@ from tests.support.assignments import FEATURES, assignment, examples
 from tests.support.limited_devices import Clocked
 from workers import feed
 from workers.trainer import MAX_TOGETHER, MEASUREMENTS, MIN_TOGETHER, SPARSEST_DENSE, Trainer
+from workers.transfers import Transfers
 
 ROWS, TEST_ROWS = 60, 25
 either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
@@ -225,6 +226,15 @@ def test_a_slow_device_is_measured_with_few_batches():
     device = Timed(10.0)
     Trainer(device, assignment(examples(ROWS))).seconds(16)
     assert device.batches == 2 + 1 + MIN_TOGETHER + 1 + MEASUREMENTS * MIN_TOGETHER
+
+
+@either_feed
+def test_transfers_of_input_are_taken_from_the_training_set(staged):
+    trainer, _ = make(examples(ROWS), staged=staged)
+    trainer.input_transfers()
+    trainer._train_set.transfers = Transfers(1000, 0.5)
+    assert trainer.input_transfers() == Transfers(1000, 0.5)
+    assert trainer.input_transfers() == Transfers()
 
 
 def test_only_a_cached_sparse_set_travels_by_rows():
