@@ -31,6 +31,7 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),
+    *("workers.merge_interval", "workers.speed_check"),
 ]
 IMPURE_EXCEPTIONS = ["hogbatch.coordinator.loop", "hogbatch.coordinator.background"]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]

@@ -7,6 +7,7 @@ into the shared parameters, and reports a lease when all of its changes have bee
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,13 +16,16 @@ from numpy.typing import NDArray
 
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
+from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
+from workers.merge_interval import IntervalTimes, MergeCost
 from workers.replica import Replica
 from workers.report import MergeReport, report
 from workers.session import Post
+from workers.transfers import Transfers
 
 MAX_REFUSED = 3  # consecutive changes that are not finite; then the worker fails
 
@@ -36,6 +40,9 @@ class LeaseProgress:
     too_large: int = 0  # size of a batch that did not fit into memory
     refused: int = 0  # changes that were not finite
     total_staleness: int = 0  # summed over merges
+    merge_seconds: float = 0.0  # that merges kept the device from training
+    transfers: Transfers = field(default_factory=Transfers)  # for merges; of the exchange thread
+    inputs: Transfers = field(default_factory=Transfers)  # of input; of the training thread
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
 
 
@@ -53,26 +60,56 @@ class Interval(NamedTuple):
         return self.stop - self.start
 
 
+class IntervalEvents(NamedTuple):
+    """Events of the training thread in one interval, in this order."""
+
+    begun: Any  # the replica is ready for the first batch
+    trained: Any  # the last batch is done
+    ended: Any  # the training thread has come to the merge
+    ready: Any  # the previous merge is done, so that this one may begin
+    taken: Any  # the change is complete; then the next interval begins
+
+    def times(self, device: Device, interval: Interval, background: float) -> IntervalTimes:
+        """The times between the events, all of which must be done."""
+        cost = MergeCost(device.elapsed(self.ready, self.taken), background)
+        training = device.elapsed(self.begun, self.trained)
+        return IntervalTimes(interval.progress.work.batch_size, interval.rows, training, cost)
+
+
 class _PendingMerge(NamedTuple):
     """An interval that has not been merged yet."""
 
     interval: Interval
-    event: Any = None  # on the device: the change is complete
+    events: IntervalEvents | None  # None: there is no change, and the rows count as skipped
     based_on: int = 0  # updates by other workers when the replica was pulled
-    skipped: bool = False  # there is no change to merge, and the rows count as skipped
+
+
+class _Outcome(NamedTuple):
+    """What became of an interval."""
+
+    finite: bool
+    times: IntervalTimes | None = None  # None: there was no change
 
 
 class Exchange:
-    """Merges one interval at a time; the training thread submits intervals and waits."""
+    """Merges one interval at a time; the training thread submits intervals and waits.
+
+    `observe` is called with the times of each interval, by the training thread.
+    """
 
     def __init__(
-        self, replica: Replica, model: SharedModel, fence: NDArray[np.int64], damping: Damping
+        self,
+        replica: Replica,
+        model: SharedModel,
+        fence: NDArray[np.int64],
+        damping: Damping,
+        observe: Callable[[IntervalTimes], None],
     ) -> None:
         self._replica, self._model, self._fence = replica, model, fence
-        self._damping = damping
+        self._damping, self._observe = damping, observe
         self._post: Post | None = None
         self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[_Outcome | BaseException] = queue.SimpleQueue()
         self._pending = False
         self._merges = 0  # by this worker
         self._refused = 0  # consecutive
@@ -87,9 +124,9 @@ class Exchange:
 
     # Called by the training thread ----------------------------------------------------------
 
-    def submit(self, interval: Interval, event: Any) -> None:
-        """Queue the change that the replica has taken; it is complete at `event`."""
-        pending = _PendingMerge(interval, event, self._based_on)
+    def submit(self, interval: Interval, events: IntervalEvents) -> None:
+        """Queue the change that the replica has taken."""
+        pending = _PendingMerge(interval, events, self._based_on)
         self._based_on = (
             self._fetched
         )  # before the put; after it, the exchange thread may change it
@@ -98,7 +135,7 @@ class Exchange:
 
     def skip(self, interval: Interval) -> None:
         """Count the rows of an interval as skipped, because its start values were not finite."""
-        self._jobs.put(_PendingMerge(interval, skipped=True))
+        self._jobs.put(_PendingMerge(interval, None))
         self._pending = True
 
     def wait(self) -> bool:
@@ -112,7 +149,9 @@ class Exchange:
         self._pending = False
         if isinstance(outcome, BaseException):
             raise outcome
-        return outcome
+        if outcome.times is not None:
+            self._observe(outcome.times)
+        return outcome.finite
 
     def before_pull(self) -> None:
         """Record the current number of updates; to be called before the replica is pulled."""
@@ -128,23 +167,50 @@ class Exchange:
         except BaseException as error:
             self._done.put(error)
 
-    def _exchange(self, pending: _PendingMerge) -> bool:
+    def _exchange(self, pending: _PendingMerge) -> _Outcome:
+        interval = pending.interval
+        if pending.events is not None:
+            outcome = self._exchange_change(pending, pending.events)
+        else:
+            outcome = _Outcome(finite=True)
+            if self._may_write(interval):
+                self._skip_rows(interval)
+        if interval.last:
+            self._report(interval.progress)
+        return outcome
+
+    def _exchange_change(self, pending: _PendingMerge, events: IntervalEvents) -> _Outcome:
         interval, progress = pending.interval, pending.interval.progress
-        finite = pending.skipped or self._is_finite(pending.event)
+        finite = self._is_finite(events.taken)
+        began = time.perf_counter()  # until then, the exchange waited for training
         # Checked last: the device may have taken long, so the lease may have been revoked.
-        if self._fence[0] == progress.work.fence:
-            if finite and not pending.skipped:
+        if self._may_write(interval):
+            if finite:
                 self._merge(pending)
             else:
-                progress.refused += not finite
-                progress.totals[[ROWS, SKIPPED]] += interval.rows
-        if not pending.skipped:
-            others = self._foreign_updates()  # read first: the fetch contains at least these
-            self._replica.fetch()
-            self._fetched = others
-        if interval.last:
-            self._report(progress)
-        return finite
+                progress.refused += 1
+                self._skip_rows(interval)
+        others = self._foreign_updates()  # read first: the fetch contains at least these
+        self._replica.fetch()
+        self._fetched = others
+        self._count_costs(progress, events)
+        background = time.perf_counter() - began
+        return _Outcome(finite, events.times(self._replica.device, interval, background))
+
+    def _may_write(self, interval: Interval) -> bool:
+        """Whether the lease of `interval` is still valid."""
+        return bool(self._fence[0] == interval.progress.work.fence)
+
+    def _skip_rows(self, interval: Interval) -> None:
+        interval.progress.totals[[ROWS, SKIPPED]] += interval.rows
+
+    def _count_costs(self, progress: LeaseProgress, events: IntervalEvents) -> None:
+        """Add the cost of a merge to its lease."""
+        # From the last batch to the first one of the next interval. The training thread itself
+        # waits for longer, because it queues batches in advance.
+        progress.merge_seconds += self._replica.device.elapsed(events.ended, events.taken)
+        counted = self._replica.transfers.take()
+        progress.transfers.add(counted.bytes, counted.seconds)
 
     def _is_finite(self, event: Any) -> bool:
         """Wait until the change is complete; return whether it contains neither NaN nor Inf."""
@@ -187,6 +253,12 @@ class Exchange:
         assert self._post is not None
         merges = max(1, int(progress.totals[UPDATES]))
         merge = MergeReport(
-            progress.rows, progress.total_staleness / merges, progress.refused, progress.too_large
+            progress.rows,
+            progress.total_staleness / merges,
+            progress.refused,
+            progress.too_large,
+            progress.merge_seconds,
+            progress.transfers.bytes + progress.inputs.bytes,
+            progress.transfers.seconds + progress.inputs.seconds,
         )
         self._post(report(progress.work, progress.totals, seconds, merge))

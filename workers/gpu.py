@@ -26,18 +26,20 @@ from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.model.footprint import expect_memory, gpu_worker
-from hogbatch.store.merge import batches_between_merges
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
-from workers.exchange import Exchange, Interval, LeaseProgress
-from workers.profile import profile
+from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
+from workers.merge_interval import IntervalTimes, MergeInterval
+from workers.profile import discard, profile
 from workers.report import MergeReport, report
 from workers.session import Assignment, Post, Profile, run_sizes
+from workers.speed_check import SpeedCheck
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
 
 # If a batch touches less than this fraction of a sparse layer's rows, only those are exchanged.
 MAX_TOUCHED_FRACTION = 0.5
+MEASURED_INTERVALS = 3  # lengths for which the exchange of touched rows is measured at most
 
 
 class GpuEngine:
@@ -101,25 +103,43 @@ class GpuEngine:
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
+        self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
         self._choose_exchange()
         damping = Damping(welcome.staleness_damping)
-        self._exchange = Exchange(self._replica, assignment.model, assignment.fence, damping)
+        self._exchange = Exchange(
+            self._replica, assignment.model, assignment.fence, damping, self._observe
+        )
         self._exchange.start(self._post)
 
     def _choose_exchange(self) -> None:
         """Choose which parameters a merge transfers, and measure how long it takes."""
         batch = self._measured.profile[-1][0]
         self._trainer.follow(UNSHUFFLED)
-        if not (self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()):
+        by_rows = self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()
+        if not by_rows:
             self._replica.exchange_all()
-        self._merging = self._replica.measure_merge(self._trainer.rows(0, batch))
+        self._merge_interval = self._measure_merging(batch, by_rows)
         logging.info(
-            "measured batches (rows, seconds): %s; a merge blocks training for %.2f ms and takes "
-            "%.2f ms in the background; merging every %d batches of %d rows",
-            self._measured.profile,
-            *(1e3 * seconds for seconds in self._merging),
-            *(self._batches_per_merge(batch), batch),
+            "measured batches (rows, seconds): %s; merging every %d batches of %d rows",
+            *(self._measured.profile, self._merge_interval.batches(batch), batch),
         )
+
+    def _measure_merging(self, batch: int, by_rows: bool) -> MergeInterval:
+        """Measure merges of intervals of `batch`; if `by_rows`, with the rows of an interval."""
+        chosen = self._assignment.welcome.merge_every
+        batches = max(1, chosen)
+        for _ in range(MEASURED_INTERVALS):
+            stop = min(batches * batch, self._assignment.train.rows)
+            cost = self._replica.measure_merge(self._trainer.rows(0, stop))
+            interval = MergeInterval(chosen, self._measured.seconds, cost)
+            if not by_rows or interval.batches(batch) <= batches:
+                break
+            batches = interval.batches(batch)
+        logging.info(
+            "a merge of %d rows blocks training for %.2f ms and takes %.2f ms in the background",
+            *(stop, 1e3 * cost.blocking, 1e3 * cost.background),
+        )
+        return interval
 
     def _touches_few_rows(self, batch: int) -> bool:
         """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
@@ -129,10 +149,18 @@ class GpuEngine:
         touched = np.unique(train.inputs.indices[: train.inputs.indptr[batch]])
         return len(touched) < MAX_TOUCHED_FRACTION * train.features
 
-    def _batches_per_merge(self, batch: int) -> int:
-        """Number of batches between two merges."""
-        chosen = self._assignment.welcome.merge_every
-        return chosen or batches_between_merges(self._measured.seconds(batch), *self._merging)
+    def _observe(self, times: IntervalTimes) -> None:
+        """Use the times of an interval for the next ones."""
+        self._merge_interval.observe(times)
+        if self._speed_check is None or (found := self._speed_check.observe(times)) is None:
+            return
+        self._speed_check = None  # the next start measures again, this one does not
+        discard(self._trainer, self._assignment, self._measured)
+        logging.info(
+            "batches of %d rows take %.3g ms in training, but took %.3g ms when they were "
+            "measured: the next start measures again",
+            *(found.rows, 1e3 * found.training, 1e3 * found.measured),
+        )
 
     def _train(self) -> None:
         """Train all intervals; the change of one is merged while the next one is trained."""
@@ -164,7 +192,7 @@ class GpuEngine:
     def _split(self, work: Work) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""
         progress = LeaseProgress(work, time.perf_counter(), work.stop - work.start)
-        interval_rows = work.batch_size * self._batches_per_merge(work.batch_size)
+        interval_rows = work.batch_size * self._merge_interval.batches(work.batch_size)
         for start in range(work.start, work.stop, interval_rows):
             if not progress.too_large:
                 stop = min(start + interval_rows, work.stop)
@@ -177,28 +205,38 @@ class GpuEngine:
         if pull_needed:
             self._exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
+            self._begun = trainer.device.record_event()
         try:
             trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
+            self._trained = trainer.device.record_event()
         except Exception as error:
             if not trainer.device.is_out_of_memory(error):
                 raise
             _log_out_of_memory(work, error)
             self._return_rest(interval)
             return False
+        inputs = trainer.input_transfers()
+        interval.progress.inputs.add(inputs.bytes, inputs.seconds)
         return True
 
     def _hand_over(self, trained: Interval, upcoming: Interval | None) -> bool:
         """Submit the change of `trained`; return whether the next interval has to pull first."""
-        if not self._exchange.wait():  # `trained` started from the refused parameters
-            self._replica.reset()
-            self._exchange.skip(trained)
-            return True
         rows = None
         if upcoming is not None:
             self._trainer.follow(upcoming.progress.work.epoch)
             rows = self._trainer.rows(upcoming.start, upcoming.stop)
+        record_event = self._trainer.device.record_event
+        ended = record_event()
+        if not self._exchange.wait():  # `trained` started from the refused parameters
+            self._replica.reset()
+            self._exchange.skip(trained)
+            return True
+        ready = record_event()
         self._replica.rejoin(rows)
-        self._exchange.submit(trained, self._replica.take())
+        taken = self._replica.take()
+        events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
+        self._exchange.submit(trained, events)
+        self._begun = taken
         return upcoming is None
 
     def _wait_for_exchange(self) -> None:
@@ -238,7 +276,10 @@ class GpuEngine:
         self._replica.refresh()
         totals = self._trainer.evaluate(work)
         totals[ROWS] = work.stop - work.start
-        self._post(report(work, totals, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        pull = self._replica.transfers.take()
+        merge = MergeReport(transferred=pull.bytes, transfer_seconds=pull.seconds)
+        self._post(report(work, totals, seconds, merge))
 
 
 def _log_out_of_memory(work: Work, error: BaseException) -> None:

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import logging
-import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,7 +9,9 @@ from pathlib import Path
 
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
+from workers import stored_profile
 from workers.session import Assignment, Profile
+from workers.stored_profile import StoredProfile
 from workers.trainer import Trainer
 
 MIN_BATCH = 16  # rows of the first measured batch; the size then doubles
@@ -37,15 +36,33 @@ class MeasuredSpeeds:
 def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
     """Measure, or load cached measurements; configure `trainer` for the faster input format."""
     path = _path(trainer, assignment)
-    measured = _load(path)
+    measured = _load(path, trainer)
     if measured is None:
         densify = trainer.may_densify and _densifying_is_faster(trainer, assignment.train.rows)
         trainer.compute(densify=densify)
         measured = MeasuredSpeeds(densify, tuple(_measure_sizes(trainer, assignment.train.rows)))
-        _save(path, measured)
+        device = trainer.device  # its state now, while its clocks are those of training
+        circumstances = stored_profile.now(), device.model, device.state()
+        stored_profile.save(path, StoredProfile(densify, measured.profile, *circumstances))
         trainer.replica.reset()
     trainer.compute(densify=measured.densify)
     return measured
+
+
+def discard(trainer: Trainer, assignment: Assignment, measured: MeasuredSpeeds) -> None:
+    """Remove the cached measurements, so that the next start measures again."""
+    stored_profile.remove(_path(trainer, assignment), measured.profile)
+
+
+def _load(path: Path, trainer: Trainer) -> MeasuredSpeeds | None:
+    """Return the cached measurements; None if there are none, or they are outdated."""
+    stored = stored_profile.load(path)
+    if stored is None:
+        return None
+    driver = trainer.device.state().get("driver", "")
+    if not stored.is_current(stored_profile.now(), driver):
+        return None
+    return MeasuredSpeeds(stored.densify, stored.profile)
 
 
 def _measure_sizes(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
@@ -93,27 +110,3 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     ]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
     return cache_root() / "profiles" / f"{name}.json"
-
-
-def _load(path: Path) -> MeasuredSpeeds | None:
-    try:
-        cached = json.loads(path.read_text())
-        profile = tuple((int(rows), float(seconds)) for rows, seconds in cached["profile"])
-        if profile and all(rows > 0 and 0 < seconds < math.inf for rows, seconds in profile):
-            return MeasuredSpeeds(bool(cached["densify"]), profile)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        logging.warning("%s is corrupt (%s): measuring again", path, error)
-    return None
-
-
-def _save(path: Path, measured: MeasuredSpeeds) -> None:
-    content = json.dumps({"densify": measured.densify, "profile": measured.profile})
-    partial = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(content)
-        partial.replace(path)
-    except OSError as error:  # not fatal: the next start measures again
-        logging.warning("the device profile cannot be cached: %s", error)

@@ -10,208 +10,19 @@ No update is lost: `params - base` is always the change that has not been taken 
 """
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.layers import LayerView
-from hogbatch.store.merge import MERGE_RULES, MergeRule
+from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.model import SharedModel
-
-HostFloats = NDArray[np.float32]
-REPETITIONS = 3  # of a measurement; the fastest is used, because noise only slows down
-
-
-class ReplicaPart(Protocol):
-    """A part of the parameters.
-
-    The exchange thread calls `merge` and `fetch`, the training thread calls the other methods.
-    """
-
-    def begin(self, rows: Any) -> None:
-        """Pull what an interval over `rows` needs; all changes taken must have been merged."""
-
-    def refresh(self) -> None:
-        """Pull everything; all changes taken must have been merged."""
-
-    def rejoin(self, rows: Any) -> None:
-        """Apply the fetched parameters; `rows` are those of the next interval, or None."""
-
-    def take(self, finite: Any) -> None:
-        """Take the change of the current interval; set finite[0] = 0 if it is not finite."""
-
-    def discard(self) -> None:
-        """Undo the change that has not been taken."""
-
-    def reset(self) -> None:
-        """Clear the replica; `begin` must follow."""
-
-    def merge(self, fraction: float) -> None:
-        """Add the change taken, times `fraction`, to the shared parameters; returns when done."""
-
-    def fetch(self) -> None:
-        """Pull the shared parameters for the next `rejoin`."""
-
-
-class FlatPart:
-    """A contiguous range of the parameters, exchanged as a whole.
-
-    `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
-    which writes to host memory, or by the host, whichever is faster.
-    """
-
-    def __init__(
-        self, device: Device, params: Any, shared: HostFloats, rule: MergeRule, pinned: bool
-    ) -> None:
-        self._device = device
-        self._params = params
-        self._shared = shared
-        self._base, self._change, self._pulled = (
-            device.zeros(params.size, np.float32) for _ in range(3)
-        )
-        self._host_buffer = device.pinned(shared.size, np.float32)
-        methods = [self._add_on_host(shared, rule)]
-        if rule.additive and pinned and (mapped := device.mapped(shared)) is not None:
-            methods.append(self._add_on_device(mapped))
-        self._add = methods[0] if len(methods) == 1 else methods[self._fastest_method()]
-
-    def begin(self, rows: Any) -> None:
-        self.refresh()
-
-    def refresh(self) -> None:
-        self.fetch()
-        self._device.xp.copyto(self._params, self._pulled)
-        self._device.xp.copyto(self._base, self._pulled)
-
-    def rejoin(self, rows: Any) -> None:
-        self._device.kernels.rejoin(self._pulled, self._params, self._base)
-
-    def take(self, finite: Any) -> None:
-        self._device.kernels.take(self._params, self._base, self._change, finite)
-
-    def discard(self) -> None:
-        self._device.xp.copyto(self._params, self._base)
-
-    def reset(self) -> None:
-        self._params.fill(0)
-        self._base.fill(0)
-
-    def merge(self, fraction: float) -> None:
-        self._add(fraction)
-
-    def fetch(self) -> None:
-        self._device.copy_into(self._pulled, self._shared)
-
-    def _add_on_host(self, shared: HostFloats, rule: MergeRule) -> Callable[[float], None]:
-        copied = self._change if rule.takes_change else self._base  # the replica at the last `take`
-
-        def add(fraction: float) -> None:
-            self._device.to_host(copied, self._host_buffer)
-            rule.merge(shared, self._host_buffer, fraction)
-
-        return add
-
-    def _add_on_device(self, mapped: Any) -> Callable[[float], None]:
-        def add(fraction: float) -> None:
-            self._device.kernels.add(fraction, self._change, mapped)
-            self._device.synchronize()
-
-        return add
-
-    def _fastest_method(self) -> int:
-        """0 if the host adds faster, 1 if the device does; measured on separate memory."""
-        trial = self._device.pinned(self._shared.size, np.float32)
-        trial[:] = 0
-        mapped = self._device.mapped(trial)
-        methods = [self._add_on_host(trial, MERGE_RULES["delta"]), self._add_on_device(mapped)]
-        seconds = [fastest(partial(method, 1.0)) for method in methods]
-        return seconds.index(min(seconds))
-
-
-class _RowTable(NamedTuple):
-    """The arrays of one exchanged table, all [F, H]."""
-
-    params: Any  # on the device
-    shared: HostFloats
-    mapped: Any  # `shared` as the device sees it
-    base: Any
-    change: Any
-
-
-class TouchedRowsPart:
-    """The weights of a wide sparse layer; only the rows touched by an interval are exchanged.
-
-    The device reads and writes them in host memory. `tables` are (params, shared, mapped) of the
-    weights and of the slots exchanged with them. The other rows of the replica are outdated and are
-    not read.
-    """
-
-    def __init__(
-        self, device: Device, inputs: Inputs, tables: Sequence[tuple[Any, HostFloats, Any]]
-    ) -> None:
-        self._device = device
-        self._inputs = inputs
-        self._tables = []
-        for params, shared, mapped in tables:
-            base, change = (device.empty(params.shape, np.float32) for _ in range(2))
-            device.xp.copyto(base, params)
-            self._tables.append(_RowTable(params, shared, mapped, base, change))
-        features = len(self._tables[0].params)
-        self._head = device.xp.full(features, -1, np.int32)
-        # Two lists of touched rows and their lengths: for the current interval, and for the one
-        # that is being exchanged or starts next.
-        self._lists = [
-            (device.empty(features, np.int32), device.zeros(1, np.int32)) for _ in range(2)
-        ]
-
-    def begin(self, rows: Any) -> None:
-        self._find(rows)
-        self._lists.reverse()
-
-    def refresh(self) -> None:
-        for table in self._tables:
-            self._device.copy_into(table.params, table.shared)
-            self._device.xp.copyto(table.base, table.params)
-
-    def rejoin(self, rows: Any) -> None:
-        if rows is not None:
-            self._find(rows)
-
-    def take(self, finite: Any) -> None:
-        for params, _, _, base, change in self._tables:
-            self._device.kernels.take_rows(*self._lists[0], params, base, change, finite)
-        self._lists.reverse()
-
-    def discard(self) -> None:
-        for table in self._tables:
-            self._device.xp.copyto(table.params, table.base)
-
-    def reset(self) -> None:
-        for table in self._tables:
-            table.params.fill(0)
-            table.base.fill(0)
-
-    def merge(self, fraction: float) -> None:
-        for table in self._tables:
-            self._device.kernels.add_rows(fraction, *self._lists[1], table.change, table.mapped)
-        self._device.synchronize()
-
-    def fetch(self) -> None:
-        """Do nothing: `rejoin` pulls the rows that it needs."""
-
-    def _find(self, rows: Any) -> None:
-        """List the rows that the next interval touches, and pull them."""
-        kernels, touched = self._device.kernels, self._lists[1]
-        kernels.find_rows(self._inputs, rows, self._head, *touched)
-        for params, _, mapped, base, _ in self._tables:
-            kernels.rejoin_rows(*touched, mapped, params, base)
+from workers.merge_interval import MergeCost
+from workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
+from workers.transfers import Transfers
 
 
 class Replica:
@@ -236,6 +47,8 @@ class Replica:
         if not self._pinned:
             logging.warning("shared memory cannot be pinned, so pulls and merges are slower")
         self._parts: list[ReplicaPart] = []
+        # Of merges and pulls. The training thread uses it only while no exchange is pending.
+        self.transfers = Transfers()
 
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
@@ -262,11 +75,13 @@ class Replica:
             cut = [flat[:end].reshape(shape) for flat in (params, shared, mapped)]
             tables.append((cut[0], cut[1], cut[2]))
         tail = self._flat(self.params[first.bias :], self._model.params[first.bias :])
-        self._parts = [TouchedRowsPart(self.device, inputs, tables), tail]
+        self._parts = [TouchedRowsPart(self.device, inputs, tables, self.transfers), tail]
         return True
 
     def _flat(self, params: Any, shared: HostFloats) -> FlatPart:
-        return FlatPart(self.device, params, shared, self._rule, self._pinned)
+        return FlatPart(
+            self.device, params, shared, self._rule, self.transfers, pinned=self._pinned
+        )
 
     # Called by the training thread ----------------------------------------------------------
 
@@ -323,30 +138,22 @@ class Replica:
 
     # Called before training -----------------------------------------------------------------
 
-    def measure_merge(self, rows: Any) -> tuple[float, float]:
-        """Measure the cost of a merge: seconds that block training, and seconds in the background.
+    def measure_merge(self, rows: Any) -> MergeCost:
+        """Measure the cost of merging an interval over `rows`, and clear the replica.
 
         The measurement does not change the shared parameters.
         """
         self.begin(rows)
-
-        def boundary() -> None:
-            self.rejoin(rows)
-            self.take()
-            self.device.synchronize()
-
-        blocking_seconds = fastest(boundary)
-        pull_seconds = fastest(self.fetch)
+        blocking = min(self._measure_taking(rows) for _ in range(REPETITIONS))
+        background = sum(part.measure_merge() for part in self._parts)
         self.reset()
-        return blocking_seconds, 2 * pull_seconds  # a merge transfers as much as a pull
+        self.transfers.take()  # only those of training are reported
+        return MergeCost(blocking, background)
 
-
-def fastest(work: Callable[[], None]) -> float:
-    """Seconds of the fastest of REPETITIONS calls of `work`, after one warm-up call."""
-    work()
-    seconds = []
-    for _ in range(REPETITIONS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
+    def _measure_taking(self, rows: Any) -> float:
+        """Seconds of the device for `rejoin` and `take`."""
+        start = self.device.record_event()
+        self.rejoin(rows)
+        end = self.take()
+        self.device.synchronize_event(end)
+        return self.device.elapsed(start, end)

@@ -16,6 +16,9 @@ class MergeReport(NamedTuple):
     staleness: float = 0.0
     refused: int = 0
     too_large: int = 0
+    merge_seconds: float = 0.0
+    transferred: int = 0
+    transfer_seconds: float = 0.0
 
 
 DIRECT = MergeReport()  # of a worker that writes directly to the shared model
@@ -47,4 +50,7 @@ def report(
         active=float(totals[ACTIVE]) / updates if updates else 0.0,
         too_large=merge.too_large,
         skipped_row=int(totals[SKIPPED_ROW]),
+        merge_seconds=merge.merge_seconds,
+        transferred=merge.transferred,
+        transfer_seconds=merge.transfer_seconds,
     )

@@ -1,6 +1,6 @@
 """Training, evaluation and measurement on the device, for the training thread of a GPU worker."""
 
-import time
+import math
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,12 @@ from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
 from workers.replica import Replica
 from workers.session import Assignment
+from workers.transfers import Transfers
 
 COPIES = 5  # of the parameters that a replica allocates later: gradients, and changes to send
-MEASUREMENTS = 5  # per batch size; the fastest counts, because noise only slows down
-TOGETHER = 3  # batches per measurement, because a device runs asynchronously
+MEASUREMENTS = 3  # per batch size; the fastest counts, because noise only slows down
+MEASURED_SECONDS = 0.02  # of one measurement, for which batches are queued together, as many as
+MIN_TOGETHER, MAX_TOGETHER = 3, 300  # needed within these limits
 SPARSEST_DENSE = 0.01  # minimum fraction of stored values for trying to make rows dense
 UNSHUFFLED = -1  # the epoch of measurements, with rows in the order of the file
 
@@ -48,6 +50,7 @@ class Trainer:
         if assignment.test is not None:
             self._test_set = feed_for(device, assignment.test, copies)
         self._evaluated = device.zeros(TOTALS, np.float64)  # later there may be no memory left
+        self._warm = False
         self.compute(densify=False)
 
     @property
@@ -142,11 +145,38 @@ class Trainer:
         """Measure the seconds of one batch. Overwrites the replica; may run out of memory."""
         self.reserve(batch)
         self.follow(UNSHUFFLED)
-        best = float("inf")
-        for _ in range(MEASUREMENTS):
-            began = time.perf_counter()
-            for _ in range(TOGETHER):
-                self.train(0, batch, batch, 0.0)
-            self.device.synchronize()
-            best = min(best, (time.perf_counter() - began) / TOGETHER)
-        return best
+        self._repeat(batch, 2)  # the second batch is captured
+        if not self._warm:
+            self._warm_up(batch)
+        count = self._together(batch)
+        return min(self._repeat(batch, count) for _ in range(MEASUREMENTS)) / count
+
+    def _warm_up(self, batch: int) -> None:
+        """Train until the device has raised its clocks."""
+        count, seconds = self._together(batch), 0.0
+        while seconds < self.device.warm_up_seconds:
+            seconds += self._repeat(batch, count)
+        self._warm = True
+
+    def _together(self, batch: int) -> int:
+        """The number of batches to measure together."""
+        wanted = math.ceil(MEASURED_SECONDS / max(self._repeat(batch, 1), 1e-9))
+        return min(max(MIN_TOGETHER, wanted), MAX_TOGETHER)
+
+    def _repeat(self, batch: int, count: int) -> float:
+        """Train `count` times on the first batch; return the seconds of the device.
+
+        The host does not wait between the batches, so that other work on it makes no difference.
+        """
+        start = self.device.record_event()
+        for _ in range(count):
+            self.train(0, batch, batch, 0.0)
+        end = self.device.record_event()
+        self.device.synchronize_event(end)
+        return self.device.elapsed(start, end)
+
+    def input_transfers(self) -> Transfers:
+        """Return the transfers of training rows since the last call."""
+        # To be connected: `Feed.transfers`; then this is `self._train_set.transfers.take()`.
+        transfers: Transfers = getattr(self._train_set, "transfers", Transfers())
+        return transfers.take()

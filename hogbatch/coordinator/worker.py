@@ -69,6 +69,9 @@ class Worker:
     rows: int = 0
     updates: int = 0
     staleness_sum: float = 0.0  # over its merges
+    merge_seconds: float = 0.0  # see Done
+    transferred: int = 0
+    transfer_seconds: float = 0.0
     active_sum: float = 0.0  # active outputs of a hashed layer, over its updates
     update_credit: float = 0.0  # updates it is credited with for having joined late
     busy_seconds: float = 0.0
@@ -140,7 +143,12 @@ class Worker:
             "updates": done.updates,
         }
         if self.device == "gpu":
-            fields["staleness"] = round(done.staleness, 4)
+            fields |= {
+                "staleness": round(done.staleness, 4),
+                "merge_seconds": round(done.merge_seconds, 6),
+                "transferred": done.transferred,
+                "transfer_seconds": round(done.transfer_seconds, 6),
+            }
         return fields
 
     def assign(self, lease: Lease, epoch: int, learning_rate: float, rollbacks: int = 0) -> Work:
@@ -163,6 +171,9 @@ class Worker:
         self.rows += done.rows
         self.updates += done.updates
         self.staleness_sum += done.staleness * done.updates
+        self.merge_seconds += done.merge_seconds
+        self.transferred += done.transferred
+        self.transfer_seconds += done.transfer_seconds
         self.active_sum += done.active * done.updates
         self.busy_seconds += done.seconds
         if done.rows:
@@ -191,6 +202,7 @@ class Worker:
 
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its totals at training second `seconds`."""
+        gpu = self.device == "gpu"
         attached = (seconds if self.left_at is None else self.left_at) - self.joined_at
         return WorkerRecord(
             name=self.name,
@@ -205,5 +217,8 @@ class Worker:
             batch_trace=list(self.batch_trace.points),
             update_trace=list(self.update_trace.points),
             staleness=self.staleness,
+            merge_seconds=self.merge_seconds if gpu else None,
+            transferred=self.transferred if gpu else None,
+            transfer_seconds=self.transfer_seconds if gpu else None,
             active=self.active_sum / self.updates if self.active_sum else None,
         )

@@ -1,5 +1,6 @@
 import mmap
 import os
+import re
 import threading
 
 import numpy as np
@@ -8,7 +9,9 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import LINEAR
+from hogbatch.kernels.gpu import cuda_device
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.kernels.gpu.nvidia_smi import FIELDS
 
 pytestmark = pytest.mark.gpu
 
@@ -287,6 +290,28 @@ def test_a_faster_precision_is_close_but_not_equal(cuda, make_cuda, name, precis
 def test_the_key_of_measurements_contains_the_precision(cuda, make_cuda):
     assert len({cuda.model, make_cuda("tf32").model, make_cuda("bfloat16").model}) == 3
     assert cuda.model == make_cuda("float32").model
+
+
+def test_the_driver_and_the_clocks_are_known_if_nvidia_smi_is_there(cuda):
+    state = cuda.state()
+    assert set(state) <= set(FIELDS)
+    assert all(value.isdecimal() for key, value in state.items() if key != "driver")
+
+
+def test_the_state_is_that_of_the_gpu_with_the_address_of_the_device(cuda, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cuda_device, "query_gpu", lambda address: asked.append(address) or {})
+    assert cuda.state() == {}
+    (address,) = asked
+    assert re.fullmatch(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", address)
+
+
+def test_a_device_without_address_has_no_state(cuda, monkeypatch):
+    def fail(ordinal):
+        raise cuda.failures[0](101)
+
+    monkeypatch.setattr(cuda.xp.cuda.runtime, "deviceGetPCIBusId", fail)
+    assert cuda.state() == {}
 
 
 def test_a_machine_without_cublas_is_an_error(cuda, monkeypatch):

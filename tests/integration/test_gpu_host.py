@@ -53,6 +53,9 @@ def test_a_gpu_worker_alone_trains(train, settings):
     assert worker["device"] == "gpu" and worker["rows"] == 3 * ROWS
     assert worker["staleness"] == 0  # nobody else trains
     leases = [event for event in events if event["event"] == "lease"]
+    for name in ("merge_seconds", "transferred", "transfer_seconds"):
+        assert all(lease[name] > 0 for lease in leases)
+        assert worker[name] == pytest.approx(sum(lease[name] for lease in leases), abs=1e-3)
     every = settings.get("merge_every")
     for lease in leases if every else ():
         start, stop = lease["rows"]

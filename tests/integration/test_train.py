@@ -20,6 +20,7 @@ HISTORY = {
 WORKER = {
     *("name", "device", "threads", "rows", "updates", "update_share", "busy", "batch_size"),
     *("batch_trace", "update_trace", "staleness"),
+    *("merge_seconds", "transferred", "transfer_seconds"),
 }
 FAULTS = {
     *("leases_reissued", "rows_skipped", "messages_refused", "workers_lost", "merges_refused"),

@@ -1,4 +1,6 @@
-"""Devices without some feature, or with replaced operations."""
+"""Devices without some feature, with replaced operations, or with a simulated clock."""
+
+from functools import partial
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
@@ -26,3 +28,22 @@ class Kernels:
 
     def __getattr__(self, name):
         return getattr(reference, name)
+
+
+class Clocked(HostDevice):
+    """A device whose events have simulated times: each operation takes as many `seconds` as given.
+
+    The keys of `seconds` are names of operations; other operations take no time.
+    """
+
+    def __init__(self, **seconds):
+        super().__init__()
+        self.clock, self.seconds = 0.0, seconds
+        self.kernels = Kernels(**{name: partial(self._run, name) for name in seconds})
+
+    def record_event(self):
+        return self.clock
+
+    def _run(self, name, *arguments):
+        self.clock += self.seconds[name]
+        getattr(reference, name)(*arguments)

@@ -30,6 +30,9 @@ DONE = Done(
     active=1500.5,
     too_large=16_384,
     skipped_row=8125,
+    merge_seconds=0.002,
+    transferred=80_000_000,
+    transfer_seconds=0.0071,
 )
 WORK = Work(
     lease=70_000,

@@ -11,6 +11,7 @@ ALLOWED = [
     "hogbatch.store.quarantine",  # time stamps of quarantined rows
     "hogbatch.run.setup",  # the name of a new run directory
     "hogbatch.run.processes",  # the time at which the coordinator started
+    "workers.stored_profile",  # the age of measurements
     "hogbatch.data.cache",  # the ages of files, which file systems measure by the wall clock
 ]
 WALL = {

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import DeviceKernels
 from hogbatch.kernels.gpu.device import HostArray, Shape
+from hogbatch.kernels.gpu.nvidia_smi import query_gpu
 
 # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY: raised where memory does not come from
 # CuPy's pool, as for the code of a kernel, a captured graph, or pinned memory.
@@ -24,6 +25,8 @@ class CudaDevice:
     `precision` of matrix products: float32, tf32 or bfloat16. Only one thread at a time may compute
     products.
     """
+
+    warm_up_seconds = 0.2  # idle GPUs lower their clocks
 
     def __init__(self, ordinal: int, precision: str = "float32") -> None:
         try:
@@ -50,6 +53,13 @@ class CudaDevice:
         self._ordinal = ordinal
         self._copy_stream = cupy.cuda.Stream(non_blocking=True)
         self._streams: list[Any] = []  # keeps the threads' streams alive
+
+    def state(self) -> dict[str, str]:
+        try:
+            address = self.xp.cuda.runtime.deviceGetPCIBusId(self._ordinal)
+        except RuntimeError:  # without it, nvidia-smi may count other GPUs
+            return {}
+        return query_gpu(address)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, self.failures):

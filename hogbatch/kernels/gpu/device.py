@@ -38,6 +38,13 @@ class Device(Protocol):
     kernels: DeviceKernels
     xp: Any  # the array module: cupy, or one compatible with numpy
     failures: tuple[type[BaseException], ...]
+    warm_up_seconds: float  # of work after which it runs at its full clock rate
+
+    def state(self) -> dict[str, str]:
+        """Return what else its speed depends on: driver and clocks, where they can be read.
+
+        Keys: driver, sm_mhz, memory_mhz, max_sm_mhz, max_memory_mhz. May take a second.
+        """
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether `error` means that the device or the host has no memory left."""
@@ -171,10 +178,15 @@ class HostDevice:
     name = "gpu:host"
     model = "host"
     failures: tuple[type[BaseException], ...] = ()
+    warm_up_seconds = 0.0
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         self.kernels = cast(DeviceKernels, reference)
         self.xp: Any = np if memory_bytes is None else _LimitedNumpy(memory_bytes)
+
+    def state(self) -> dict[str, str]:
+        """Return nothing: there is no driver, and the clocks are those of all work on the host."""
+        return {}
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)

@@ -123,6 +123,15 @@ def test_a_lease_of_a_gpu_reports_its_staleness(play):
     assert worker.staleness == 2.34567
 
 
+def test_a_lease_of_a_gpu_reports_what_merging_cost(play):
+    costs = {"merge_seconds": 0.0123456789, "transferred": 4000, "transfer_seconds": 0.25}
+    (fields,) = records(play.done("g", **costs), "lease")
+    assert (fields["merge_seconds"], fields["transfer_seconds"]) == (0.012346, 0.25)
+    assert fields["transferred"] == 4000
+    (worker,) = play.state.totals(play.now).workers
+    assert {name: getattr(worker, name) for name in costs} == costs
+
+
 def test_refused_merges_are_counted_and_reported_with_their_lease(play):
     lease = play.work["g"][0]
     commands = play.done("g", refused=2, skipped=200)

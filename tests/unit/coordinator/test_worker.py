@@ -144,9 +144,18 @@ def test_staleness_is_the_mean_over_merges(gpu):
     assert gpu.record(1.0, 4).staleness == 5.0
 
 
-def test_a_cpu_worker_has_no_staleness(worker):
+def test_the_costs_of_merging_are_summed_over_leases(gpu):
+    gpu.credit(done(merge_seconds=0.5, transferred=100, transfer_seconds=0.25))
+    gpu.credit(done(merge_seconds=1.0, transferred=50, transfer_seconds=0.5))
+    record = gpu.record(1.0, 4)
+    assert (record.merge_seconds, record.transferred, record.transfer_seconds) == (1.5, 150, 0.75)
+
+
+def test_a_cpu_worker_has_no_staleness_and_no_merges(worker):
     worker.credit(done())
-    assert worker.record(1.0, 10).staleness is None
+    record = worker.record(1.0, 10)
+    assert record.staleness is None
+    assert record.merge_seconds is record.transferred is record.transfer_seconds is None
 
 
 def test_a_lease_without_any_row_done_does_not_change_the_speed(gpu):

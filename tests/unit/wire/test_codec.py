@@ -63,7 +63,7 @@ def test_every_done_within_the_bounds_comes_back_to_the_bit(done):
 
 @pytest.mark.parametrize("message", [DONE, WORK], ids=["Done", "Work"])
 def test_the_messages_of_every_lease_are_some_dozens_of_bytes(message):
-    assert len(encode(message)) <= 90
+    assert len(encode(message)) <= 110
 
 
 @pytest.mark.parametrize("message", TO_WORKER, ids=lambda m: type(m).__name__)
@@ -78,14 +78,18 @@ def test_the_coordinator_cannot_report_to_a_worker(message):
         decode_to_worker(encode(message))
 
 
-@pytest.mark.parametrize("name", ["lease", "rows", "updates", "skipped", "refused", "too_large"])
+@pytest.mark.parametrize(
+    "name", ["lease", "rows", "updates", "skipped", "refused", "too_large", "transferred"]
+)
 @pytest.mark.parametrize("value", BAD_COUNTS)
 def test_a_count_outside_its_bounds_is_refused(name, value):
     with pytest.raises(BadFrame):
         decode_to_coordinator(raw_done(**{name: value}))
 
 
-@pytest.mark.parametrize("name", ["seconds", "loss", "staleness"])
+@pytest.mark.parametrize(
+    "name", ["seconds", "loss", "staleness", "merge_seconds", "transfer_seconds"]
+)
 @pytest.mark.parametrize("value", BAD_AMOUNTS)
 def test_an_amount_outside_its_bounds_is_refused(name, value):
     with pytest.raises(BadFrame):

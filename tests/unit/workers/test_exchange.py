@@ -3,6 +3,7 @@
 import math
 import queue
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Work
 from tests.support.assignments import shared_model
-from tests.support.limited_devices import Kernels
+from tests.support.limited_devices import Clocked, Kernels
 from tests.unit.workers.conftest import WITHIN_S
-from workers.exchange import MAX_REFUSED, Exchange, Interval, LeaseProgress
+from workers.exchange import MAX_REFUSED, Exchange, Interval, IntervalEvents, LeaseProgress
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
@@ -34,7 +35,10 @@ class Rig:
         self.replica = Replica(device or HostDevice(), self.model, "delta")
         self.replica.exchange_all()
         self.posts = queue.SimpleQueue()
-        self.exchange = Exchange(self.replica, self.model, self.fence, Damping(beta))
+        self.observed, self.waiting = [], lambda: None
+        self.exchange = Exchange(
+            self.replica, self.model, self.fence, Damping(beta), self.observed.append
+        )
         self.leases = 0
         self.exchange.start(self.posts.put)
 
@@ -50,6 +54,7 @@ class Rig:
     def begin(self):
         self.replica.begin(None)
         self.exchange.before_pull()
+        self.begun = self.replica.device.record_event()
 
     def train(self, change, loss=0.0):
         self.replica.params += np.float32(change)
@@ -57,8 +62,13 @@ class Rig:
 
     def hand_over(self, interval, *, wait=True):
         """Complete an interval, and wait until it has been exchanged."""
+        record_event = self.replica.device.record_event
+        trained, ended = record_event(), record_event()
+        self.waiting()
+        before = self.begun, trained, ended, record_event()
         self.replica.rejoin(None)
-        self.exchange.submit(interval, self.replica.take())
+        self.begun = self.replica.take()
+        self.exchange.submit(interval, IntervalEvents(*before, self.begun))
         return self.exchange.wait() if wait else None
 
     def others_update(self, times, change=0.0):
@@ -261,6 +271,82 @@ def test_seconds_are_counted_from_the_previous_report(rig):
     since_ever = rig.heard().seconds  # its lease began at 0, long before this process
     rig.hand_over(second[0])
     assert 0 < rig.heard().seconds < since_ever
+
+
+class Pulling(Clocked):
+    """A device that takes changes in a quarter of a second, and pulls in a second."""
+
+    def __init__(self):
+        super().__init__(take=0.25)
+
+    def copy_into(self, array, host):
+        self.clock += 1.0
+        super().copy_into(array, host)
+
+    def mapped(self, array):
+        return None
+
+
+def test_the_times_of_an_interval_are_observed_and_reported():
+    rig = Rig(device=Pulling())
+    device, (one, two) = rig.replica.device, rig.lease(2)
+    rig.begin()
+    rig.replica.transfers.take()
+
+    def waiting():  # for the merge before
+        device.clock += 0.5
+
+    rig.waiting = waiting
+    for interval in (one, two):
+        rig.train(1)
+        device.clock += 4.0
+        rig.hand_over(interval)
+        device.clock += 32  # until the exchange thread is done; of the next interval
+        rig.begun = device.clock
+    for times in rig.observed:
+        assert (times.batch_size, times.rows, times.training) == (10, 10, 4.0)
+        assert times.cost.blocking == 0.25 and 0 < times.cost.background < WITHIN_S
+    done = rig.heard()
+    assert done.merge_seconds == 2 * (0.5 + 0.25)
+    assert done.transferred == 2 * 2 * 4 * PARAMETERS  # change and pull
+    assert done.transfer_seconds == 2 * 1.0  # the time of `to_host` is 0 here
+    (next_interval,) = rig.lease()
+    rig.hand_over(next_interval)
+    assert rig.heard().transferred == 2 * 4 * PARAMETERS
+
+
+def test_the_time_of_the_exchange_thread_is_observed(rig, monkeypatch):
+    merge = rig.replica.merge
+
+    def slow(fraction):
+        time.sleep(0.02)
+        merge(fraction)
+
+    monkeypatch.setattr(rig.replica, "merge", slow)
+    (interval,) = rig.lease()
+    rig.begin()
+    rig.hand_over(interval)
+    (times,) = rig.observed
+    assert times.cost.background >= 0.02 > times.cost.blocking
+
+
+def test_skipped_intervals_are_not_observed(rig):
+    (interval,) = rig.lease()
+    rig.exchange.skip(interval)
+    rig.exchange.wait()
+    assert rig.observed == []
+    assert rig.heard().merge_seconds == 0
+
+
+def test_transfers_of_input_are_reported_with_those_of_merges(rig):
+    (interval,) = rig.lease()
+    rig.begin()
+    rig.replica.transfers.take()
+    interval.progress.inputs.add(1000, 2.0)
+    rig.hand_over(interval)
+    done = rig.heard()
+    assert done.transferred >= 1000 + 2 * 4 * PARAMETERS
+    assert 2.0 < done.transfer_seconds < 2.0 + WITHIN_S
 
 
 class Failing(HostDevice):

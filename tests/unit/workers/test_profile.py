@@ -1,6 +1,9 @@
 """Measurements of a device: batch sizes, stopping, and caching."""
 
+import json
 import logging
+import math
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -9,18 +12,34 @@ from numpy.testing import assert_array_equal
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.assignments import assignment, examples
-from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, profile
+from workers import stored_profile
+from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, discard, profile
 from workers.trainer import Trainer
 
 ROWS = 1000
 GOOD = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # seconds; 128 rows are not faster
 
 
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """The cache directory of profiles, initially empty."""
+    """The cache directory of profiles, initially empty; it is NOW."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(stored_profile, "now", lambda: NOW)
     return tmp_path / "profiles"
+
+
+class Gpu(HostDevice):
+    """A device with a driver, unless that is ""."""
+
+    def __init__(self, driver):
+        super().__init__()
+        self.driver = driver
+
+    def state(self):
+        return {"driver": self.driver, "sm_mhz": "1755"} if self.driver else {}
 
 
 class Start:
@@ -128,26 +147,40 @@ def test_another_network_set_or_device_is_measured_again(other):
     assert again.measured
 
 
+VALID = {
+    "densify": False,
+    "profile": [[16, 0.001]],
+    "date": NOW.isoformat(),
+    "device": "host",
+    "state": {},
+}
+
+
+def test_measurements_are_stored_with_their_circumstances(cache):
+    measured = Start(seconds=quick, device=Gpu("580.65")).profile()
+    (kept,) = cache.iterdir()
+    assert json.loads(kept.read_bytes()) == {
+        "densify": False,
+        "profile": [list(each) for each in measured.profile],
+        "date": "2026-01-31T12:00:00Z",
+        "device": "host",
+        "state": {"driver": "580.65", "sm_mhz": "1755"},
+    }
+
+
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"null",
-        b"[]",
-        b'{"profile": []}',
-        b'{"densify": false}',
-        b'{"densify": false, "profile": []}',
-        b'{"densify": false, "profile": [[16]]}',
-        b'{"densify": false, "profile": [16, 0.1]}',
-        b'{"densify": false, "profile": [[16, null]]}',
-        b'{"densify": false, "profile": [[16, -1]]}',
-        b'{"densify": false, "profile": [[0, 1]]}',
-        b'{"densify": false, "profile": [[16, NaN]]}',
-        b'{"densify": false, "profile": [[16, Infinity]]}',
-        b'{"densify": false, "profile": [[Infinity, 1]]}',
-    ],
+    [b"", b"{", b"\xff\xfe", b"null", b"[]", b"[16, NaN]", b'{"densify": false}']
+    + [
+        json.dumps(VALID | {"profile": profile}).encode()
+        for profile in ([], [[16]], [16, 0.1], [[16, None]], [[16, -1]], [[16, 0]], [[0, 1]])
+    ]
+    + [
+        json.dumps(VALID | {"profile": profile}).encode()
+        for profile in ([[16, math.nan]], [[16, math.inf]], [[math.inf, 1]], [["16", 1]])
+    ]
+    + [json.dumps(VALID | {"date": date}).encode() for date in (0, "now", "2026-01-31T12:00:00")]
+    + [json.dumps(VALID | {"more": 1}).encode()],
 )
 def test_a_corrupt_profile_is_measured_again(cache, content):
     measured = Start(seconds=quick).profile()
@@ -157,6 +190,66 @@ def test_a_corrupt_profile_is_measured_again(cache, content):
     again = Start(seconds=quick)
     assert again.profile() == measured
     assert again.measured and kept.read_bytes() == written
+
+
+def test_a_valid_profile_is_used(cache):
+    Start(seconds=quick).profile()
+    (kept,) = cache.iterdir()
+    kept.write_text(json.dumps(VALID))
+    again = Start(seconds=quick)
+    assert again.profile().profile == ((16, 0.001),) and not again.measured
+
+
+def test_a_profile_of_an_earlier_version_is_measured_again_quietly(cache, caplog):
+    Start(seconds=quick).profile()
+    (kept,) = cache.iterdir()
+    kept.write_text(json.dumps({"densify": False, "profile": [[16, 0.001]]}))
+    again = Start(seconds=quick)
+    again.profile()
+    assert again.measured and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("days", "again"), [(0, False), (29.9, False), (30.1, True), (-0.1, True), (-400, True)]
+)
+def test_measurements_are_valid_for_a_month(monkeypatch, days, again):
+    Start(seconds=quick).profile()
+    monkeypatch.setattr(stored_profile, "now", lambda: NOW + timedelta(days=days))
+    later = Start(seconds=quick)
+    later.profile()
+    assert bool(later.measured) == again
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "again"),
+    [("1", "1", False), ("1", "2", True), ("1", "", False), ("", "2", False), ("", "", False)],
+)
+def test_measurements_with_another_driver_are_repeated(before, now, again):
+    Start(seconds=quick, device=Gpu(before)).profile()
+    later = Start(seconds=quick, device=Gpu(now))
+    later.profile()
+    assert bool(later.measured) == again
+
+
+def test_discarded_measurements_are_repeated(cache):
+    start = Start(seconds=quick)
+    measured = start.profile()
+    discard(start.trainer, start.given, measured)
+    assert list(cache.iterdir()) == []
+    discard(start.trainer, start.given, measured)  # another worker has done it
+    again = Start(seconds=quick)
+    again.profile()
+    assert again.measured
+
+
+def test_what_another_worker_has_measured_meanwhile_is_not_discarded():
+    start = Start(seconds=quick)
+    measured = start.profile()
+    discard(start.trainer, start.given, measured)
+    Start(seconds=lambda rows, densify: 2e-3).profile()
+    discard(start.trainer, start.given, measured)
+    third = Start(seconds=quick)
+    assert third.profile().profile[0] == (16, 2e-3) and not third.measured
 
 
 def test_a_profile_that_cannot_be_cached_is_not_an_error(cache, caplog):

@@ -1,19 +1,24 @@
 """The exchange of a replica with the shared parameters, in numbers that float32 adds exactly."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
+from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
+from hogbatch.store.merge import MERGE_RULES
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
-from workers import replica
-from workers.replica import FlatPart, Replica
+from workers import parts
+from workers.parts import FlatPart
+from workers.replica import Replica
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
 FIRST = LayerView(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)
@@ -292,16 +297,104 @@ def test_totals_are_those_of_the_interval(model):
     assert not replica.taken_totals.any()
 
 
-@pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
-def test_measuring_does_not_change_shared_parameters_or_slots(model, by_rows):
+@pytest.mark.parametrize(
+    ("rule", "by_rows", "device"),
+    [
+        ("delta", True, HostDevice),
+        *((rule, False, device) for rule in MERGE_RULES for device in (HostDevice, Unmapped)),
+    ],
+)
+def test_measuring_never_writes_to_shared_memory(model, rule, by_rows, device):
     model.first[:] = 1
-    start, replica = model.params.copy(), make(model, by_rows=by_rows)
-    in_the_way, beside = replica.measure_merge(np.arange(ROWS))
-    assert in_the_way > 0 and beside > 0
-    assert_array_equal(model.params, start)
+    for array in (model.params, model.first):  # equal values would be an update of others lost
+        array.flags.writeable = False
+    replica = make(model, rule, by_rows=by_rows, device=device())
+    cost = replica.measure_merge(np.arange(ROWS))
+    assert cost.blocking > 0 and cost.background > 0
     replica.begin(np.array([0, 3]))
-    assert_array_equal(replica.params[reach([0, 3])], start[reach([0, 3])])
+    assert_array_equal(replica.params[reach([0, 3])], model.params[reach([0, 3])])
     assert (replica.slots[0] == 1).all()
+    # Of this pull only; that of rows is counted later.
+    assert replica.transfers.bytes == (4 * PARAMETERS if not by_rows else 4 * BIASES)
+    with pytest.raises(ValueError, match="read-only"):
+        replica.merge(1.0)  # so this test can fail
+
+
+@pytest.mark.parametrize("rule", MERGE_RULES)
+def test_the_cost_of_a_merge_includes_that_of_the_host(model, monkeypatch, rule):
+    merging = MERGE_RULES[rule]
+
+    def slow(shared, array, weight):
+        time.sleep(0.02)
+        merging.merge(shared, array, weight)
+
+    monkeypatch.setitem(MERGE_RULES, rule, merging._replace(merge=slow))
+    replica = make(model, rule, device=Unmapped())
+    assert replica.measure_merge(None).background >= 0.02
+
+
+@pytest.mark.parametrize("slow", ["take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"])
+def test_the_cost_of_a_merge_includes_that_of_the_device(model, slow):
+    def sleep(*arguments):
+        time.sleep(0.02)
+        getattr(reference, slow)(*arguments)
+
+    device, by_rows = HostDevice(), slow.endswith("_rows")
+    device.kernels = Kernels(**{slow: sleep})
+    cost = make(model, by_rows=by_rows, device=device, way=1).measure_merge(np.arange(ROWS))
+    assert (cost.background >= 0.02) == slow.startswith("add")
+    assert (cost.blocking >= 0.02) != slow.startswith("add")
+
+
+def test_the_rows_of_an_interval_are_measured(model):
+    added = []
+
+    def add_rows(fraction, touched, found, change, shared):
+        added.append(found[0])
+        reference.add_rows(fraction, touched, found, change, shared)
+
+    device = HostDevice()
+    device.kernels = Kernels(add_rows=add_rows)
+    replica = make(model, by_rows=True, device=device)
+    for rows, touched in (([0], 2), ([0, 3], 4), ([2], 0), (range(ROWS), 5)):
+        added.clear()
+        replica.measure_merge(np.array(rows))
+        assert set(added) == {touched}
+
+
+def exchange(replica, rows, upcoming):
+    """Exchange an interval over `rows`; return the transfers."""
+    replica.begin(np.array(rows))
+    replica.rejoin(np.array(upcoming))
+    replica.take()
+    replica.merge(1.0)
+    replica.fetch()
+    return replica.transfers.take()
+
+
+@pytest.mark.parametrize(
+    ("way", "per_parameter"),
+    [(0, 1 + 2), (1, 2 + 2)],  # the device reads and writes; two pulls
+)
+def test_transfers_of_all_parameters_are_counted(model, way, per_parameter):
+    replica = make(model, way=way)
+    for _ in range(2):
+        transfers = exchange(replica, [0], [1])
+        assert transfers.bytes == 4 * PARAMETERS * per_parameter
+        assert transfers.seconds > 0
+    replica.refresh()
+    assert replica.transfers.take().bytes == 4 * PARAMETERS
+
+
+def test_transfers_of_touched_rows_are_counted(model):
+    replica = make(model, by_rows=True, way=0)
+    for _ in range(2):
+        transfers = exchange(replica, [0, 3], [1])
+        rows = 4 + 3 + 2 * 4  # pulled for both intervals; merged: read and written
+        assert transfers.bytes == 4 * (rows * WIDTH + BIASES * (1 + 2))
+        assert transfers.seconds > 0
+    replica.refresh()
+    assert replica.transfers.take().bytes == 4 * PARAMETERS
 
 
 @by_either_way
@@ -312,7 +405,7 @@ def test_the_faster_method_is_measured_on_separate_memory(model, monkeypatch, wa
         add()
         return next(times)
 
-    monkeypatch.setattr(replica, "fastest", timed)
+    monkeypatch.setattr(parts, "fastest", timed)
     device, start = HostDevice(), model.params.copy()
     device.kernels = Kernels(add=lambda fraction, change, shared: added_to.append(shared))
     made = make(model, device=device)

@@ -55,9 +55,11 @@ def test_active_outputs_are_reported_as_a_mean_over_updates():
 
 
 def test_a_worker_with_a_replica_reports_more_fields():
-    merge = MergeReport(rows=32, staleness=1.5, refused=1, too_large=16)
+    costs = {"merge_seconds": 0.5, "transferred": 4000, "transfer_seconds": 0.25}
+    merge = MergeReport(rows=32, staleness=1.5, refused=1, too_large=16, **costs)
     done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, merge)
     assert (done.rows, done.staleness, done.refused, done.too_large) == (32, 1.5, 1, 16)
+    assert {name: getattr(done, name) for name in costs} == costs
     assert decode_to_coordinator(encode(done)) == done
     message = report(TRAIN, totals(rows=16), 0.25, merge)
     assert message == Failed("lease 7 was revoked after 16 rows")

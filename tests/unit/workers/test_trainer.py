@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import workers.trainer
 from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.wire.messages import Work
 from tests.support.assignments import FEATURES, assignment, examples
+from tests.support.limited_devices import Clocked
 from workers import feed
-from workers.trainer import SPARSEST_DENSE, Trainer
+from workers.trainer import MAX_TOGETHER, MEASUREMENTS, MIN_TOGETHER, SPARSEST_DENSE, Trainer
+from workers.transfers import Transfers
 
 ROWS, TEST_ROWS = 60, 25
 either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
@@ -170,6 +173,68 @@ def test_measuring_changes_only_the_slots(staged, optimizer):
     trainer.replica.reset()
     assert not any(slot.any() for slot in trainer.replica.slots)
     assert trainer.replica.steps == 0 and not trainer.replica.totals.any()
+
+
+class Timed(Clocked):
+    """A device whose batches take `seconds`, and `slow` times as long until it has warmed up.
+
+    `runs` has the number of batches between each two events.
+    """
+
+    warm_up_seconds = 0.01
+
+    def __init__(self, seconds, slow=1.0):
+        super().__init__(loss_gradient=slow * seconds)
+        self.warm, self.batches, self.runs = seconds, 0, []
+
+    def _run(self, *arguments):
+        super()._run(*arguments)
+        self.batches += 1
+        if self.clock >= self.warm_up_seconds:
+            self.seconds["loss_gradient"] = self.warm
+
+    def record_event(self):
+        return self.clock, self.batches
+
+    def elapsed(self, start, end):
+        self.runs.append(end[1] - start[1])
+        return end[0] - start[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count"), [(0.00015, 134), (0.0015, 14), (0.019, 3), (0.5, 3), (1e-6, MAX_TOGETHER)]
+)
+def test_a_measurement_takes_long_enough_and_is_timed_by_the_device(monkeypatch, seconds, count):
+    monkeypatch.setattr(workers.trainer, "MEASURED_SECONDS", 0.02)
+    device = Timed(seconds)
+    trainer = Trainer(device, assignment(examples(ROWS)))
+    assert trainer.seconds(16) == pytest.approx(seconds)
+    assert device.runs[-MEASUREMENTS:] == [count] * MEASUREMENTS
+    assert count * seconds >= 0.02 or count == MAX_TOGETHER
+
+
+def test_a_device_is_measured_when_it_has_warmed_up():
+    device = Timed(0.001, slow=3.0)
+    trainer = Trainer(device, assignment(examples(ROWS)))
+    assert trainer.seconds(16) == pytest.approx(0.001)
+    warm, device.runs = len(device.runs), []
+    trainer.seconds(32)
+    assert len(device.runs) < warm  # once only
+
+
+def test_a_slow_device_is_measured_with_few_batches():
+    device = Timed(10.0)
+    Trainer(device, assignment(examples(ROWS))).seconds(16)
+    assert device.batches == 2 + 1 + MIN_TOGETHER + 1 + MEASUREMENTS * MIN_TOGETHER
+
+
+@either_feed
+def test_transfers_of_input_are_taken_from_the_training_set(staged):
+    trainer, _ = make(examples(ROWS), staged=staged)
+    trainer.input_transfers()
+    trainer._train_set.transfers = Transfers(1000, 0.5)
+    assert trainer.input_transfers() == Transfers(1000, 0.5)
+    assert trainer.input_transfers() == Transfers()
 
 
 def test_only_a_cached_sparse_set_travels_by_rows():

@@ -54,6 +54,12 @@ def getDeviceProperties(device: int) -> dict[str, bytes | int]:
     }
 
 
+def deviceGetPCIBusId(device: int) -> str:
+    """The address of the device, as nvidia-smi accepts it; there is no device with this one."""
+    setDevice(device)
+    return "0000:FF:1F.7"
+
+
 def deviceGetAttribute(attrib: int, device: int) -> int:
     setDevice(device)
     if attrib not in _ATTRIBUTES:

@@ -1,0 +1,169 @@
+"""What a GPU worker measures during training, and what follows from it."""
+
+import logging
+import time
+
+import pytest
+
+from hogbatch.kernels import reference
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.store.merge import MERGE_RULES
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import ROWS, WIDE, Rehearsal, epochs, lease
+from tests.support.limited_devices import Clocked
+
+BATCH = 32  # a measured size; the last batch of an epoch is incomplete
+BATCHES = 19  # of an epoch
+BATCH_SECONDS = 2e-3  # simulated
+SLOW_SECONDS = 0.05  # longer than an epoch takes
+MAX_LEASES = 100  # of one epoch each, in which a change must be noticed
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The cache directory of profiles, initially empty."""
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+    return tmp_path / "profiles"
+
+
+class Delay:
+    """Calls `function` after a time that may change."""
+
+    def __init__(self, function, seconds=0.0):
+        self.function, self.seconds = function, seconds
+
+    def __call__(self, *arguments):
+        time.sleep(self.seconds)
+        self.function(*arguments)
+
+
+def device(mapped=True, **seconds):
+    """A device whose batches take BATCH_SECONDS."""
+    made = Clocked(loss_gradient=BATCH_SECONDS, **seconds)
+    if not mapped:
+        made.mapped = lambda array: None
+    return made
+
+
+def delay_host(monkeypatch, seconds=0.0):
+    """Delay merges on the host."""
+    rule = MERGE_RULES["delta"]
+    merge = Delay(rule.merge, seconds)
+    monkeypatch.setitem(MERGE_RULES, "delta", rule._replace(merge=merge))
+    return merge
+
+
+def train(rig):
+    """The report of a lease of one epoch."""
+    (report,) = rig.do(lease(batch=BATCH))
+    return report
+
+
+def train_until(rig, condition):
+    """Train until `condition` is true of a report."""
+    assert any(condition(train(rig)) for _ in range(MAX_LEASES))
+
+
+@pytest.mark.parametrize("by", ["device", "host"])
+def test_slower_merges_become_less_frequent_and_faster_ones_frequent_again(monkeypatch, by):
+    made = device(mapped=by == "device")
+    add = delay_host(monkeypatch) if by == "host" else Delay(reference.add)
+    if by == "device":
+        delay_host(monkeypatch, SLOW_SECONDS)  # so that the device is faster
+        made.kernels.add = add
+    rig = Rehearsal(assignment(examples(ROWS), merge_every=0), device=made)
+    assert 1 < train(rig).updates <= BATCHES
+    add.seconds = SLOW_SECONDS
+    train_until(rig, lambda report: report.updates == 1)
+    add.seconds = 0.0
+    train_until(rig, lambda report: report.updates > 1)
+
+
+@pytest.mark.parametrize("operation", ["take", "rejoin"])
+def test_what_blocks_training_makes_merges_rare(operation):
+    made = device(**{operation: 0.0})
+    rig = Rehearsal(assignment(examples(ROWS), merge_every=0), device=made)
+    assert train(rig).updates > 1
+    made.seconds[operation] = 4 * BATCH_SECONDS  # a tenth of 40 batches
+    train_until(rig, lambda report: report.updates == 1)
+
+
+def test_merges_that_are_slow_at_the_start_are_rare_at_once(monkeypatch):
+    delay_host(monkeypatch, SLOW_SECONDS)
+    rig = Rehearsal(assignment(examples(ROWS), merge_every=0), device=device(mapped=False))
+    assert train(rig).updates == 1
+
+
+@pytest.mark.parametrize("operation", ["take_rows", "rejoin_rows"])
+def test_slow_exchange_of_touched_rows_makes_merges_rare_at_once(operation):
+    made = device(**{operation: 4 * BATCH_SECONDS})
+    rig = Rehearsal(assignment(examples(ROWS, **WIDE), merge_every=0), device=made)
+    assert train(rig).updates == 1
+
+
+def test_touched_rows_are_measured_with_those_of_an_interval():
+    touched, made = [], Clocked()
+
+    def loss_gradient(loss, labels, rows, *rest):
+        made.clock += 1e-5 * len(rows)  # so that no batch is faster than the smallest
+        reference.loss_gradient(loss, labels, rows, *rest)
+
+    def take_rows(rows, found, *rest):
+        touched.append(int(found[0]))
+        made.clock += 1e-5 * found[0]
+        reference.take_rows(rows, found, *rest)
+
+    made.kernels.loss_gradient, made.kernels.take_rows = loss_gradient, take_rows
+    Rehearsal(assignment(examples(ROWS, **WIDE), merge_every=0), device=made)
+    assert touched[-1] > 2 * touched[0] > 0
+
+
+def test_a_chosen_number_of_batches_is_kept(monkeypatch):
+    delay_host(monkeypatch, SLOW_SECONDS / 5)
+    rig = Rehearsal(assignment(examples(ROWS), merge_every=2), device=device(mapped=False))
+    assert [train(rig).updates for _ in range(4)] == [10] * 4
+
+
+def test_reports_contain_what_merging_cost():
+    made = device(take=0.0)
+    rig = Rehearsal(assignment(examples(ROWS), merge_every=5), epochs(1, BATCH), made)
+    params = rig.given.model.params
+    for report in rig.hear(3):
+        assert report.merge_seconds == 0
+        # Of each merge, at least the pull and the change; of the first one, also the first pull.
+        least, most = 2 * report.updates, 3 * report.updates + 1
+        assert least * params.nbytes <= report.transferred <= most * params.nbytes
+    made.seconds["take"] = 0.25
+    assert train(rig).merge_seconds == pytest.approx(0.25 * 4)
+
+
+def test_an_evaluation_reports_its_pull():
+    given = assignment(examples(ROWS), examples(ROWS))
+    rig = Rehearsal(given, device=HostDevice())
+    train(rig)
+    (report,) = rig.do(lease(task="evaluate"))
+    assert report.transferred == given.model.params.nbytes and report.transfer_seconds > 0
+    assert train(rig).transferred % given.model.params.nbytes == 0
+
+
+def logged(caplog):
+    return [text for text in caplog.messages if "the next start measures again" in text]
+
+
+def test_a_device_that_becomes_slower_is_measured_again_at_the_next_start(cache, caplog):
+    with caplog.at_level(logging.INFO):
+        rig = Rehearsal(assignment(examples(ROWS)), device=device())
+        for _ in range(10):
+            train(rig)
+        assert len(list(cache.iterdir())) == 1 and not logged(caplog)
+        rig.device.seconds["loss_gradient"] *= 2
+        train_until(rig, lambda report: not list(cache.iterdir()))
+        for _ in range(10):
+            train(rig)
+    (line,) = logged(caplog)  # once, though it stays slow
+    assert line.startswith(f"batches of {BATCH} rows take 4 ms in training, but took 2 ms")
+    slow = device()
+    slow.seconds = rig.device.seconds
+    again = Rehearsal(assignment(examples(ROWS)), device=slow)
+    assert dict(again.profile)[BATCH] == pytest.approx(2 * BATCH_SECONDS)
+    assert len(list(cache.iterdir())) == 1

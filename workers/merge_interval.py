@@ -1,0 +1,105 @@
+"""After how many batches a GPU worker merges, decided from measured times.
+
+The times of the first intervals are measured before training, on an idle machine. During training
+every interval is measured again, and the next leases use what it took under load.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+from hogbatch.store.merge import batches_between_merges
+
+WINDOW = 5  # observations of which the median is used: it ignores two that are far off
+MAX_FACTOR = (
+    4.0  # by which one observation may differ from the estimate, so that K changes in steps
+)
+RESOLUTION = 1e-6  # seconds; about that of the times of events
+MANY_BATCHES = 8  # in an interval: then an incomplete last one hardly changes their mean time
+
+
+class MergeCost(NamedTuple):
+    """The cost of one merge, in seconds."""
+
+    blocking: float  # during which the device merges instead of training
+    background: float  # of the exchange thread, while training continues
+
+
+class IntervalTimes(NamedTuple):
+    """What one interval of `rows` rows took, in seconds."""
+
+    batch_size: int
+    rows: int
+    training: float  # of the device, for all batches
+    cost: MergeCost  # of the merge at its end
+
+    @property
+    def batches(self) -> int:
+        """Number of batches, the last of which may be incomplete."""
+        return -(-self.rows // self.batch_size)
+
+    @property
+    def batch_seconds(self) -> float | None:
+        """Seconds of one batch; None if a large part of the batches was incomplete."""
+        if self.rows % self.batch_size and self.batches < MANY_BATCHES:
+            return None
+        return self.training / self.batches
+
+
+class _Estimate:
+    """The median of the last observations, each limited to MAX_FACTOR times the median so far."""
+
+    def __init__(self, seconds: float) -> None:
+        self._recent = deque([max(seconds, RESOLUTION)] * WINDOW, WINDOW)
+
+    @property
+    def seconds(self) -> float:
+        return median(self._recent)
+
+    def observe(self, seconds: float) -> None:
+        least, most = self.seconds / MAX_FACTOR, self.seconds * MAX_FACTOR
+        self._recent.append(max(min(max(seconds, least), most), RESOLUTION))
+
+
+class _SizeEstimates(NamedTuple):
+    """Estimates for one batch size."""
+
+    batch: _Estimate
+    blocking: _Estimate
+    background: _Estimate
+
+
+class MergeInterval:
+    """The number of batches between two merges, for each batch size.
+
+    It is `chosen`, unless that is 0. Otherwise it follows from `cost` and `batch_seconds`, a
+    function of the batch size, as measured before training, until intervals were observed.
+    """
+
+    def __init__(self, chosen: int, batch_seconds: Callable[[int], float], cost: MergeCost) -> None:
+        self._chosen = chosen
+        self._batch_seconds = batch_seconds
+        self._cost = cost  # with the batch size observed last
+        self._sizes: dict[int, _SizeEstimates] = {}
+
+    def observe(self, times: IntervalTimes) -> None:
+        """Add the times of an interval."""
+        estimates = self._of(times.batch_size)
+        if times.batch_seconds is not None:
+            estimates.batch.observe(times.batch_seconds)
+        estimates.blocking.observe(times.cost.blocking)
+        estimates.background.observe(times.cost.background)
+        self._cost = MergeCost(estimates.blocking.seconds, estimates.background.seconds)
+
+    def batches(self, batch_size: int) -> int:
+        """Number of batches of `batch_size` rows between two merges."""
+        seconds = (estimate.seconds for estimate in self._of(batch_size))
+        return self._chosen or batches_between_merges(*seconds)
+
+    def _of(self, batch_size: int) -> _SizeEstimates:
+        """The estimates of a batch size; those of a new size start from the last costs."""
+        if batch_size not in self._sizes:
+            first = self._batch_seconds(batch_size), *self._cost
+            self._sizes[batch_size] = _SizeEstimates(*map(_Estimate, first))
+        return self._sizes[batch_size]

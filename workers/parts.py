@@ -1,0 +1,311 @@
+"""The parts of a replica: how ranges of the parameters are exchanged with the shared parameters."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Inputs
+from hogbatch.kernels.gpu.device import Device
+from hogbatch.store.merge import MergeRule
+from workers.transfers import Transfers
+
+HostFloats = NDArray[np.float32]
+REPETITIONS = 3  # of a measurement; the fastest is used, because noise only slows down
+TRIAL_WEIGHT = 0.5  # of a merge that is measured: weights below 1 need a multiplication
+
+
+class ReplicaPart(Protocol):
+    """A part of the parameters.
+
+    The exchange thread calls `merge` and `fetch`, the training thread calls the other methods.
+    """
+
+    def begin(self, rows: Any) -> None:
+        """Pull what an interval over `rows` needs; all changes taken must have been merged."""
+
+    def refresh(self) -> None:
+        """Pull everything; all changes taken must have been merged."""
+
+    def rejoin(self, rows: Any) -> None:
+        """Apply the fetched parameters; `rows` are those of the next interval, or None."""
+
+    def take(self, finite: Any) -> None:
+        """Take the change of the current interval; set finite[0] = 0 if it is not finite."""
+
+    def discard(self) -> None:
+        """Undo the change that has not been taken."""
+
+    def reset(self) -> None:
+        """Clear the replica; `begin` must follow."""
+
+    def merge(self, fraction: float) -> None:
+        """Add the change taken, times `fraction`, to the shared parameters; returns when done."""
+
+    def fetch(self) -> None:
+        """Pull the shared parameters for the next `rejoin`."""
+
+    def measure_merge(self) -> float:
+        """Seconds of `merge` and `fetch` for the change taken last, without merging it.
+
+        The merge is done on other memory: the shared parameters do not change at all.
+        """
+
+
+class FlatPart:
+    """A contiguous range of the parameters, exchanged as a whole.
+
+    `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
+    which writes to host memory, or by the host, whichever is faster.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        params: Any,
+        shared: HostFloats,
+        rule: MergeRule,
+        transfers: Transfers,
+        *,
+        pinned: bool,
+    ) -> None:
+        self._device = device
+        self._params = params
+        self._shared = shared
+        self._rule = rule
+        self._transfers = transfers
+        self._may_map = rule.additive and pinned
+        self._base, self._change, self._pulled = (
+            device.zeros(params.size, np.float32) for _ in range(3)
+        )
+        self._host_buffer = device.pinned(shared.size, np.float32)
+        methods = self._methods(shared, transfers)
+        self._method = self._fastest_method() if len(methods) > 1 else 0
+        self._add = methods[self._method]
+
+    def begin(self, rows: Any) -> None:
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.fetch()
+        self._device.xp.copyto(self._params, self._pulled)
+        self._device.xp.copyto(self._base, self._pulled)
+
+    def rejoin(self, rows: Any) -> None:
+        self._device.kernels.rejoin(self._pulled, self._params, self._base)
+
+    def take(self, finite: Any) -> None:
+        self._device.kernels.take(self._params, self._base, self._change, finite)
+
+    def discard(self) -> None:
+        self._device.xp.copyto(self._params, self._base)
+
+    def reset(self) -> None:
+        self._params.fill(0)
+        self._base.fill(0)
+
+    def merge(self, fraction: float) -> None:
+        self._add(fraction)
+
+    def fetch(self) -> None:
+        copy = partial(self._device.copy_into, self._pulled, self._shared)
+        count_transfer(self._device, self._transfers, self._shared.nbytes, copy)
+
+    def measure_merge(self) -> float:
+        merge = self._trial_methods()[self._method]
+
+        def merge_and_fetch() -> None:
+            merge(TRIAL_WEIGHT)
+            self.fetch()
+
+        return fastest(merge_and_fetch)
+
+    def _methods(self, shared: HostFloats, transfers: Transfers) -> list[Callable[[float], None]]:
+        """The ways to merge into `shared`: on the host and, if possible, on the device."""
+        methods = [self._merge_on_host(shared, transfers)]
+        if self._may_map and (mapped := self._device.mapped(shared)) is not None:
+            methods.append(self._add_on_device(mapped, transfers))
+        return methods
+
+    def _merge_on_host(self, shared: HostFloats, transfers: Transfers) -> Callable[[float], None]:
+        # The replica is that at the last `take`.
+        copied = self._change if self._rule.takes_change else self._base
+        copy = partial(self._device.to_host, copied, self._host_buffer)
+
+        def merge(fraction: float) -> None:
+            count_transfer(self._device, transfers, shared.nbytes, copy)
+            self._rule.merge(shared, self._host_buffer, fraction)
+
+        return merge
+
+    def _add_on_device(self, mapped: Any, transfers: Transfers) -> Callable[[float], None]:
+        def add(fraction: float) -> None:
+            work = partial(self._device.kernels.add, fraction, self._change, mapped)
+            nbytes = 2 * mapped.nbytes  # it is read and written
+            count_transfer(self._device, transfers, nbytes, work)
+
+        return add
+
+    def _fastest_method(self) -> int:
+        """The number of the faster one of `_methods`."""
+        seconds = [fastest(partial(method, TRIAL_WEIGHT)) for method in self._trial_methods()]
+        return seconds.index(min(seconds))
+
+    def _trial_methods(self) -> list[Callable[[float], None]]:
+        """The methods on memory that no other process uses; their transfers are not counted."""
+        trial = self._device.pinned(self._shared.size, np.float32)
+        trial[:] = 0
+        return self._methods(trial, Transfers())
+
+
+class _RowTable(NamedTuple):
+    """The arrays of one exchanged table, all [F, H]."""
+
+    params: Any  # on the device
+    shared: HostFloats
+    mapped: Any  # `shared` as the device sees it
+    base: Any
+    change: Any
+
+
+class TouchedRowsPart:
+    """The weights of a wide sparse layer; only the rows touched by an interval are exchanged.
+
+    The device reads and writes them in host memory. `tables` are (params, shared, mapped) of the
+    weights and of the slots exchanged with them. The other rows of the replica are outdated and are
+    not read.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        inputs: Inputs,
+        tables: Sequence[tuple[Any, HostFloats, Any]],
+        transfers: Transfers,
+    ) -> None:
+        self._device = device
+        self._inputs = inputs
+        self._transfers = transfers
+        self._pulls: list[tuple[Any, Any, Any]] = []  # not counted: start, end, number of rows
+        self._tables = []
+        for params, shared, mapped in tables:
+            base, change = (device.empty(params.shape, np.float32) for _ in range(2))
+            device.xp.copyto(base, params)
+            self._tables.append(_RowTable(params, shared, mapped, base, change))
+        features = len(self._tables[0].params)
+        self._head = device.xp.full(features, -1, np.int32)
+        # Two lists of touched rows and their lengths: for the current interval, and for the one
+        # that is being exchanged or starts next.
+        self._lists = [
+            (device.empty(features, np.int32), device.zeros(1, np.int32)) for _ in range(2)
+        ]
+
+    def begin(self, rows: Any) -> None:
+        self._find(rows)
+        self._lists.reverse()
+
+    def refresh(self) -> None:
+        for table in self._tables:
+            copy = partial(self._device.copy_into, table.params, table.shared)
+            count_transfer(self._device, self._transfers, table.shared.nbytes, copy)
+            self._device.xp.copyto(table.base, table.params)
+
+    def rejoin(self, rows: Any) -> None:
+        if rows is not None:
+            self._find(rows)
+
+    def take(self, finite: Any) -> None:
+        for params, _, _, base, change in self._tables:
+            self._device.kernels.take_rows(*self._lists[0], params, base, change, finite)
+        self._lists.reverse()
+
+    def discard(self) -> None:
+        for table in self._tables:
+            self._device.xp.copyto(table.params, table.base)
+
+    def reset(self) -> None:
+        for table in self._tables:
+            table.params.fill(0)
+            table.base.fill(0)
+        self._pulls.clear()
+
+    def merge(self, fraction: float) -> None:
+        touched, found = self._lists[1]
+
+        def add() -> None:
+            for table in self._tables:
+                self._device.kernels.add_rows(fraction, touched, found, table.change, table.mapped)
+
+        # The rows are read and written.
+        count_transfer(self._device, self._transfers, 2 * self._bytes(self._number(found)), add)
+
+    def fetch(self) -> None:
+        """Only count transfers: `begin` and `rejoin` have pulled the rows that they need."""
+        for start, end, found in self._pulls:
+            seconds = self._device.elapsed(start, end)
+            self._transfers.add(self._bytes(self._number(found)), seconds)
+        self._pulls.clear()
+
+    def measure_merge(self) -> float:
+        found = self._lists[1][1]
+        rows = max(1, self._number(found))
+        # The change of a row is added to a row of memory that has no other rows.
+        touched = self._device.to_device(np.arange(rows, dtype=np.int32))
+        trials = [
+            self._device.pinned((rows, table.params.shape[1]), np.float32) for table in self._tables
+        ]
+        mapped: list[Any] = [self._device.mapped(trial) for trial in trials]
+        for trial in trials:
+            trial[:] = 0
+
+        def add() -> None:
+            for table, target in zip(self._tables, mapped, strict=True):
+                add_rows = self._device.kernels.add_rows
+                add_rows(TRIAL_WEIGHT, touched, found, table.change, target)
+            self._device.synchronize()
+
+        return fastest(add)
+
+    def _find(self, rows: Any) -> None:
+        """List the rows that the next interval touches, and pull them."""
+        kernels, touched = self._device.kernels, self._lists[1]
+        kernels.find_rows(self._inputs, rows, self._head, *touched)
+        start = self._device.record_event()
+        for params, _, mapped, base, _ in self._tables:
+            kernels.rejoin_rows(*touched, mapped, params, base)
+        self._pulls.append((start, self._device.record_event(), touched[1]))
+
+    def _number(self, found: Any) -> int:
+        """Copy a number of rows to the host."""
+        host = np.zeros(1, np.int32)
+        self._device.to_host(found, host)
+        return int(host[0])
+
+    def _bytes(self, rows: int) -> int:
+        """Bytes of `rows` rows of all tables."""
+        return sum(rows * table.shared[0].nbytes for table in self._tables)
+
+
+def count_transfer(
+    device: Device, transfers: Transfers, nbytes: int, work: Callable[[], None]
+) -> None:
+    """Do `work`, which transfers `nbytes` on the device, to the end, and count it."""
+    start = device.record_event()
+    work()
+    end = device.record_event()
+    device.synchronize_event(end)
+    transfers.add(nbytes, device.elapsed(start, end))
+
+
+def fastest(work: Callable[[], None]) -> float:
+    """Seconds of the fastest of REPETITIONS calls of `work`, after one warm-up call."""
+    work()
+    seconds = []
+    for _ in range(REPETITIONS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
