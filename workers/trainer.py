@@ -24,8 +24,7 @@ from workers.transfers import Transfers
 
 COPIES = 5  # of the parameters that a replica allocates later: gradients, and changes to send
 MEASUREMENTS = 3  # per batch size; the fastest counts, because noise only slows down
-MEASURED_SECONDS = 0.02  # of one measurement, for which batches are queued together, as many as
-MIN_TOGETHER, MAX_TOGETHER = 3, 300  # needed within these limits
+MIN_TOGETHER, MAX_TOGETHER = 3, 300  # batches that are queued together for one measurement
 SPARSEST_DENSE = 0.01  # minimum fraction of stored values for trying to make rows dense
 UNSHUFFLED = -1  # the epoch of measurements, with rows in the order of the file
 
@@ -160,7 +159,7 @@ class Trainer:
 
     def _together(self, batch: int) -> int:
         """The number of batches to measure together."""
-        wanted = math.ceil(MEASURED_SECONDS / max(self._repeat(batch, 1), 1e-9))
+        wanted = math.ceil(self.device.measured_seconds / max(self._repeat(batch, 1), 1e-9))
         return min(max(MIN_TOGETHER, wanted), MAX_TOGETHER)
 
     def _repeat(self, batch: int, count: int) -> float:

@@ -27,6 +27,7 @@ class CudaDevice:
     """
 
     warm_up_seconds = 0.2  # idle GPUs lower their clocks
+    measured_seconds = 0.02  # a thread that queues batches may be delayed by milliseconds
 
     def __init__(self, ordinal: int, precision: str = "float32") -> None:
         try:

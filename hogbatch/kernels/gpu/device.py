@@ -39,6 +39,7 @@ class Device(Protocol):
     xp: Any  # the array module: cupy, or one compatible with numpy
     failures: tuple[type[BaseException], ...]
     warm_up_seconds: float  # of work after which it runs at its full clock rate
+    measured_seconds: float  # of work that one measurement should take, to be exact
 
     def state(self) -> dict[str, str]:
         """Return what else its speed depends on: driver and clocks, where they can be read.
@@ -179,6 +180,7 @@ class HostDevice:
     model = "host"
     failures: tuple[type[BaseException], ...] = ()
     warm_up_seconds = 0.0
+    measured_seconds = 0.0  # its clock is exact for a single batch
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         self.kernels = cast(DeviceKernels, reference)

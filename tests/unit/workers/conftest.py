@@ -17,17 +17,10 @@ from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
 from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat, Optimizer, Welcome
-from workers import trainer
 from workers.session import Session
 
 WITHIN_S = 20  # far more than any step takes, so that tests pass on slow machines
 FEATURES, ROWS, PARAMETERS = 3, 5, 64
-
-
-@pytest.fixture(autouse=True)
-def quick_measurements(monkeypatch):
-    """Measure for a short time; most tests do not depend on the results."""
-    monkeypatch.setattr(trainer, "MEASURED_SECONDS", 1e-3)
 
 
 class FakeEngine:
