@@ -1,6 +1,6 @@
 """The GPU backend: operations of the kernel contract on CuPy arrays, in the current stream."""
 
-from hogbatch.kernels.gpu import dense, losses, replica, sparse
+from hogbatch.kernels.gpu import dense, losses, replica, sparse, staging
 from hogbatch.kernels.gpu.cublas import Cublas
 
 
@@ -29,6 +29,9 @@ class GpuKernels:
     take_rows = staticmethod(replica.take_rows)
     rejoin_rows = staticmethod(replica.rejoin_rows)
     add_rows = staticmethod(replica.add_rows)
+    copy_rows = staticmethod(staging.copy_rows)
+    copy_cells = staticmethod(staging.copy_cells)
+    select_rows = staticmethod(staging.select_rows)
 
     def __init__(self, precision: str) -> None:
         self._cublas = Cublas(precision)
