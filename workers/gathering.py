@@ -242,7 +242,8 @@ class _HostBuffer:
 
     def copy(self) -> None:
         for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
-            self._device.start_copy(target[:length], host[:length])
+            if length > 0:
+                self._device.start_copy(target[:length], host[:length])
 
     def moved(self) -> int:
         filled = zip(self._host, self._filled, strict=True)

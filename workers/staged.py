@@ -15,7 +15,7 @@ from workers.mapping import MappedSegment, MappingError
 from workers.transfers import Transfers
 
 BUFFERS = 2  # one is filled while the device trains on the other
-TRIAL_BYTES = 32 << 20  # per batch when gathering is measured
+TRIAL_BYTES = 16 << 20  # per batch when gathering is measured
 TRIAL_BATCHES = 6
 TRIAL_MEMORY = 0.1  # maximum fraction of the free memory for its buffers
 
