@@ -28,6 +28,7 @@ from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments
 from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
@@ -61,6 +62,7 @@ class Assignment:
     orders: EpochOrders
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
+    data: Segment | None = None  # that `train` and `test` are in; None if they are in no segment
 
 
 class Engine(Protocol):
@@ -194,6 +196,7 @@ def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
+        data=data,
     )
 
 

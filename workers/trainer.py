@@ -18,6 +18,7 @@ from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
+from workers.mapping import MappedSegment
 from workers.replica import Replica
 from workers.session import Assignment
 from workers.transfers import Transfers
@@ -44,10 +45,11 @@ class Trainer:
             device, assignment.model, welcome.merge, first.fan_in * first.fan_out if sums else 0
         )
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
-        self._train_set = feed_for(device, assignment.train, copies)
+        data = None if assignment.data is None else MappedSegment(device, assignment.data)
+        self._train_set = feed_for(device, assignment.train, copies, data)
         self._test_set: Feed | None = None
         if assignment.test is not None:
-            self._test_set = feed_for(device, assignment.test, copies)
+            self._test_set = feed_for(device, assignment.test, copies, data)
         self._evaluated = device.zeros(TOTALS, np.float64)  # later there may be no memory left
         self._warm = False
         self.compute(densify=False)
@@ -176,6 +178,4 @@ class Trainer:
 
     def input_transfers(self) -> Transfers:
         """Return the transfers of training rows since the last call."""
-        # To be connected: `Feed.transfers`; then this is `self._train_set.transfers.take()`.
-        transfers: Transfers = getattr(self._train_set, "transfers", Transfers())
-        return transfers.take()
+        return self._train_set.transfers.take()

@@ -365,7 +365,27 @@ class ReplicaKernels(Protocol):
         """`add` on the touched rows of shared[F, H]; `change` as `take_rows` leaves it."""
 
 
-class DeviceKernels(Kernels, ReplicaKernels, Protocol):
+class StagingKernels(Protocol):
+    """The operations of a device that copy the rows of a batch out of a set.
+
+    The set may be memory of the host, which the device reads over the link. Cells are float32 or
+    int32.
+    """
+
+    def copy_rows(self, source: Any, rows: Rows, out: Any) -> None:
+        """out[B, ...] = source[rows], for source[N, ...]."""
+
+    def copy_cells(self, source: Any, starts: Rows, indptr: Rows, out: Any) -> None:
+        """out[indptr[b]:indptr[b + 1]] = the cells of source[n] from starts[b] on, for b < B."""
+
+    def select_rows(self, indptr: Rows, rows: Rows, starts: Rows, out: Rows, stored: Rows) -> None:
+        """out[B + 1] = the indptr of a CSR of only `rows`; stored[0] = out[B].
+
+        starts[b] = indptr[rows[b]]. `stored` may be memory of the host.
+        """
+
+
+class DeviceKernels(Kernels, ReplicaKernels, StagingKernels, Protocol):
     """All operations that a GPU worker calls."""
 
 
@@ -378,6 +398,8 @@ REPLICA_OPERATIONS: Final = (
     "rejoin_rows",
     "add_rows",
 )
+
+STAGING_OPERATIONS: Final = ("copy_rows", "copy_cells", "select_rows")
 
 OPERATIONS: Final = (
     "operand_type",

@@ -421,3 +421,22 @@ def rejoin_rows(touched, found, shared, params, base):
 @np.errstate(over="ignore", invalid="ignore")
 def add_rows(fraction, touched, found, change, shared):
     shared[touched[: found[0]]] += np.float32(fraction) * change[: found[0]]
+
+
+# The rows of a batch, copied out of a set.
+
+
+def copy_rows(source, rows, out):
+    np.take(source, rows, axis=0, out=out, mode="clip")  # "raise" copies twice
+
+
+def copy_cells(source, starts, indptr, out):
+    positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+    out[: indptr[-1]] = source[positions]
+
+
+def select_rows(indptr, rows, starts, out, stored):
+    starts[:] = indptr[rows]
+    out[0] = 0
+    np.cumsum(indptr[rows + 1] - starts, out=out[1:])
+    stored[0] = out[-1]

@@ -27,7 +27,7 @@ class RunSegments:
         train, test = data.train, data.test
         self.data = Segment.create("data", arrange(dataset.fields(train, test)))
         dataset.fill(self.data, train, test)
-        self.data.seal_data()
+        self.data.make_read_only()
         layout = arrange(
             SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
             EpochOrders.fields(train.rows),

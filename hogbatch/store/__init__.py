@@ -1,8 +1,8 @@
 """The data plane: memory shared by all processes of a run, without copies.
 
 There are two shared memory segments, neither with a name on disk. "data" holds the training and
-test set; the coordinator writes it once and then seals it, so that no process can map it for
-writing. "shared" holds the epoch orders, the model and the fences; all processes read and write it
+test set; the coordinator writes it once, and workers get a descriptor with which they can only
+read it. "shared" holds the epoch orders, the model and the fences; all processes read and write it
 without locks.
 
     layout, merge             arithmetic only

@@ -55,7 +55,7 @@ def allocate(fd: int, size: int, nodes: Sequence[frozenset[int]]) -> None:
 def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
     """Map the first `size` bytes of `fd` at a multiple of 2 MiB; unmapped with the last view.
 
-    OSError if the kernel refuses; PermissionError if a seal forbids it.
+    OSError if the kernel refuses; PermissionError if `fd` is open for reading only.
     """
     size_mapped = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     room = size_mapped + HUGE_PAGE

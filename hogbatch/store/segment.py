@@ -19,7 +19,6 @@ from hogbatch.machine.linux import read_topology
 from hogbatch.store.layout import Layout
 from hogbatch.store.pages import allocate, collapse, map_shared
 
-F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since 5.1; the fcntl module of CPython 3.11 lacks it
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 ADVICE = "close other programs, or use fewer rows or a smaller network"
 
@@ -31,7 +30,7 @@ class Segment:
         """Map `fd`; use :meth:`create` or :meth:`attach`."""
         self.fd = fd
         self.layout = layout
-        self.sealed = False  # new mappings can only read
+        self.read_only = False  # new mappings can only read
         self.memory = map_shared(fd, layout.size, writable)  # [size], the whole mapping
         self._fields = {field.name: field for field in layout.fields}
 
@@ -75,13 +74,32 @@ class Segment:
         field = self._fields[name]
         return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
 
-    def seal_data(self) -> None:
-        """Make all new mappings read-only, irreversibly.
+    def make_read_only(self) -> None:
+        """Replace the descriptor by one for reading, which only allows read-only mappings.
 
-        The existing mapping of this process and its views stay writable.
+        The existing mapping of this process and its views stay writable. Not the seal
+        F_SEAL_FUTURE_WRITE, which would also forbid `map_for_device`.
         """
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
-        self.sealed = True
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
+        writable, self.fd = self.fd, self._reopened(os.O_RDONLY)
+        os.close(writable)
+        self.read_only = True
+
+    def map_for_device(self) -> NDArray[np.uint8]:
+        """Map the whole segment a second time, for a device to pin and read; [size].
+
+        The mapping is writable, because most drivers pin no other pages. Nothing may write it.
+        OSError if the kernel refuses.
+        """
+        fd = self._reopened(os.O_RDWR)
+        try:
+            return map_shared(fd, self.layout.size, writable=True)
+        finally:
+            os.close(fd)
+
+    def _reopened(self, access: int) -> int:
+        """Another descriptor of the same memory."""
+        return os.open(f"/proc/self/fd/{self.fd}", access | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Close the descriptor and drop the mapping, which is unmapped with its last view."""

@@ -64,9 +64,9 @@ class PeerCredentials:
 
 
 def describe_segments(segments: Mapping[str, Segment]) -> tuple[SegmentDescription, ...]:
-    """Describe segments for a manifest; sealed segments are read-only for workers."""
+    """Describe segments for a manifest; read-only segments cannot be written by workers."""
     return tuple(
-        SegmentDescription(name, segment.layout, writable=not segment.sealed)
+        SegmentDescription(name, segment.layout, writable=not segment.read_only)
         for name, segment in segments.items()
     )
 

@@ -117,6 +117,26 @@ def test_read_only_memory_is_copied_pinned_or_not(cuda, mapping):
         cuda.unpin(sealed)
 
 
+def test_a_read_only_mapping_is_pinned_if_the_device_can(cuda):
+    file = os.memfd_create("test")
+    os.pwrite(file, ones(1 << 18).tobytes(), 0)
+    sealed = np.frombuffer(mmap.mmap(file, 1 << 20, prot=mmap.PROT_READ), np.float32)
+    os.close(file)
+    runtime, sums = cuda.xp.cuda.runtime, cuda.to_device(ones(len(sealed)))
+    can = (
+        runtime.cudaDevAttrHostRegisterReadOnlySupported,
+        runtime.cudaDevAttrPageableMemoryAccessUsesHostPageTables,
+    )
+    pinned = cuda.pin(sealed)
+    assert pinned == any(runtime.deviceGetAttribute(each, 0) for each in can)
+    try:
+        source = cuda.mapped(sealed) if pinned else cuda.to_device(sealed)
+        cuda.kernels.add(1.0, source, sums)
+        assert (fetch(cuda, sums) == 2).all()
+    finally:
+        cuda.unpin(sealed)
+
+
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), np.float32), (1000, np.int64), (0, np.int8)])
 def test_pinned_memory_is_a_host_array(cuda, shape, dtype):
     pinned = cuda.pinned(shape, dtype)
@@ -137,6 +157,35 @@ def test_work_after_the_event_of_a_copy_sees_its_data(cuda):
         host[:] = 0  # the copy is complete
         cuda.to_host(sums, seen)
         assert (seen == value + 1).all()
+
+
+def test_work_in_the_copy_stream_is_ordered_by_events(cuda):
+    sums, change = cuda.to_device(ones(5000)), cuda.to_device(ones(5000))
+    own = cuda.xp.cuda.get_current_stream()
+    for _ in range(3):
+        cuda.kernels.add(1.0, change, sums)
+        added = cuda.record_event()
+        with cuda.copy_stream():
+            assert cuda.xp.cuda.get_current_stream() != own
+            cuda.wait_event(added)
+            started = cuda.record_event()
+            cuda.kernels.add(1.0, change, sums)
+            ended = cuda.record_event()
+        assert cuda.xp.cuda.get_current_stream() == own
+        cuda.wait_event(ended)
+    assert (fetch(cuda, sums) == 7).all()
+    assert cuda.elapsed(started, ended) >= 0
+
+
+def test_the_copy_stream_is_that_of_started_copies(cuda):
+    host, there = cuda.pinned(5000, np.float32), cuda.to_device(ones(5000))
+    sums = cuda.to_device(ones(5000))
+    host[:] = 4
+    cuda.start_copy(there, host)
+    with cuda.copy_stream():
+        cuda.kernels.add(1.0, there, sums)
+        cuda.synchronize()
+    assert (fetch(cuda, sums) == 5).all()
 
 
 def test_an_empty_copy_returns_an_event(cuda):

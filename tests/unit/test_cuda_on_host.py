@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib
+import mmap
 
 import numpy as np
 import pytest
@@ -293,6 +294,18 @@ def test_memory_of_the_host_is_registered_once_and_mapped(cupy, run):
     assert host.tolist() == [0, 0, 1, 0]
     with pytest.raises(cuda.runtime.CUDARuntimeError, match="NotRegistered"):
         cuda.runtime.hostUnregister(host.ctypes.data)
+
+
+def test_memory_that_is_mapped_read_only_is_not_registered(cupy):
+    runtime = cupy.cuda.runtime
+    host = np.frombuffer(mmap.mmap(-1, 4096, prot=mmap.PROT_READ), np.uint8)
+    with pytest.raises(runtime.CUDARuntimeError, match="InvalidValue"):
+        runtime.hostRegister(host.ctypes.data, host.nbytes, 0)
+    supported = runtime.cudaDevAttrHostRegisterReadOnlySupported
+    assert runtime.deviceGetAttribute(supported, 0) == 0
+    with pytest.raises(runtime.CUDARuntimeError) as refused:
+        runtime.hostRegister(host.ctypes.data, host.nbytes, 8)  # cudaHostRegisterReadOnly
+    assert refused.value.status == 801  # cudaErrorNotSupported
 
 
 def test_arrays_do_not_become_the_hosts_by_themselves(cupy):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, cast
 
@@ -123,6 +124,10 @@ class CudaDevice:
             array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copy_stream)
         return self._record_in(self._copy_stream)
 
+    def copy_stream(self) -> AbstractContextManager[Any]:
+        stream: AbstractContextManager[Any] = self._copy_stream
+        return stream
+
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         return self.xp.empty(shape, dtype)
 
@@ -146,14 +151,17 @@ class CudaDevice:
 
     def mapped(self, array: HostArray) -> Any | None:
         cuda = self.xp.cuda
-        can = cuda.runtime.cudaDevAttrCanUseHostPointerForRegisteredMem
-        if not cuda.runtime.deviceGetAttribute(can, self._ordinal):
+        if not self._can("CanUseHostPointerForRegisteredMem"):
             return None
         memory = cuda.UnownedMemory(array.ctypes.data, array.nbytes, array, self._ordinal)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0))
 
     def pin(self, array: HostArray) -> bool:
-        flags = _PORTABLE | _MAPPED | (0 if array.flags.writeable else _READ_ONLY)
+        flags = _PORTABLE | _MAPPED
+        # Most devices refuse this flag, and memory that is mapped read-only with it. Those that use
+        # the page tables of the host need no flag.
+        if not array.flags.writeable and self._can("HostRegisterReadOnlySupported"):
+            flags |= _READ_ONLY
         try:
             self.xp.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, flags)
         except RuntimeError:  # memory limits, containers, or an unsupported mapping
@@ -172,6 +180,12 @@ class CudaDevice:
     def _record_in(self, stream: Any) -> Any:
         """Record an event in `stream` that has a time, and that the host waits for by sleeping."""
         return stream.record(self.xp.cuda.Event(block=True))
+
+    def _can(self, feature: str) -> bool:
+        """Return whether the device has an attribute cudaDevAttr..., which is 0 or 1."""
+        runtime = self.xp.cuda.runtime
+        attribute = getattr(runtime, f"cudaDevAttr{feature}")
+        return bool(runtime.deviceGetAttribute(attribute, self._ordinal))
 
     @property
     def _stream(self) -> Any:

@@ -7,6 +7,7 @@ steps and merges can be tested, and policies tried out, on machines without a GP
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -88,6 +89,13 @@ class Device(Protocol):
         """Start array = host concurrently to the thread's queued work; return its end event.
 
         `host` must be `pinned`, and must not change before the event.
+        """
+
+    def copy_stream(self) -> AbstractContextManager[Any]:
+        """A context in which the thread's work is queued for the stream of `start_copy`.
+
+        That work runs concurrently to all other work, so events must order the two. Nothing may be
+        allocated in the context. Only one thread may use the stream.
         """
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
@@ -227,6 +235,9 @@ class HostDevice:
     def start_copy(self, array: HostArray, host: HostArray) -> float:
         self.copy_into(array, host)
         return self.record_event()
+
+    def copy_stream(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         array: HostArray = self.xp.empty(shape, dtype)

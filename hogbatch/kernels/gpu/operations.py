@@ -5,7 +5,7 @@ import logging
 import numpy as np
 
 from hogbatch.kernels.contract import LINEAR, RELU
-from hogbatch.kernels.gpu import cublaslt, dense, losses, replica, sparse
+from hogbatch.kernels.gpu import cublaslt, dense, losses, replica, sparse, staging
 from hogbatch.kernels.gpu.column_sums import ColumnSums
 from hogbatch.kernels.gpu.cublas import Cublas
 from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, DRELU, RELU_AUX_BIAS, RELU_BIAS, CublasLt
@@ -42,6 +42,9 @@ class GpuKernels:
     take_rows = staticmethod(replica.take_rows)
     rejoin_rows = staticmethod(replica.rejoin_rows)
     add_rows = staticmethod(replica.add_rows)
+    copy_rows = staticmethod(staging.copy_rows)
+    copy_cells = staticmethod(staging.copy_cells)
+    select_rows = staticmethod(staging.select_rows)
 
     def __init__(self, precision: str) -> None:
         self._precision = precision

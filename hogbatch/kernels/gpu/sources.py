@@ -60,6 +60,7 @@ KERNELS: Final = {  # the extern "C" names of each source
     ),
     "losses": ("loss_gradient", "loss_and_metrics"),
     "replica": ("take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"),
+    "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
 }
 
 SOURCES: Final = {name: _DEFINES + _text("common.cuh") + _text(f"{name}.cu") for name in KERNELS}

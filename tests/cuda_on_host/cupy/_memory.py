@@ -17,6 +17,8 @@ from cupy._device import MEMORY, CUDARuntimeError, refuse_in_capture
 
 ALIGNMENT = 16  # bytes; with more, overruns into the padding would go unnoticed
 MAX_FILL = 16 << 20  # bytes of a new array that are filled
+HOST_REGISTER_READ_ONLY = 8  # a flag of cudaHostRegister
+NOT_SUPPORTED = 801  # cudaErrorNotSupported
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -123,7 +125,9 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
 
 def host_register(ptr: int, size: int, flags: int) -> None:
     """cudaHostRegister."""
-    if size <= 0:
+    if flags & HOST_REGISTER_READ_ONLY:
+        raise CUDARuntimeError(NOT_SUPPORTED)  # cudaDevAttrHostRegisterReadOnlySupported is 0
+    if size <= 0 or not _writable(ptr, size):  # pages are pinned for writing
         raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
     if region_of(ptr) is not None or region_of(ptr + size - 1) is not None:
         raise CUDARuntimeError("cudaErrorHostMemoryAlreadyRegistered: part or all is registered")
@@ -169,6 +173,18 @@ def host_view(
         return np.empty(shape, dtype)
     fields = {"data": (address, False), "shape": shape, "typestr": dtype.str, "strides": strides}
     return np.asarray(_Interface(**fields))
+
+
+def _writable(ptr: int, size: int) -> bool:
+    """Whether this process may write all of `size` bytes at `ptr`."""
+    end = ptr + size
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, access, *_ = line.split()
+            low, high = (int(each, 16) for each in span.split("-"))
+            if low < end and ptr < high and "w" not in access:
+                return False
+    return True
 
 
 def _live_bytes() -> int:

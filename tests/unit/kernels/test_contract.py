@@ -16,6 +16,12 @@ def test_the_backend_of_every_device_exchanges_replicas(device_kernels, name):
     assert arguments(getattr(device_kernels.module, name)) == arguments(declared)
 
 
+@pytest.mark.parametrize("name", contract.STAGING_OPERATIONS)
+def test_the_backend_of_every_device_stages_rows(device_kernels, name):
+    declared = getattr(contract.StagingKernels, name)
+    assert arguments(getattr(device_kernels.module, name)) == arguments(declared)
+
+
 def arguments(function):
     plain = getattr(function, "py_func", function)  # what numba compiled
     return [name for name in inspect.signature(plain).parameters if name != "self"]
@@ -26,8 +32,9 @@ def arguments(function):
     [
         (contract.OPERATIONS, contract.Kernels),
         (contract.REPLICA_OPERATIONS, contract.ReplicaKernels),
+        (contract.STAGING_OPERATIONS, contract.StagingKernels),
     ],
-    ids=["kernels", "replica"],
+    ids=["kernels", "replica", "staging"],
 )
 def test_the_list_of_operations_is_the_contract(operations, protocol):
     members = [name for name in vars(protocol) if not name.startswith("_")]

@@ -60,15 +60,29 @@ def test_an_array_attached_for_reading_cannot_be_written(segment):
     other.close()
 
 
-def test_its_maker_still_writes_a_sealed_segment_and_nobody_else_does(segment):
-    segment.seal_data()
+def test_a_device_can_pin_a_read_only_segment(segment):
+    segment.make_read_only()
+    before = open_descriptors()
+    worker = attached(segment, writable=False)
+    mapping = worker.map_for_device()
+    segment.array("a")[1, 1] = 4
+    field = worker.layout.fields[0]
+    assert mapping[field.offset : field.end].view("<f4")[4] == 4  # the same memory
+    assert mapping.size == LAYOUT.size and mapping.flags.writeable
+    assert mapping.ctypes.data % 4096 == 0
+    worker.close()
+    assert open_descriptors() == before
+
+
+def test_its_maker_still_writes_a_read_only_segment_and_nobody_else_does(segment):
+    segment.make_read_only()
     segment.array("a")[0, 0] = 3
     other = attached(segment, writable=False)
     assert other.array("a")[0, 0] == 3
     other.close()
     with pytest.raises(PermissionError):
         Segment.attach(segment.fd, LAYOUT, writable=True)
-    with pytest.raises(PermissionError):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         os.pwrite(segment.fd, b"x", 0)
     with pytest.raises(PermissionError):
         mmap.mmap(segment.fd, LAYOUT.size)

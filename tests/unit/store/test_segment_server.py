@@ -31,7 +31,7 @@ def segments():
         name: Segment.create(name, arrange({"x": ("<f4", (4,))})) for name in ("data", "shared")
     }
     made["data"].array("x")[:] = [1, 2, 3, 4]
-    made["data"].seal_data()
+    made["data"].make_read_only()
     yield made
     for segment in made.values():
         segment.close()
@@ -83,7 +83,7 @@ def test_a_worker_gets_the_manifest_and_the_segments(received, manifest, segment
     assert segments["shared"].array("x")[0] == 8
 
 
-def test_only_the_sealed_segment_is_read_only_for_a_worker(received):
+def test_only_the_read_only_segment_is_read_only_for_a_worker(received):
     writable = {name: s.array("x").flags.writeable for name, s in received.segments.items()}
     assert writable == {"data": False, "shared": True}
 

@@ -6,37 +6,31 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.store import dataset
 from tests.support.assignments import examples
+from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
-from workers.feed import CachedSet, StagedSet, feed_for
+from tests.support.row_sets import (
+    FEEDS,
+    ROWS,
+    SETS,
+    STAGED,
+    batch_bytes,
+    contents,
+    feed_of,
+    order_of,
+    small_bytes,
+    worker_segment,
+)
+from workers import gathering, staged
+from workers.feed import CachedSet, feed_for
+from workers.gathering import HostGathering, RowSet
+from workers.mapping import MappedSegment
+from workers.staged import StagedSet, stage, staged_set
 
-ROWS = 23
-SETS = {
-    f"{'CSR' if sparse else 'dense'} {'lists' if several else 'labels'}": examples(
-        ROWS, sparse=sparse, several=several
-    )
-    for sparse in (False, True)
-    for several in (False, True)
-}
 every_set = pytest.mark.parametrize("name", SETS)
-every_feed = pytest.mark.parametrize("kind", [CachedSet, StagedSet])
-
-
-def csr_rows(indptr, rows, *arrays):
-    """The cells of each of `rows` in each of `arrays`."""
-    return [[array[indptr[row] : indptr[row + 1]].tolist() for array in arrays] for row in rows]
-
-
-def contents(inputs, labels, rows):
-    """The contents of `rows`, as lists."""
-    return (
-        csr_rows(inputs.indptr, rows, inputs.indices, inputs.values)
-        if len(inputs.indptr)
-        else inputs.dense[rows].tolist(),
-        csr_rows(labels.indptr, rows, labels.indices)
-        if len(labels.indptr)
-        else labels.values[rows].tolist(),
-    )
+every_feed = pytest.mark.parametrize("kind", FEEDS)
+every_staged = pytest.mark.parametrize("kind", STAGED)
 
 
 def of(batch):
@@ -51,81 +45,99 @@ def of(batch):
     cuts=st.lists(st.sets(st.integers(0, ROWS), min_size=2, max_size=2), min_size=1, max_size=6),
 )
 def test_a_batch_has_the_rows_of_the_order(kind, name, order, cuts):
-    train = SETS[name]
-    feed, order = kind(HostDevice(), train), np.array(order)
-    feed.set_order(0, order)
-    for start, stop in map(sorted, cuts):
-        batch = feed.batch(start, stop)
-        assert len(batch.rows) == stop - start
-        assert of(batch) == contents(train.inputs, train.labels, order[start:stop])
-        assert_array_equal(batch.numbers, order[start:stop])
+    train, order = SETS[name], np.array(order)
+    with feed_of(kind, train) as feed:
+        feed.set_order(0, order)
+        for start, stop in map(sorted, cuts):
+            batch = feed.batch(start, stop)
+            assert len(batch.rows) == stop - start
+            assert of(batch) == contents(train.inputs, train.labels, order[start:stop])
+            assert_array_equal(batch.numbers, order[start:stop])
 
 
 @every_set
-def test_a_staged_batch_is_valid_until_the_second_next(name):
-    train, order = SETS[name], np.arange(ROWS)[::-1].copy()
-    feed = StagedSet(HostDevice(), train)
-    feed.set_order(0, order)
-    before = None
-    for start, stop in [(0, 7), (7, 14), (14, 21), (21, ROWS), (0, 11), (3, 14)]:  # grows, too
-        batch = feed.batch(start, stop), (start, stop)
-        for each, (first, last) in filter(None, (before, batch)):
-            assert of(each) == contents(train.inputs, train.labels, order[first:last])
-        before = batch
+@every_staged
+def test_a_staged_batch_is_valid_until_the_second_next(kind, name):
+    train, order = SETS[name], order_of()
+    with feed_of(kind, train) as feed:
+        feed.set_order(0, order)
+        before = None
+        for start, stop in [(0, 7), (7, 14), (14, 21), (21, ROWS), (0, 11), (3, 14)]:  # grows, too
+            batch = feed.batch(start, stop), (start, stop)
+            for each, (first, last) in filter(None, (before, batch)):
+                assert of(each) == contents(train.inputs, train.labels, order[first:last])
+            before = batch
 
 
 @every_set
 @every_feed
 def test_a_slot_always_uses_the_same_arrays(kind, name):
-    feed = kind(HostDevice(), SETS[name])
-    feed.reserve(8)
-    feed.set_order(0, np.arange(ROWS))
-    seen = {}
-    for start in (0, 8, 4, 9, 15):
-        batch = feed.batch(start, start + 8)
-        arrays = (*batch.inputs, *batch.labels, batch.rows, batch.numbers)
-        places = [(array.ctypes.data, array.shape) for array in arrays]
-        assert seen.setdefault(batch.slot, places) == places
+    with feed_of(kind, SETS[name]) as feed:
+        feed.reserve(8)
+        feed.set_order(0, np.arange(ROWS))
+        seen = {}
+        for start in (0, 8, 4, 9, 15):
+            batch = feed.batch(start, start + 8)
+            arrays = (*batch.inputs, *batch.labels, batch.rows, batch.numbers)
+            places = [(array.ctypes.data, array.shape) for array in arrays]
+            assert seen.setdefault(batch.slot, places) == places
 
 
 @every_feed
 def test_buffers_are_allocated_once(kind):
     device = HostDevice(memory_bytes=1 << 20)
-    feed = kind(device, SETS["CSR lists"])
-    feed.set_order(0, np.arange(ROWS))
-    feed.reserve(9)
-    free = device.free_bytes()
-    for start in (0, 9, 14):
-        feed.batch(start, start + 9)
-        feed.reserve(5)
-        assert device.free_bytes() == free
-    feed.reserve(12)
-    assert device.free_bytes() < free
+    with feed_of(kind, SETS["CSR lists"], device) as feed:
+        feed.set_order(0, np.arange(ROWS))
+        feed.reserve(9)
+        free = device.free_bytes()
+        for start in (0, 9, 14):
+            feed.batch(start, start + 9)
+            feed.reserve(5)
+            assert device.free_bytes() == free
+        feed.reserve(12)
+        assert device.free_bytes() < free
 
 
-def test_a_staged_set_is_usable_after_out_of_memory():
+@every_staged
+def test_a_staged_set_is_usable_after_out_of_memory(kind):
     device, train = HostDevice(memory_bytes=1 << 20), SETS["dense labels"]
-    feed = StagedSet(device, train)
-    feed.set_order(0, np.arange(ROWS))
-    feed.reserve(4)
-    four = (1 << 20) - device.free_bytes()
-    device.xp.limit = 2 * four
-    with pytest.raises(MemoryError):
-        feed.reserve(20)
-    assert of(feed.batch(3, 7)) == contents(train.inputs, train.labels, np.arange(3, 7))
-    assert device.free_bytes() == four
+    with feed_of(kind, train, device) as feed:
+        resident = (1 << 20) - device.free_bytes()
+        feed.set_order(0, np.arange(ROWS))
+        feed.reserve(4)
+        four = (1 << 20) - device.free_bytes()
+        device.xp.limit = resident + 2 * (four - resident)
+        with pytest.raises(MemoryError):
+            feed.reserve(20)
+        assert of(feed.batch(3, 7)) == contents(train.inputs, train.labels, np.arange(3, 7))
+        assert device.xp.used == four
+
+
+@every_staged
+def test_released_buffers_are_freed_and_allocated_again(kind):
+    device, train = HostDevice(memory_bytes=1 << 20), SETS["CSR labels"]
+    with feed_of(kind, train, device) as feed:
+        before = device.free_bytes()
+        feed.set_order(0, order_of())
+        feed.batch(0, 9)
+        feed.release()
+        assert device.free_bytes() == before
+        assert of(feed.batch(2, 9)) == contents(train.inputs, train.labels, order_of()[2:9])
 
 
 @pytest.mark.parametrize(("needed", "kind"), [(1.0, CachedSet), (1.01, StagedSet)])
+@pytest.mark.parametrize("mapped", [False, True], ids=["unmapped", "mapped"])
 @every_set
-def test_a_set_is_cached_if_it_fits(name, needed, kind):
+def test_a_set_is_cached_if_it_fits(name, needed, kind, mapped):
     train = SETS[name]
-    arrays = [*train.inputs, *train.labels]
-    size = sum(array.nbytes for array in arrays) + 16 * ROWS  # including two orders
+    size = train.nbytes + 16 * ROWS  # including two orders
     reserved_bytes = 5000
     device = HostDevice(memory_bytes=reserved_bytes + int(np.ceil(size / 0.7 / needed)))
-    assert type(feed_for(device, train, reserved_bytes)) is kind
-    assert type(feed_for(HostDevice(), train)) is CachedSet
+    with worker_segment(train) as segment:
+        data = MappedSegment(device, segment) if mapped else None
+        shared = dataset.train_of(segment, train.features)
+        assert type(feed_for(device, shared, reserved_bytes, data)) is kind
+        assert type(feed_for(HostDevice(), shared, data=data)) is CachedSet
 
 
 def test_a_cached_set_keeps_the_orders_of_two_epochs():
@@ -154,36 +166,220 @@ def test_the_order_of_an_epoch_is_copied_once():
     assert_array_equal(feed.rows(0, ROWS), np.arange(ROWS))
 
 
-def test_a_staged_set_has_no_rows_on_the_device():
-    feed = StagedSet(HostDevice(), SETS["CSR labels"])
-    feed.set_order(0, np.arange(ROWS))
-    assert feed.rows(0, 5) is None
+@every_staged
+def test_a_staged_set_has_no_rows_on_the_device(kind):
+    with feed_of(kind, SETS["CSR labels"]) as feed:
+        feed.set_order(0, np.arange(ROWS))
+        assert feed.rows(0, 5) is None
 
 
-class Queued(HostDevice):
-    """A device that copies as late as possible: when an event is waited for."""
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_threads_of_the_host_gather_parts_of_a_batch(sparse, monkeypatch):
+    monkeypatch.setattr(gathering, "PART_ROWS", 8)
+    train = examples(500, sparse=sparse, several=sparse, stored=0.1)
+    order, device, rows = np.random.default_rng(1).permutation(500), HostDevice(), RowSet(train)
+    feed = StagedSet(device, HostGathering(device, rows, threads=3))
+    feed.set_order(0, order)
+    for start, stop in [(0, 100), (100, 123), (123, 130), (130, 500)]:
+        part = order[start:stop]
+        assert of(feed.batch(start, stop)) == contents(train.inputs, train.labels, part)
 
-    def __init__(self):
-        super().__init__()
-        self.waiting = []
 
-    def start_copy(self, array, host):
-        self.waiting.append((array, host))
-        return len(self.waiting)
-
-    def wait_event(self, event):
-        self.synchronize_event(event)
-
-    def synchronize_event(self, event):
-        while event is not None and self.waiting:
-            self.copy_into(*self.waiting.pop(0))
+# Transfers --------------------------------------------------------------------------------------
 
 
 @every_set
-def test_a_staged_set_waits_for_its_copies(name):
-    train, order = SETS[name], np.arange(ROWS)
-    feed = StagedSet(Queued(), train)
-    feed.set_order(0, order)
-    for start in range(0, ROWS - 6, 6):
-        rows = order[start : start + 6]
-        assert of(feed.batch(start, start + 6)) == contents(train.inputs, train.labels, rows)
+@every_staged
+def test_the_bytes_of_staged_batches_are_counted(kind, name):
+    train, order = SETS[name], order_of()
+    with feed_of(kind, train) as feed:
+        feed.set_order(0, order)
+        for size in (7, 10):  # neither divides the number of rows
+            moved = stage(feed, ROWS, size)
+            parts = [order[start : start + size] for start in range(0, ROWS, size)]
+            assert moved.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
+            assert moved.seconds > 0
+        assert (feed.transfers.bytes, feed.transfers.seconds) == (0, 0.0)
+
+
+@every_staged
+def test_copies_are_counted_when_their_buffer_is_used_again(kind):
+    train, order = SETS["CSR lists"], order_of()
+    with feed_of(kind, train) as feed:
+        feed.set_order(0, order)
+        feed.reserve(6)
+        counted = []
+        for start in (0, 6, 12):
+            feed.batch(start, start + 6)
+            counted.append(feed.transfers.bytes)
+        assert counted == [0, 0, batch_bytes(kind, train, order[:6])]
+        feed.release()
+        parts = [order[start : start + 6] for start in (0, 6, 12)]
+        assert feed.transfers.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
+
+
+@every_set
+def test_a_cached_set_counts_its_upload_and_its_orders(name):
+    train, feed = SETS[name], CachedSet(HostDevice(), SETS[name])
+    counted = []
+    for epoch in (0, 0, 1, 1, 0, 2, 2):  # the orders of epochs 0, 1 and 2 are copied
+        feed.set_order(epoch, order_of(epoch))
+        counted.append(feed.transfers.bytes - train.nbytes)
+    assert counted == [8 * ROWS * copies for copies in (0, 1, 1, 2, 2, 2, 3)]
+    assert feed.transfers.seconds > 0
+
+
+# Choice of the gathering ------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that only moves when it is told to."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def delayed(self, function, seconds):
+        def delayed(*arguments):
+            self.now += seconds
+            return function(*arguments)
+
+        return delayed
+
+
+@pytest.mark.parametrize("device_delay", [0.5, 2.0], ids=["device faster", "host faster"])
+@every_set
+def test_the_faster_way_of_gathering_is_chosen(name, device_delay, monkeypatch):
+    clock, device, train = Clock(), HostDevice(), SETS[name]
+    kernels = device.kernels
+    names = ("copy_rows", "select_rows")
+    delayed = {each: clock.delayed(getattr(kernels, each), device_delay) for each in names}
+    device.kernels = Kernels(**delayed)
+    prepare = clock.delayed(gathering._HostBuffer.prepare, 2 * 1.0)
+    monkeypatch.setattr(gathering._HostBuffer, "prepare", prepare)
+    monkeypatch.setattr(staged, "time", clock)
+    with worker_segment(train) as segment:
+        shared = dataset.train_of(segment, train.features)
+        feed = staged_set(device, shared, MappedSegment(device, segment), 0)
+        clock.now = 0.0
+        feed.set_order(0, order_of())
+        batch = feed.batch(3, 9)
+        assert of(batch) == contents(train.inputs, train.labels, order_of()[3:9])
+        assert clock.now == min(2.0, 2 * device_delay)
+        assert feed.transfers.bytes == 0
+
+
+@every_set
+def test_small_arrays_are_copied_in_advance_and_counted(name, monkeypatch):
+    monkeypatch.setattr(staged, "_device_is_faster", lambda *_: True)
+    train = SETS[name]
+    with worker_segment(train) as segment:
+        shared, device = dataset.train_of(segment, train.features), HostDevice()
+        small = small_bytes(RowSet(shared))
+        feed = staged_set(device, shared, MappedSegment(device, segment), small)
+        assert feed.transfers.bytes == small
+        assert feed.transfers.seconds > 0
+
+
+def refuse(self):
+    raise PermissionError("no second mapping")
+
+
+@pytest.mark.parametrize("device", [Unmapped, Unpinned, HostDevice])
+@every_set
+def test_the_host_gathers_what_the_device_cannot_read(name, device, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    train, device = SETS[name], device()
+    with worker_segment(train) as segment:
+        if type(device) is HostDevice:
+            monkeypatch.setattr(type(segment), "map_for_device", refuse)
+        shared = dataset.train_of(segment, train.features)
+        feed = staged_set(device, shared, MappedSegment(device, segment), 1e9)
+        feed.set_order(0, order_of())
+        assert of(feed.batch(0, 9)) == contents(train.inputs, train.labels, order_of()[:9])
+        feed.finish()
+        assert feed.transfers.bytes == batch_bytes("by the host", train, order_of()[:9])
+    assert "the host gathers the rows of batches: " in caplog.text
+
+
+# Order of the work ------------------------------------------------------------------------------
+
+
+class Recorder(HostDevice):
+    """A device that records its events by number, with the stream that they are recorded in."""
+
+    def __init__(self):
+        super().__init__()
+        self.log, self.stream, self.times = [], "train", []
+
+    def record_event(self):
+        self.times.append(super().record_event())
+        self.log.append(("record", self.stream, len(self.times) - 1))
+        return len(self.times) - 1
+
+    def wait_event(self, event):
+        self.log.append(("wait", self.stream, event))
+
+    def synchronize_event(self, event):
+        self.log.append(("block", "host", event))
+
+    def synchronize(self):
+        self.log.append(("finish", self.stream, None))
+
+    def elapsed(self, start, end):
+        return super().elapsed(self.times[start], self.times[end])
+
+    def start_copy(self, array, host):
+        self.copy_into(array, host)
+        self.log.append(("copy", "copy", None))
+
+    def copy_stream(self):
+        return self
+
+    def __enter__(self):
+        self.stream = "copy"
+
+    def __exit__(self, *_):
+        self.stream = "train"
+
+
+@every_staged
+def test_the_next_batch_is_copied_while_the_device_trains(kind):
+    """The copies of batch n wait for training on batch n - 2; the host waits for no training."""
+    device = Recorder()
+    with feed_of(kind, SETS["dense lists"], device) as feed:
+        feed.set_order(0, np.arange(ROWS))
+        feed.reserve(3)
+        device.log.clear()
+        waits, recorded = [], {}
+        for number in range(6):
+            feed.batch(3 * number, 3 * number + 3)
+            recorded[device.log[0][2]] = number  # after training on all batches before this one
+            waited = [each for how, stream, each in device.log if (how, stream) == ("wait", "copy")]
+            waits.append([recorded[each] for each in waited])
+            blocked = [event for how, _, event in device.log if how == "block"]
+            assert not set(blocked) & set(recorded)
+            assert device.log[-1][:2] == ("wait", "train")  # training waits for the copies
+            assert device.log[-2] == ("record", "copy", device.log[-1][2])
+            device.log.clear()
+        assert waits == [[], [0], [1], [2], [3], [4]]
+
+
+@every_staged
+def test_memory_is_freed_when_no_stream_uses_it(kind):
+    device = Recorder()
+    with feed_of(kind, SETS["dense lists"], device) as feed:
+        feed.set_order(0, np.arange(ROWS))
+        feed.reserve(3)
+
+        def fail(*_):
+            raise MemoryError("to load the code")
+
+        device.start_copy = fail  # the copies queued before may be in progress
+        with pytest.raises(MemoryError):
+            feed.batch(0, 3)
+        device.log.clear()
+        feed.release()
+        finished = [stream for how, stream, _ in device.log if how == "finish"]
+        assert sorted(finished) == ["copy", "train"]

@@ -11,7 +11,7 @@ from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
 from tests.support.limited_devices import Kernels, Unmapped
-from workers import feed
+from workers import staged as staged_module
 
 TEST_ROWS = 90
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
@@ -93,12 +93,12 @@ def test_exchanging_touched_rows_equals_exchanging_all(optimizer):
 def test_staged_sets_train_like_cached_sets(data, optimizer, monkeypatch):
     rows, staged = examples(ROWS, **data), []
 
-    class Staged(feed.StagedSet):
+    class Staged(staged_module.StagedSet):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             staged.append(self)
 
-    monkeypatch.setattr(feed, "StagedSet", Staged)
+    monkeypatch.setattr(staged_module, "StagedSet", Staged)
     settings = {"optimizer": optimizer, "merge_every": 2}
     cached = train(assignment(rows, **settings), epochs(3), big())
     assert staged == []

@@ -47,6 +47,7 @@ def test_the_engine_gets_the_contents_of_catalog_and_welcome(working, segments):
     (assignment,) = working.engine.prepared
     assert assignment.welcome == welcome()
     assert assignment.train.rows == ROWS and assignment.test is None
+    assert assignment.data is segments["data"]
     assert assignment.network.layer_views()[0].width == 1
     segments["shared"].array("fences")[4] = 7
     assert assignment.fence.tolist() == [7] * 8

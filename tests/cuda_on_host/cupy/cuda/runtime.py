@@ -12,10 +12,14 @@ memcpyDefault = 4
 streamCaptureModeGlobal, streamCaptureModeThreadLocal, streamCaptureModeRelaxed = range(3)
 cudaDevAttrMultiProcessorCount = 16
 cudaDevAttrCanUseHostPointerForRegisteredMem = 91
+cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100
+cudaDevAttrHostRegisterReadOnlySupported = 113
 
 _ATTRIBUTES = {
     cudaDevAttrMultiProcessorCount: 4,
     cudaDevAttrCanUseHostPointerForRegisteredMem: 1,
+    cudaDevAttrPageableMemoryAccessUsesHostPageTables: 0,
+    cudaDevAttrHostRegisterReadOnlySupported: 0,  # as on most machines with a GPU on PCIe
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS
+from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS, STAGING_OPERATIONS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory
 from hogbatch.machine import budget
@@ -57,7 +57,7 @@ def test_pinning_and_waiting_are_no_ops_on_a_host_device():
     device.synchronize()
     device.free_unused()
     assert device.name == "gpu:host"
-    operations = (*OPERATIONS, *REPLICA_OPERATIONS)
+    operations = (*OPERATIONS, *REPLICA_OPERATIONS, *STAGING_OPERATIONS)
     assert all(callable(getattr(device.kernels, name)) for name in operations)
 
 
@@ -71,7 +71,7 @@ def parameters(function):
 @pytest.mark.parametrize("kind", [HostDevice, CudaDevice])
 def test_every_device_implements_the_protocol(kind):
     calls = [name for name in vars(Device) if not name.startswith("_")]
-    assert {"enter", "capture", "start_copy", "mapped"} <= set(calls)
+    assert {"enter", "capture", "start_copy", "copy_stream", "mapped"} <= set(calls)
     for name in calls:
         assert parameters(getattr(kind, name)) == parameters(getattr(Device, name)), name
 
@@ -129,6 +129,15 @@ def test_a_started_copy_is_complete_after_its_event():
     assert there.tolist() == [1, 2, 3]
     with pytest.raises(TypeError):
         device.start_copy(there, np.zeros(3, np.float32))
+
+
+def test_work_in_the_copy_stream_is_done():
+    device, there = HostDevice(), np.zeros(3)
+    with device.copy_stream():
+        there += 1
+        event = device.record_event()
+    device.wait_event(event)
+    assert there.tolist() == [1, 1, 1]
 
 
 def test_a_gpu_without_cupy_is_an_error_naming_the_packages(monkeypatch):

@@ -1,0 +1,120 @@
+"""Sets of rows in a segment, as a coordinator provides them: contents, feeds, and training."""
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.store import dataset
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+from tests.support.assignments import assignment, examples
+from tests.support.gpu_engine_driver import Rehearsal, epochs
+from workers.feed import CachedSet
+from workers.gathering import DeviceGathering, HostGathering, RowSet
+from workers.mapping import MappedSegment
+from workers.staged import StagedSet
+
+ROWS = 23
+SETS = {  # with rows that have no values, and no labels
+    f"{'CSR' if sparse else 'dense'} {'lists' if several else 'labels'}": examples(
+        ROWS, sparse=sparse, several=several, stored=0.1
+    )
+    for sparse in (False, True)
+    for several in (False, True)
+}
+STAGED = ["by the host", "by the device", "by the device, small arrays there"]
+FEEDS = ["cached", *STAGED]
+
+
+@contextmanager
+def worker_segment(train, test=None):
+    """The data segment of a worker, with these sets."""
+    made = Segment.create("data", arrange(dataset.fields(train, test)))
+    dataset.fill(made, train, test)
+    made.make_read_only()
+    attached = Segment.attach(os.dup(made.fd), made.layout, writable=False)
+    try:
+        yield attached
+    finally:
+        made.close()
+        attached.close()
+
+
+@contextmanager
+def feed_of(kind, train, device=None):
+    """A feed of `train`, one of FEEDS."""
+    device = device or HostDevice()
+    with worker_segment(train) as segment:
+        shared = dataset.train_of(segment, train.features)
+        if kind == "cached":
+            yield CachedSet(device, shared)
+        else:
+            rows = RowSet(shared)
+            yield StagedSet(device, gathering_of(kind, device, rows, segment))
+
+
+def gathering_of(kind, device, rows, segment):
+    if kind == "by the host":
+        return HostGathering(device, rows)
+    capacity = small_bytes(rows) if kind.endswith("there") else 0
+    return DeviceGathering(device, rows, MappedSegment(device, segment), capacity)
+
+
+def small_bytes(rows):
+    """Bytes of all arrays except the largest one."""
+    sizes = [array.nbytes for array in rows.flat]
+    return sum(sizes) - max(sizes)
+
+
+def contents(inputs, labels, rows):
+    """The contents of `rows`, as lists."""
+    return (
+        _lists(inputs.indptr, rows, inputs.indices, inputs.values)
+        if len(inputs.indptr)
+        else inputs.dense[rows].tolist(),
+        _lists(labels.indptr, rows, labels.indices)
+        if len(labels.indptr)
+        else labels.values[rows].tolist(),
+    )
+
+
+def _lists(indptr, rows, *arrays):
+    """The cells of each of `rows` in each of `arrays`."""
+    return [[array[indptr[row] : indptr[row + 1]].tolist() for array in arrays] for row in rows]
+
+
+def batch_bytes(kind, train, rows):
+    """Bytes that a batch of `rows` moves to the device, counted from its contents."""
+    features, labels = contents(train.inputs, train.labels, rows)
+    lists = len(train.labels.indptr) > 0
+    cells = 4 * sum(len(row[0]) for row in features) if train.sparse else 0
+    listed = 4 * sum(len(row[0]) for row in labels) if lists else 0
+    # The device reads the start and the end of each row, and the host sends a new indptr.
+    indptr = 8 * (len(rows) + 1) if kind == "by the host" else 16 * len(rows)
+    arrays = [
+        *(0 if train.sparse else 4 * train.features * len(rows), indptr * train.sparse),
+        *(cells, cells, 0 if lists else 4 * len(rows), indptr * lists, listed),
+    ]
+    if kind.endswith("there"):  # all except the largest one
+        sizes = [array.nbytes for array in (*train.inputs, *train.labels)]
+        arrays = [arrays[max(range(7), key=lambda place: (sizes[place], place))]]
+    return 8 * len(rows) + sum(arrays)
+
+
+def order_of(seed=0):
+    return np.random.default_rng(seed).permutation(ROWS)
+
+
+def trained(train, test=None, device=None):
+    """The shared parameters after some epochs with the data in a segment."""
+    with worker_segment(train, test) as segment:
+        shared = [get(segment, train.features) for get in (dataset.train_of, dataset.test_of)]
+        given = assignment(train, test, merge_every=2, optimizer="adagrad")
+        given = replace(given, train=shared[0], test=shared[1], data=segment)
+        leases = epochs(2)
+        reports = Rehearsal(given, leases, device or HostDevice()).hear(len(leases))
+        assert [report.rows for report in reports] == [one.stop - one.start for one in leases]
+        return given.model.params

@@ -1,0 +1,280 @@
+"""Two ways to gather the rows of a batch into arrays on the device.
+
+Either the device reads the rows in the host's memory, or threads of the host copy them into pinned
+memory, from which they are copied to the device.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from hogbatch.data.batch import Examples, Inputs, Labels
+from hogbatch.kernels.gpu.device import Device, Shape
+from workers.mapping import MappedSegment
+
+MAX_THREADS = 8  # of the host; a core copies up to 12 GB/s, a PCIe 5.0 link up to 55 GB/s
+PART_ROWS = 1024  # minimum rows per thread
+CELL = 4  # bytes of a feature, of its index, and of a label
+NUMBER = 8  # bytes of a row number, and of one in an indptr
+
+
+class Arrays(NamedTuple):
+    """The arrays of a set or of a batch of it."""
+
+    inputs: Inputs
+    labels: Labels
+
+    @classmethod
+    def of(cls, arrays: Sequence[Any]) -> "Arrays":
+        """From the arrays of inputs and labels, in order."""
+        return cls(Inputs(*arrays[:4]), Labels(*arrays[4:]))
+
+
+class RowSet:
+    """The arrays of a set on the host, and the shapes of the arrays of its batches."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.arrays = Arrays(examples.inputs, examples.labels)
+        self.flat: tuple[NDArray[Any], ...] = (*examples.inputs, *examples.labels)
+        self.rows = examples.rows
+        self._longest = [
+            int(np.diff(indptr).max(initial=0)) if len(indptr) else 0
+            for indptr in (examples.inputs.indptr, examples.labels.indptr)
+        ]
+
+    def kinds(self, batch: int) -> list[tuple[Shape, DTypeLike]]:
+        """Shape and dtype of the arrays for any `batch` different rows, and of their numbers."""
+        dense, indptr, _, values, targets, label_indptr, label_indices = self.flat
+        stored = min(batch * self._longest[0], len(values))
+        listed = min(batch * self._longest[1], len(label_indices))
+        lengths = [
+            min(batch, len(dense)),
+            batch + 1 if len(indptr) else 0,
+            *(stored, stored),
+            min(batch, len(targets)),
+            batch + 1 if len(label_indptr) else 0,
+            listed,
+        ]
+        kinds: list[tuple[Shape, DTypeLike]] = [
+            ((length, *array.shape[1:]), array.dtype)
+            for length, array in zip(lengths, self.flat, strict=True)
+        ]
+        return [*kinds, (batch, np.int64)]
+
+    def max_row_bytes(self) -> int:
+        """Bytes that a batch of one row takes at most."""
+        kinds = self.kinds(1)
+        return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
+
+
+class Buffer(Protocol):
+    """Arrays on the device for one batch after the other, and how they are filled."""
+
+    arrays: Arrays
+    numbers: Any  # int64[batch]
+
+    def prepare(self, rows: NDArray[np.int64]) -> None:
+        """Do the part of the host for `rows`; all earlier copies must be done."""
+
+    def copy(self) -> None:
+        """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
+
+    def moved(self) -> int:
+        """Bytes that the last `copy` has moved to the device; it must be done."""
+
+
+class Gathering(Protocol):
+    """A way of gathering the rows of a set."""
+
+    def buffer(self, batch: int) -> Buffer:
+        """Allocate a buffer for batches of up to `batch` rows."""
+
+
+class DeviceGathering:
+    """The device gathers the rows; the host only provides their numbers.
+
+    The smallest arrays of the set are copied to the device, up to `capacity` bytes: an indptr or
+    the labels are small, but reading 4 bytes over the link takes as long as reading 32. The others
+    are read in the host's memory. MappingError if the device cannot do so.
+    """
+
+    def __init__(
+        self, device: Device, rows: RowSet, data: MappedSegment, capacity: float = 0
+    ) -> None:
+        self.device = device
+        self.rows = rows
+        self._data = data  # pinned as long as this is referenced
+        sources: list[Any] = [data.view(array) for array in rows.flat]
+        over_link = [len(array) > 0 for array in rows.flat]  # else the set has no such array
+        start, uploaded = device.record_event(), 0
+        for place in sorted(range(len(sources)), key=lambda place: rows.flat[place].nbytes):
+            size = rows.flat[place].nbytes
+            if uploaded + size <= capacity:
+                sources[place], over_link[place] = device.to_device(rows.flat[place]), False
+                uploaded += size
+        self.upload = uploaded, start, device.record_event()  # bytes, and the events of its copies
+        self.sources = Arrays.of(sources)
+        # Bytes that a batch moves: per row, per stored cell, and per label in a list.
+        width = rows.arrays.inputs.dense.shape[1]
+        self.row_bytes, self.stored_bytes, self.listed_bytes = (
+            sum(itertools.compress(sizes, over_link))
+            for sizes in (
+                (CELL * width, 2 * NUMBER, 0, 0, CELL, 2 * NUMBER, 0),  # start and end of each row
+                (0, 0, CELL, CELL, 0, 0, 0),
+                (0, 0, 0, 0, 0, 0, CELL),
+            )
+        )
+
+    def buffer(self, batch: int) -> Buffer:
+        return _DeviceBuffer(self, batch)
+
+
+class _DeviceBuffer:
+    """A buffer that the device fills."""
+
+    def __init__(self, gathering: DeviceGathering, batch: int) -> None:
+        device = self._device = gathering.device
+        self._gathering = gathering
+        *arrays, self.numbers = (device.empty(*kind) for kind in gathering.rows.kinds(batch))
+        self.arrays = Arrays.of(arrays)
+        self._starts = device.empty(batch, np.int64)
+        self._given = device.pinned(batch, np.int64)  # the row numbers on the host
+        # The stored cells and the labels in lists of the batch: the device counts them.
+        self._counts = device.pinned(2, np.int64)
+        self._counts[:] = 0
+        self._mapped_counts: Any = device.mapped(self._counts)
+        self._batch = 0
+
+    def prepare(self, rows: NDArray[np.int64]) -> None:
+        self._batch = len(rows)
+        self._given[: self._batch] = rows
+
+    def copy(self) -> None:
+        batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
+        numbers = self.numbers[:batch]
+        self._device.start_copy(numbers, self._given[:batch])
+        for source, out in ((inputs.dense, own.inputs.dense), (labels.values, own.labels.values)):
+            if len(source):
+                self._device.kernels.copy_rows(source, numbers, out[:batch])
+        self._copy_lists(0, inputs.indptr, own.inputs.indptr, inputs[2:], own.inputs[2:])
+        self._copy_lists(1, labels.indptr, own.labels.indptr, labels[2:], own.labels[2:])
+
+    def _copy_lists(
+        self, place: int, indptr: Any, out_indptr: Any, sources: Sequence[Any], out: Sequence[Any]
+    ) -> None:
+        """Copy the rows of a CSR; their number of cells becomes `_counts`[place]."""
+        if not len(indptr):
+            return
+        batch, kernels = self._batch, self._device.kernels
+        starts, selected = self._starts[:batch], out_indptr[: batch + 1]
+        count = self._mapped_counts[place : place + 1]
+        kernels.select_rows(indptr, self.numbers[:batch], starts, selected, count)
+        for source, target in zip(sources, out, strict=True):
+            kernels.copy_cells(source, starts, selected, target)
+
+    def moved(self) -> int:
+        gathering, (stored, listed) = self._gathering, self._counts
+        cells = stored * gathering.stored_bytes + listed * gathering.listed_bytes
+        return int(self._batch * (NUMBER + gathering.row_bytes) + cells)
+
+
+class HostGathering:
+    """Threads of the host gather the rows into pinned memory, which is copied to the device."""
+
+    def __init__(self, device: Device, rows: RowSet, threads: int | None = None) -> None:
+        self.device = device
+        self.rows = rows
+        self.threads = threads or min(MAX_THREADS, len(os.sched_getaffinity(0)))
+        self.pool = ThreadPoolExecutor(self.threads)
+
+    def buffer(self, batch: int) -> Buffer:
+        return _HostBuffer(self, batch)
+
+
+class _HostBuffer:
+    """A buffer that is filled from pinned memory."""
+
+    def __init__(self, gathering: HostGathering, batch: int) -> None:
+        device = self._device = gathering.device
+        self._gathering = gathering
+        kinds = gathering.rows.kinds(batch)
+        self._host = [device.pinned(*kind) for kind in kinds]
+        self._targets = [device.empty(*kind) for kind in kinds]
+        *arrays, self.numbers = self._targets
+        self.arrays = Arrays.of(arrays)
+        self._filled: list[int] = []  # lengths of the first axes
+
+    def prepare(self, rows: NDArray[np.int64]) -> None:
+        batch, (inputs, labels) = len(rows), self._gathering.rows.arrays
+        dense, indptr, indices, values, targets, label_indptr, label_indices, numbers = self._host
+        starts, stored = _select(inputs.indptr, rows, indptr)
+        label_starts, listed = _select(labels.indptr, rows, label_indptr)
+        numbers[:batch] = rows
+
+        def gather(begin: int, end: int) -> None:
+            part, edges = slice(begin, end), slice(begin, end + 1)
+            for source, out in ((inputs.dense, dense), (labels.values, targets)):
+                if len(source):
+                    np.take(source, rows[part], axis=0, out=out[part], mode="clip")
+            _copy_cells(inputs[2:], starts[part], indptr[edges], (indices, values))
+            _copy_cells(labels[2:], label_starts[part], label_indptr[edges], (label_indices,))
+
+        self._in_parts(batch, gather)
+        sparse, lists = len(indptr) > 0, len(label_indptr) > 0
+        self._filled = [
+            *(0 if sparse else batch, batch + 1 if sparse else 0, stored, stored),
+            *(0 if lists else batch, batch + 1 if lists else 0, listed, batch),
+        ]
+
+    def _in_parts(self, rows: int, gather: Callable[[int, int], None]) -> None:
+        """Gather `rows`, several threads a part of them each; np.take releases the GIL."""
+        parts = min(self._gathering.threads, -(-rows // PART_ROWS))
+        first, *others = itertools.pairwise(part * rows // parts for part in range(parts + 1))
+        futures = [self._gathering.pool.submit(gather, *part) for part in others]
+        gather(*first)
+        for future in futures:
+            future.result()
+
+    def copy(self) -> None:
+        for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
+            if length > 0:
+                self._device.start_copy(target[:length], host[:length])
+
+    def moved(self) -> int:
+        filled = zip(self._host, self._filled, strict=True)
+        return sum(host[:length].nbytes for host, length in filled)
+
+
+def _select(
+    indptr: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    """out = the indptr of a CSR of only `rows`; return their first cells, and the number of all."""
+    if not len(indptr):
+        return indptr, 0
+    starts = indptr[rows]
+    out[0] = 0
+    np.cumsum(indptr[rows + 1] - starts, out=out[1 : len(rows) + 1])
+    return starts, int(out[len(rows)])
+
+
+def _copy_cells(
+    sources: Sequence[NDArray[Any]],
+    starts: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    outputs: Sequence[NDArray[Any]],
+) -> None:
+    """Copy the cells of lists: list b begins at starts[b], and at targets[b] of the output.
+
+    `targets` has one more number, the end of the last list.
+    """
+    if not len(starts):
+        return
+    positions = np.arange(targets[0], targets[-1])
+    positions += np.repeat(starts - targets[:-1], np.diff(targets))
+    for source, out in zip(sources, outputs, strict=True):
+        np.take(source, positions, out=out[targets[0] : targets[-1]], mode="clip")

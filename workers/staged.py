@@ -1,0 +1,161 @@
+"""A set that stays on the host; its batches are copied to the device while it trains."""
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Examples
+from hogbatch.kernels.gpu.device import Device
+from workers.batch import Batch
+from workers.gathering import Buffer, DeviceGathering, Gathering, HostGathering, RowSet
+from workers.mapping import MappedSegment, MappingError
+from workers.transfers import Transfers
+
+BUFFERS = 2  # one is filled while the device trains on the other
+TRIAL_BYTES = 16 << 20  # per batch when gathering is measured
+TRIAL_BATCHES = 6
+TRIAL_MEMORY = 0.1  # maximum fraction of the free memory for its buffers
+
+
+class _Slot:
+    """A buffer with the events of its last use."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.copied: tuple[Any, Any] | None = None  # start and end of copies not counted yet
+        self.read_done: Any = None  # the device has trained on it
+
+
+class StagedSet:
+    """Batches of a set on the host, in two buffers on the device.
+
+    The copies of a batch run concurrently to the training on the batch before it. They begin when
+    the device has trained on the batch before that, which used the same buffer; the host does not
+    wait for this.
+    """
+
+    def __init__(self, device: Device, gathering: Gathering) -> None:
+        self.transfers = Transfers()
+        self._device, self._gathering = device, gathering
+        self._order: NDArray[np.int64] = np.empty(0, np.int64)
+        self._capacity = 0
+        self._slots: list[_Slot] = []
+        self._rows: Any = None
+        self._next = 0
+
+    def reserve(self, batch: int) -> bool:
+        if batch <= self._capacity:
+            return False
+        self.release()
+        self._slots = [_Slot(self._gathering.buffer(batch)) for _ in range(BUFFERS)]
+        self._rows = self._device.to_device(np.arange(batch))
+        self._capacity = batch
+        return True
+
+    def release(self) -> None:
+        with self._device.copy_stream():
+            self._device.synchronize()  # copies of a batch that failed may not be complete
+        self._device.synchronize()  # the device may still read the buffers
+        self.finish()
+        self._slots, self._rows, self._capacity = [], None, 0
+
+    def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
+        self._order = order
+
+    def batch(self, start: int, stop: int) -> Batch:
+        self.reserve(stop - start)
+        device, number = self._device, self._next
+        slot = self._slots[number]
+        # All work queued so far reads the other buffer.
+        self._slots[1 - number].read_done = device.record_event()
+        self._next = 1 - number
+        self._count(slot)  # also waits, because the host prepares the same memory again
+        slot.buffer.prepare(self._order[start:stop])
+        with device.copy_stream():
+            if slot.read_done is not None:
+                device.wait_event(slot.read_done)
+            began = device.record_event()
+            slot.buffer.copy()
+            slot.copied = began, device.record_event()
+        device.wait_event(slot.copied[1])
+        count = stop - start
+        (inputs, labels), numbers = slot.buffer.arrays, slot.buffer.numbers
+        return Batch(number, inputs, labels, self._rows[:count], numbers[:count])
+
+    def rows(self, start: int, stop: int) -> Any:
+        return None
+
+    def finish(self) -> None:
+        """Wait for all copies, so that `transfers` counts them."""
+        for slot in self._slots:
+            self._count(slot)
+
+    def _count(self, slot: _Slot) -> None:
+        """Wait for the last copies into a buffer, and count them."""
+        if slot.copied is not None:
+            began, ended = slot.copied
+            self._device.synchronize_event(ended)
+            self.transfers.add(slot.buffer.moved(), self._device.elapsed(began, ended))
+            slot.copied = None
+
+
+def staged_set(
+    device: Device, examples: Examples, data: MappedSegment | None, capacity: float
+) -> StagedSet:
+    """Stage a set; the device gathers its rows if it can read `data`, and if that is faster.
+
+    Small arrays of the set are copied to the device in that case, up to `capacity` bytes.
+    """
+    rows = RowSet(examples)
+    by_host = StagedSet(device, HostGathering(device, rows))
+    if data is None:
+        return by_host
+    try:
+        gathering = DeviceGathering(device, rows, data, capacity)
+    except MappingError as error:
+        logging.info("the host gathers the rows of batches: %s", error)
+        return by_host
+    by_device = StagedSet(device, gathering)
+    if not _device_is_faster(device, by_device, by_host, rows):
+        return by_host
+    uploaded, start, end = gathering.upload
+    by_device.transfers.add(uploaded, device.elapsed(start, end))
+    return by_device
+
+
+def stage(feed: StagedSet, rows: int, batch: int) -> Transfers:
+    """Stage rows [0, rows) of the order without training; return what was transferred.
+
+    Its bytes per second are the bandwidth of staging alone.
+    """
+    feed.finish()
+    feed.transfers.take()
+    for start in range(0, rows, batch):
+        feed.batch(start, min(start + batch, rows))
+    feed.finish()
+    return feed.transfers.take()
+
+
+def _device_is_faster(
+    device: Device, by_device: StagedSet, by_host: StagedSet, rows: RowSet
+) -> bool:
+    """Return whether random rows are staged faster by the device; frees the buffers of both."""
+    room = min(TRIAL_BYTES, int(TRIAL_MEMORY * device.free_bytes() / BUFFERS))
+    batch = max(1, min(rows.rows, room // rows.max_row_bytes()))
+    random = np.random.default_rng(0)
+    speeds = []
+    for feed in (by_device, by_host):
+        for count in (1, TRIAL_BATCHES):  # the first one is a warm-up
+            batches = [random.choice(rows.rows, batch, replace=False) for _ in range(count)]
+            feed.set_order(0, np.concatenate(batches))
+            began = time.perf_counter()
+            stage(feed, count * batch, batch)
+            seconds = time.perf_counter() - began
+        speeds.append(count * batch / seconds)
+        feed.release()
+    message = "staging %d rows at a time: %.3g rows/s gathered by the device, %.3g by the host"
+    logging.info(message, batch, *speeds)
+    return speeds[0] >= speeds[1]
