@@ -10,6 +10,7 @@ No update is lost: `params - base` is always the change that has not been taken 
 """
 
 import logging
+import weakref
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,9 @@ class Replica:
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
         self._pinned = device.pin(model.memory)  # in one call: two arrays may share a page
-        if not self._pinned:
+        if self._pinned:  # the address of memory that is unmapped is used again
+            weakref.finalize(self, device.unpin, model.memory).atexit = False
+        else:
             logging.warning("shared memory cannot be pinned, so pulls and merges are slower")
         self._parts: list[ReplicaPart] = []
         # Of merges and pulls. The training thread uses it only while no exchange is pending.
