@@ -5,7 +5,7 @@
     run.test_loss
 
 Each name is imported when it is first used, because `train` and `Run` require ZeroMQ, while
-`load_model` requires only NumPy and safetensors. `__version__` is the installed version.
+`load_model` requires only NumPy and safetensors. `__version__` is that of this source tree.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ __all__ = sorted(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("importlib.metadata").version("hogbatch")
+        return import_module("hogbatch.version").version()
     if name not in _MODULES:
         raise AttributeError(f"module 'hogbatch' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -17,6 +16,7 @@ from hogbatch.config.sources import REPLACED, merge_sources
 from hogbatch.config.train import FLAGS
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines, rounded
+from hogbatch.version import version
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
 ONLY_IF_LAUNCHED: Final = ("workers", "pin")  # flags that the coordinator command does not have
@@ -307,7 +307,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
             print(_overview())
             return 0
         case ["--version", *_]:
-            print(f"hogbatch {version('hogbatch')}")
+            print(f"hogbatch {version()}")
             return 0
         case [command, *rest] if command in COMMANDS:
             return COMMANDS[command].run(rest)

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
-    *("errors", "machine", "jit", "config.values", "config.lsh"),
+    *("errors", "version", "machine", "jit", "config.values", "config.lsh"),
     *("model.optimizers", "model.losses", "model.layers"),
     *("config.flags", "config.train", "config.arguments", "config.sources"),
     *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
@@ -17,7 +17,8 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("launch", "run", "simulate", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
-    *("hogbatch.errors", "hogbatch.machine", "hogbatch.jit", "hogbatch.config"),
+    *("hogbatch.errors", "hogbatch.version", "hogbatch.machine", "hogbatch.jit"),
+    "hogbatch.config",
     *("hogbatch.wire", "hogbatch.data", "hogbatch.store", "hogbatch.kernels"),
     *("hogbatch.model.losses", "hogbatch.model.optimizers", "hogbatch.model.network"),
     "hogbatch.model.layers",

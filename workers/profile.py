@@ -4,11 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
+from hogbatch.version import version
 from workers import stored_profile
 from workers.session import Assignment, Profile
 from workers.stored_profile import StoredProfile
@@ -104,7 +104,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     welcome, train = assignment.welcome, assignment.train
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     key = [
-        *(version("hogbatch"), trainer.device.model, welcome.loss, welcome.optimizer.name),
+        *(version(), trainer.device.model, welcome.loss, welcome.optimizer.name),
         *(layer_to_file(layer) for layer in assignment.network.layers),
         *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
     ]

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments
+from hogbatch.version import version
 from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
     Failed,
@@ -114,7 +114,7 @@ class Session:
             name=self._engine.label,
             threads=self._engine.threads,
             pid=os.getpid(),
-            package=version("hogbatch"),
+            package=version(),
             fingerprint=self._received.manifest.fingerprint,
         )
 

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from hogbatch.version import version
 
 
 def cpu_model() -> str:
@@ -27,17 +29,17 @@ def describe() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "versions": versions("hogbatch", "numpy", "numba", "llvmlite"),
+        "versions": {"hogbatch": version()} | versions("numpy", "numba", "llvmlite"),
         "command": command(),
     }
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of those packages that are installed; a checkout may run without installation."""
+    """Versions of those packages that are installed."""
     found = {}
     for name in packages:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hogbatch.errors import UsageError
+from hogbatch.version import version
 
 ADVICE = "set HOGBATCH_CACHE to a writable directory"
 
@@ -59,10 +60,8 @@ def _temporary() -> Path:
     Raises UsageError if that fails, or if another user may have put files there, because code is
     loaded from it.
     """
-    from importlib.metadata import version  # here: the import is slow
-
     try:
-        path = Path(tempfile.gettempdir()) / f"hogbatch-{version('hogbatch')}-{os.geteuid()}"
+        path = Path(tempfile.gettempdir()) / f"hogbatch-{version()}-{os.geteuid()}"
         path.mkdir(mode=0o700, exist_ok=True)
         state = path.lstat()
     except OSError as error:

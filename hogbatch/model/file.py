@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +45,7 @@ from hogbatch.machine.budget import require
 from hogbatch.model.losses import LOSSES, Loss
 from hogbatch.model.metrics import Frequencies as Frequencies
 from hogbatch.model.network import Network
+from hogbatch.version import version
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
@@ -412,7 +412,7 @@ def _network(description: dict[str, Any]) -> Network:
     except UsageError as error:
         raise DataError(
             f"the model was saved by hogbatch {description['about'].get('hogbatch', 'unknown')} "
-            f"and this is hogbatch {version('hogbatch')}, which cannot read its network: {error}"
+            f"and this is hogbatch {version()}, which cannot read its network: {error}"
         ) from None
 
 

@@ -1,7 +1,6 @@
 """The network and the plan of a run, derived from its settings and its data."""
 
 import math
-from importlib.metadata import version
 
 from msgspec import structs
 
@@ -19,6 +18,7 @@ from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
+from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer
 
 
@@ -50,7 +50,7 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
-        identity=Identity(run, version("hogbatch"), loaded.fingerprint),
+        identity=Identity(run, version(), loaded.fingerprint),
         training=Training(
             network.layers,
             network.loss,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.recorder import RunRecorder
+from hogbatch.version import version
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -65,7 +65,7 @@ def build_model(setup: RunSetup, params: NDArray[np.float32]) -> Model:
     data, network = setup.data, setup.network
     columns = data.columns
     metadata = {
-        "hogbatch": version("hogbatch"),
+        "hogbatch": version(),
         "data": setup.config.data,
         "label": columns.label or "",
     }

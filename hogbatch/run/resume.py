@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.telemetry.recorder import RunRecorder
 from hogbatch.telemetry.records import Evaluation
+from hogbatch.version import version
 
 AUTO: Final = "auto"
 
@@ -76,7 +76,7 @@ def describe_checkpoint(
     if recorder.kept_params is not None:
         arrays["kept"] = recorder.kept_params
     description = {
-        "hogbatch": version("hogbatch"),
+        "hogbatch": version(),
         "identity": dict(identity),
         "config": settings,
         "history": [asdict(evaluation) for evaluation in recorder.history],

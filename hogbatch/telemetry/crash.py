@@ -4,12 +4,13 @@ import platform
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError
+from hogbatch.version import version
 
-PACKAGES = ("hogbatch", "numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors")
+PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors")
 
 ReceivedMessage = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
 
@@ -38,7 +39,9 @@ def _report(error: Exception, config: str, received: Iterable[ReceivedMessage]) 
     messages = [f"{seconds:.4f} {worker} {message}" for seconds, worker, message in received]
     parts = {
         "Traceback": "".join(traceback.format_exception(error)),
-        "Versions": "\n".join([f"Python {platform.python_version()}", platform.platform()])
+        "Versions": "\n".join(
+            [f"Python {platform.python_version()}", platform.platform(), f"hogbatch {version()}"]
+        )
         + "".join(f"\n{package} {_version(package)}" for package in PACKAGES),
         "Configuration": config,
         f"The last {len(messages)} messages: seconds, worker, message": "\n".join(messages),
@@ -48,6 +51,6 @@ def _report(error: Exception, config: str, received: Iterable[ReceivedMessage]) 
 
 def _version(package: str) -> str:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "is not installed"

@@ -54,9 +54,9 @@ def answer(end):
 def identity(job):
     """Package version and data fingerprint that this run asks for, as a worker learns them."""
     code = (
-        "import sys; from importlib.metadata import version;"
+        "import sys; from hogbatch.version import version;"
         "from hogbatch.store.segment_server import fetch_segments;"
-        "print(version('hogbatch'), fetch_segments(sys.argv[1], 60).manifest.fingerprint)"
+        "print(version(), fetch_segments(sys.argv[1], 60).manifest.fingerprint)"
     )
     command = [sys.executable, "-c", code, find(job.run_dir).store]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from importlib.metadata import version
 
 import pytest
 
 import hogbatch
+from hogbatch.version import version
 
 
 def run(*arguments):
@@ -14,7 +14,7 @@ def run(*arguments):
 
 
 def test_the_package_has_a_version():
-    assert hogbatch.__version__ == version("hogbatch")
+    assert hogbatch.__version__ == version()
     with pytest.raises(AttributeError, match="no attribute 'versions'"):
         hogbatch.versions  # noqa: B018
 
@@ -26,4 +26,4 @@ def test_the_import_does_not_load_other_packages():
 
 
 def test_the_package_can_be_executed():
-    assert run("-m", "hogbatch", "--version").stdout == f"hogbatch {version('hogbatch')}\n"
+    assert run("-m", "hogbatch", "--version").stdout == f"hogbatch {version()}\n"

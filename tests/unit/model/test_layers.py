@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import FrozenInstanceError, asdict, replace
-from importlib.metadata import version
 
 import msgspec
 import numpy as np
@@ -26,6 +25,7 @@ from hogbatch.model.layers import (
     layer_to_file,
 )
 from hogbatch.model.network import Network
+from hogbatch.version import version
 from hogbatch.wire.codec import PREFIX, BadFrame, decode_to_worker, encode
 from tests.support.trained_models import model_for
 from tests.support.wire_messages import WELCOME
@@ -143,7 +143,7 @@ def test_a_model_file_with_an_unknown_kind_is_refused_with_both_versions(tmp_pat
     monkeypatch.setattr(Network, "description", lambda network: described)
     save_model(model, path)
     expected = (
-        f"{path}: the model was saved by hogbatch 9.9.9 and this is hogbatch {version('hogbatch')},"
+        f"{path}: the model was saved by hogbatch 9.9.9 and this is hogbatch {version()},"
         f" which cannot read its network: expected a layer of kind {KINDS}; got 'lstm'"
     )
     with pytest.raises(DataError, match=re.escape(expected)):

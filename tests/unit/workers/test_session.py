@@ -1,5 +1,4 @@
 import threading
-from importlib.metadata import version
 
 import msgspec
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
 from hogbatch.model.layers import DenseLayer
 from hogbatch.model.network import Network
+from hogbatch.version import version
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -29,7 +29,7 @@ def test_hello_describes_the_worker(rig):
     hello = rig.start().hear()
     assert isinstance(hello, Hello)
     assert (hello.device, hello.name, hello.threads) == ("cpu", "cpu:2", 2)
-    assert (hello.package, hello.fingerprint) == (version("hogbatch"), "a-fingerprint")
+    assert (hello.package, hello.fingerprint) == (version(), "a-fingerprint")
 
 
 def test_a_session_from_hello_to_stop(started):
