@@ -32,7 +32,7 @@ def head(peers: Sequence[str]) -> str:
     """The first two lines of the table."""
     names = ["network", "precision", "optimizer", "rows", "TFLOP/s"]
     names += [fraction.replace("_", " ") for fraction in FRACTIONS]
-    names += [f"{name}, rows/s" for name in (*VARIANTS, PRODUCTS, *peers)]
+    names += [*(f"{name}, rows/s" for name in (*VARIANTS, PRODUCTS, *peers)), "losses"]
     return f"| {' | '.join(names)} |\n{'|---' * len(names)}|"
 
 
@@ -45,4 +45,14 @@ def line(result: Result, peers: Sequence[str]) -> str:
     cells += [
         f"{speeds[name]:.3g}" if name in speeds else "-" for name in (*VARIANTS, PRODUCTS, *peers)
     ]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join([*cells, disagreement(result)])} |"
+
+
+def disagreement(result: Result) -> str:
+    """The variants whose losses differ, and by how much; "same" if none does."""
+    differences = result["differences"]
+    named = [
+        f"{name} {'?' if differences[name] is None else format(differences[name], '.2g')}"
+        for name in result["mismatched"]
+    ]
+    return ", ".join([*named, *(f"{name} diverged" for name in result["diverged"])]) or "same"
