@@ -23,6 +23,7 @@ class Task:
     hidden: tuple[int, ...]
     target: float
     test: str | None = None
+    loss: str = ""  # if not the one that hogbatch chooses for the kind of labels
 
     def files(self, directory: Path) -> list[Path]:
         """The files that must exist."""
@@ -40,7 +41,7 @@ class Task:
         assert loaded.test
         encoding = loaded.encoding
         rows = [Rows.of(examples, encoding.outputs) for examples in (loaded.train, loaded.test)]
-        loss = choose_loss("auto", encoding.kind).name
+        loss = self.loss or choose_loss("auto", encoding.kind).name
         return Problem(loss, self.hidden, encoding.outputs, *rows)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,13 +19,20 @@ def write(path: Path | None, results: Sequence[dict[str, Any]], **settings: Any)
     """Write `results` with the machine's description and `settings` to `path`, if one is given."""
     if path:
         content = {"about": machine.describe() | settings, "results": results}
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        replace(path, json.dumps(content, indent=2) + "\n")
+
+
+def replace(path: Path, text: str) -> None:
+    """Write `text` to `path`, which a process that is killed meanwhile leaves as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def write_runs(path: Path | None, content: dict[str, Any]) -> None:
     """Write {"about": ..., "runs": ...} as one line to `path`, if one is given."""
     if path:
-        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        replace(path, json.dumps(content) + "\n")
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

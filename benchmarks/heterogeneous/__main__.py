@@ -1,16 +1,20 @@
 """Are CPU and GPU together faster than the better of the two alone?
 
 Trains each data set through the command line with CPU workers only, with the GPU only, with both
-under `--policy hogbatch` and under `--policy adaptive`, and with PyTorch on that GPU at the best
-setting of a search over its grid; in turn, once per seed.
+under `--policy hogbatch` and under `--policy adaptive`, and with PyTorch on that GPU; in turn, once
+per seed.
 
     scripts/bench heterogeneous DIR --seeds 3 --json out.json --figure figures
     scripts/bench heterogeneous hogbatch/data/samples --only a9a --gpu host --max-seconds 3
     scripts/bench heterogeneous.curves results/heterogeneous.json figures
 
-DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz.
-w8a-paper and covtype-paper use the networks of Ma & Rusu 2020 (covtype with all seven classes); a9a
-is the bundled sample, for a trial run.
+DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz,
+citeulike-{train,test}.xmc.gz. w8a-paper and covtype-paper use the networks of Ma & Rusu 2020
+(covtype with all seven classes); a9a is the bundled sample, for a trial run. The loss of citeulike
+is 1 - P@1, and its runs of hogbatch last until --max-seconds.
+
+PyTorch uses the best setting of a search over its grid on a GPU (--tune, kept for later runs), or
+without one a setting that was chosen on a CPU (cases.py); "setting_from" of a run tells which.
 
 Prints when each run reached the test loss, how many updates each device made, how busy the devices
 were, and the ratio to the better device alone. Seconds count training only and start when both
@@ -21,19 +25,19 @@ it joined; a ratio from before that second is marked, because it does not measur
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
-from benchmarks.common.data_sets import FILES, TASKS, Task, task_directory
+from benchmarks.common.data_sets import FILES, task_directory
 from benchmarks.common.peer_process import PeerProcess
 from benchmarks.common.report import Run
 from benchmarks.common.search import PeerProcesses, TunedSettings, search
+from benchmarks.heterogeneous.cases import CASES, Case, short
 from benchmarks.heterogeneous.curves import draw
 from benchmarks.heterogeneous.table import ALONE, device_totals, table
 from benchmarks.peers import TUNED
@@ -56,41 +60,18 @@ GPU_PACKAGES = ("torch", "cupy-cuda12x", "cupy-cuda13x")
 SETTINGS = TunedSettings(TUNED)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A task and the activation between the layers."""
-
-    task: Task
-    activation: str = "relu"
-
-    def flags(self, data: Path) -> list[str]:
-        """Flags of `hogbatch train`."""
-        return [*self.task.flags(data), "--activation", self.activation]
-
-
-CASES = {name: Case(TASKS[name]) for name in ("w8a", "covtype", "delicious", "imdb")} | {
-    "w8a-paper": Case(replace(TASKS["w8a"], hidden=(512,) * 8), "sigmoid"),
-    "covtype-paper": Case(replace(TASKS["covtype"], hidden=(512,) * 6), "sigmoid"),
-    "a9a": Case(Task("a9a.svm.gz", (64,), 0.325, "a9a.t.svm.gz")),
-}
-
-
 def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> Run:
     """One run of `hogbatch train`."""
     flags = worker_flags(given, kind)
     limits = ["--max-seconds", f"{given.max_seconds:g}", "--seed", f"{seed}"]
-    if not given.past_target:
+    if not (given.past_target or case.metric):
         limits += ["--target-loss", f"{case.task.target:g}"]
     outcome = hogbatch_run.train([*case.flags(given.data), *flags, *limits])
-    history = [
-        {name: short(value) for name, value in point.items() if name != "test_values"}
-        for point in outcome.summary.get("history", [])
-    ]
     return {
         "error": outcome.error or lost_workers(outcome.summary),
         "wall_s": outcome.wall_s,
         "flags": flags,
-        "history": history,
+        "history": case.points(outcome.summary.get("history", [])),
         "workers": outcome.summary.get("workers", []),
     }
 
@@ -110,26 +91,22 @@ def lost_workers(summary: dict[str, Any]) -> str | None:
     return f"{lost} of the workers lost" if lost else None
 
 
-def short(value: Any) -> Any:
-    """A float rounded to six digits: enough to plot, and files stay small."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
-    """A function of a seed that makes one run on `which`; searches the setting first if needed."""
+    """A function of a seed that makes one run on `which`; --tune searches the setting first."""
     case = CASES[which]
     place = {"device": f"cuda:{given.gpu}", "activation": case.activation}
     place["precision"] = given.extra.get("precision", "float32")
-    setting = SETTINGS.setting(which, PEER.name)
-    if given.tune or setting is None:
+    if given.tune:
         with task_directory(case.task, given.data) as (problem, directory):
             tune(which, problem, directory, place, given.max_seconds)
-        setting = SETTINGS.setting(which, PEER.name)
+    tuned = SETTINGS.setting(which, PEER.name)
+    setting, origin = (tuned, "search") if tuned else (case.setting, "default")
     target = -math.inf if given.past_target else case.task.target
 
     def train(seed: int) -> Run:
         if setting is None:
-            return {"error": "no setting of the grid ran", "history": [], "workers": []}
+            error = "no setting is known; search for one with --tune"
+            return {"error": error, "history": [], "workers": []}
         with (
             task_directory(case.task, given.data, seed) as (problem, directory),
             PeerProcess(PEER.name, directory, threads=1) as process,
@@ -140,7 +117,8 @@ def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
             except RuntimeError as error:
                 return {"error": str(error), "history": [], "workers": []}
         history = with_epochs(answer["curve"], answer["rows"] / len(problem.train))
-        return {"error": None, "setting": setting | place, "history": history, "workers": []}
+        used = {"setting": setting | place, "setting_from": origin}
+        return {"error": None, **used, "history": history, "workers": []}
 
     return train
 
@@ -167,12 +145,12 @@ def with_epochs(curve: Sequence[Sequence[float]], epochs: float) -> list[dict[st
     ]
 
 
-def measure(given: argparse.Namespace, which: str) -> list[Run]:
-    """Train every kind on `which`, once per seed.
+def measure(given: argparse.Namespace, which: str) -> Iterator[Run]:
+    """Train every kind on `which`, once per seed; each run as soon as it is done.
 
     They train in turn, so that changes in the machine's speed affect all of them.
     """
-    case, runs = CASES[which], []
+    case = CASES[which]
     peer = pytorch(given, which) if PYTORCH in given.kinds else None
     for seed in range(given.seeds):
         for kind in given.kinds:
@@ -181,8 +159,7 @@ def measure(given: argparse.Namespace, which: str) -> list[Run]:
             run = {"set": which, "name": kind, "seed": seed, **evaluated(run, case.task.target)}
             error = f" ({run['error']})" if run["error"] else ""
             print(f"{which} {kind} seed {seed}: {run['seconds']} s{error}", flush=True)
-            runs.append(run)
-    return runs
+            yield run
 
 
 def evaluated(run: Run, target: float) -> Run:
@@ -254,7 +231,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         metavar="FLAG=VALUE,...",
         help="additional flags of `hogbatch train` for runs with a GPU",
     )
-    add("--tune", action="store_true", help="new search for PyTorch's setting, as for another GPU")
+    add("--tune", action="store_true", help="search for PyTorch's setting on this GPU")
     arguments.add_json(parser)
     add("--figure", type=Path, metavar="DIR", help="output directory for figures, SET.svg each")
     return parser.parse_args(flags)
@@ -329,10 +306,11 @@ def main(flags: Sequence[str] | None = None) -> int:
         return error.exit_code
     settings, runs = description(given, gpu), list[Run]()
     for which in given.only:
-        found = measure(given, which)
+        for run in measure(given, which):
+            runs.append(run)  # written after each, in case the machine is lent for a limited time
+            report.write(given.json, runs, **settings)
+        found = [run for run in runs if run["set"] == which]
         print(table(found, settings["targets"], given.max_seconds), flush=True)
-        runs += found  # written after each set, in case the machine is lent for a limited time
-        report.write(given.json, runs, **settings)
         if given.figure:
             given.figure.mkdir(parents=True, exist_ok=True)
             draw(found, which, settings["targets"][which], given.figure / f"{which}.svg")

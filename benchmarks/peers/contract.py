@@ -119,6 +119,15 @@ def loss_of(problem: Problem, scores: Callable[[slice], NDArray[np.float32]]) ->
     return total / len(problem.test)
 
 
+def accuracy(problem: Problem, best: Callable[[slice], NDArray[np.int64]]) -> float:
+    """P@1 over the test rows; `best` returns the label with the highest score of some of them."""
+    hits = 0
+    for rows in problem.test.blocks():
+        y = problem.test.y[rows]
+        hits += int(y[np.arange(y.shape[0]), best(rows)].sum())
+    return hits / len(problem.test)
+
+
 @dataclass(slots=True)
 class Stopwatch:
     """Training seconds of one run, evaluations excluded, and its test losses.

@@ -16,6 +16,7 @@ from benchmarks.peers.contract import (
     Problem,
     Setting,
     Stopwatch,
+    accuracy,
     adam_rates,
     available,
     combine,
@@ -36,7 +37,9 @@ class PyTorchGpu:
     """One process, one device.
 
     In addition to the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix
-    products (hogbatch's names) and "activation" ("relu" or "sigmoid").
+    products (hogbatch's names), "activation" ("relu" or "sigmoid") and "start" (standard deviation
+    of the first layer's weights, as in pytorch_full.py). With the loss multilabel-softmax, the
+    targets of a row are 1/#labels, and the "loss" of the stopwatch is 1 - P@1.
     """
 
     name = "pytorch-gpu"
@@ -62,6 +65,8 @@ class PyTorchGpu:
         step.capture()
 
         def measure() -> float:
+            if step.ranks:
+                return 1 - accuracy(problem, lambda rows: step.best(x[rows]))
             return loss_of(problem, lambda rows: step.scores(x[rows]))
 
         watch.start(measure)
@@ -87,9 +92,12 @@ class GpuStep:
             torch.cuda.set_device(self.device)
         torch.set_float32_matmul_precision(PRECISIONS[setting.get("precision", "float32")])
         self._softmax = problem.loss == "softmax"
+        self.ranks = problem.loss == "multilabel-softmax"
         self._x = on_device(problem.train.x, self.device)
         self._y = on_device(problem.train.y, self.device)
         self._y = self._y.long() if self._softmax else self._y.reshape(len(self._y), -1)
+        if self.ranks:
+            self._y /= self._y.sum(1, keepdim=True).clamp(min=1)
         self._network = build(problem, setting, seed).to(self.device)
         parameters, rate = list(self._network.parameters()), setting["lr"]
         self._optimizer: Any = (
@@ -114,7 +122,7 @@ class GpuStep:
         from torch.nn import functional as F
 
         scores, targets = self._network(self._x[self._rows]), self._y[self._rows]
-        if self._softmax:
+        if self._softmax or self.ranks:
             loss = F.cross_entropy(scores, targets)
         else:
             total = F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
@@ -129,6 +137,15 @@ class GpuStep:
 
         with torch.no_grad():
             return self._network(x).cpu().numpy()
+
+    def best(self, x: Any) -> Any:
+        """The label with the highest score for each of x[rows, F], as a NumPy array."""
+        import torch
+
+        with torch.no_grad():
+            return (
+                self._network(x).argmax(1).cpu().numpy().copy()
+            )  # SciPy needs an array of NumPy's own
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -171,6 +188,8 @@ def build(problem: Problem, setting: Setting, seed: int) -> Any:
     from benchmarks.peers import torch_network
 
     network: Any = torch_network.build(problem, "dense", seed)
+    if "start" in setting:
+        nn.init.normal_(network[0].weight, std=setting["start"])
     if setting.get("activation") == "sigmoid":
         for number in range(1, len(network), 2):
             network[number] = nn.Sigmoid()

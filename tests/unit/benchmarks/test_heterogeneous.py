@@ -1,14 +1,16 @@
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import benchmarks.heterogeneous.__main__ as heterogeneous
 from benchmarks.common.hogbatch_run import TrainResult
+from benchmarks.common.search import TunedSettings
 from benchmarks.heterogeneous.__main__ import (
-    CASES,
     as_flag,
     evaluated,
     extra_flags,
@@ -17,6 +19,7 @@ from benchmarks.heterogeneous.__main__ import (
     with_epochs,
     worker_flags,
 )
+from benchmarks.heterogeneous.cases import CASES
 from benchmarks.heterogeneous.curves import best_loss, draw, normalised
 from benchmarks.heterogeneous.table import (
     better_alone,
@@ -26,6 +29,7 @@ from benchmarks.heterogeneous.table import (
     ratio,
     table,
 )
+from benchmarks.peers.pytorch_gpu import BATCHES
 from hogbatch.data import samples
 from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 
@@ -287,6 +291,88 @@ def test_a_run_that_failed_is_kept_and_makes_the_exit_code_1(monkeypatch, tmp_pa
     assert main([*given, "--json", str(path)]) == 1
     [kept] = json.loads(path.read_text())["results"]
     assert (kept["name"], kept["seconds"], kept["error"]) == ("gpu", None, failed["error"])
+
+
+def test_every_run_is_written_when_it_is_done(monkeypatch, tmp_path):
+    path, written = tmp_path / "out.json", []
+
+    def train(given, case, kind, seed):
+        written.append(len(json.loads(path.read_text())["results"]) if path.exists() else 0)
+        return {"error": None, "history": [point(1.0, 0.3)], "workers": []}
+
+    monkeypatch.setattr(heterogeneous, "train_ours", train)
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--kinds", "cpu,gpu", "--seeds", "2"]
+    assert main([*given, "--json", str(path)]) == 0
+    assert written == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+class Peer:
+    """In place of the process of PyTorch; keeps the settings that it is to train with."""
+
+    settings: ClassVar = []
+
+    def __init__(self, *given, **named):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def train(self, setting, seed, watch):
+        self.settings.append(setting)
+        return {"curve": [[0.0, 0.7], [1.0, 0.3]], "rows": 100}
+
+
+@pytest.fixture
+def peer(monkeypatch, tmp_path):
+    """PyTorch without a GPU, and an empty file of tuned settings."""
+    monkeypatch.setattr(Peer, "settings", [])
+    monkeypatch.setattr(heterogeneous, "PeerProcess", Peer)
+    monkeypatch.setattr(heterogeneous, "SETTINGS", TunedSettings(tmp_path / "tuned.json"))
+    return Peer
+
+
+def pytorch_run(which="a9a"):
+    train = heterogeneous.pytorch(
+        flags(data=Path(SAMPLES), tune=False, past_target=False, max_seconds=1.0), which
+    )
+    return train(0)
+
+
+def test_without_a_search_pytorch_has_the_setting_of_the_case(peer):
+    found = pytorch_run()
+    assert (found["error"], found["setting_from"]) == (None, "default")
+    assert peer.settings == [found["setting"]]
+    assert found["setting"].items() >= CASES["a9a"].setting.items()
+    assert found["setting"]["device"] == "cuda:0"
+
+
+def test_a_setting_that_was_searched_for_comes_first(peer):
+    tuned = {"optimizer": "sgd", "batch": 64, "lr": 0.5}
+    heterogeneous.SETTINGS.keep("a9a", "pytorch-gpu", {"setting": tuned})
+    found = pytorch_run()
+    assert found["setting_from"] == "search" and found["setting"].items() >= tuned.items()
+
+
+def test_without_any_setting_pytorch_does_not_train(peer, monkeypatch):
+    monkeypatch.setitem(CASES, "a9a", replace(CASES["a9a"], setting=None))
+    assert pytorch_run()["error"] == "no setting is known; search for one with --tune"
+    assert peer.settings == []
+
+
+def test_every_case_has_a_setting_for_pytorch():
+    assert all(case.setting["batch"] in BATCHES for case in CASES.values())
+
+
+def test_the_loss_of_a_metric_is_its_distance_from_1():
+    history = [point(1.0, 7.0) | {"test_values": {"P@1": 0.25}}, point(2.0, None)]
+    history[1]["test_values"] = {}
+    found = CASES["citeulike"].points(history)
+    assert found == [point(1.0, 0.75), point(2.0, None)]
+    assert CASES["w8a"].points(history)[0]["test_loss"] == 7.0
 
 
 @pytest.mark.slow

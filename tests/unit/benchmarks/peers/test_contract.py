@@ -8,6 +8,7 @@ from benchmarks.peers.contract import (
     Problem,
     Rows,
     Stopwatch,
+    accuracy,
     combine,
     hopeless,
     loss_of,
@@ -173,3 +174,10 @@ def test_a_run_without_a_rival_is_not_hopeless():
 
 def test_axes_are_combined_in_full():
     assert combine(a=(1, 2), b=("x",)) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
+
+
+def test_accuracy_counts_rows_whose_best_label_is_one_of_theirs():
+    y = csr_array(np.array([[1, 1, 0], [0, 0, 0], [0, 0, 1]], np.float32))
+    rows = Rows(np.zeros((3, 1), np.float32), y)
+    problem = Problem("multilabel-softmax", (2,), 3, rows, rows)
+    assert accuracy(problem, lambda rows: np.array([1, 0, 2])) == pytest.approx(2 / 3)

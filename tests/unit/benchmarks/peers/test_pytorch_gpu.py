@@ -61,6 +61,18 @@ def test_classes_and_many_labels_are_taken(loss, y, torch):
     assert watch.curve[-1][1] < watch.curve[0][1]
 
 
+def test_label_lists_are_ranked_with_equal_targets(torch):
+    y = csr_array(np.tile(np.array([[1, 1, 0], [0, 0, 1]], np.float32), (64, 1)))
+    x = np.tile(np.eye(2, dtype=np.float32), (64, 1))
+    rows, watch = Rows(x, y), Stopwatch(0.0, limit_s=20.0)
+    problem = Problem("multilabel-softmax", (8,), 3, rows, rows)
+    PEER.train(problem, setting(batch=32, start=0.1), 0, watch)
+    assert watch.curve[-1][1] == 0.0  # the first label of every row is one of its own
+    step = pytorch_gpu.GpuStep(problem, setting(start=0.1), 0)
+    assert step._y[:2].tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    assert float(step._network[0].weight.detach().std()) == pytest.approx(0.1, rel=0.7)
+
+
 def test_every_epoch_has_full_batches_of_different_rows(signs, torch):
     step = pytorch_gpu.GpuStep(signs, setting(batch=200), 0)
     found = pytorch_gpu.batches(step, 0)
