@@ -90,7 +90,7 @@ def timed(
 
 def square_speeds(given: argparse.Namespace, precision: str) -> dict[str, float]:
     """TFLOP/s of a large square product, through hogbatch's and through PyTorch's calls."""
-    side = HOST_SIDE if given.device == "host" else SIDE
+    side = given.side or (HOST_SIDE if given.device == "host" else SIDE)
     device = hogbatch_steps.device_of(given.device, precision)
     works: dict[str, TimedWork] = {
         "hogbatch": hogbatch_steps.SquareProduct(
@@ -133,7 +133,8 @@ def results(given: argparse.Namespace, squares: dict[str, dict[str, float]]) -> 
     """The result of every batch size of every course, until the time limit."""
     end = time.perf_counter() + given.limit
     largest, compiled = max(given.batches), compiled_at(given.batches)
-    rows = max(SET_BATCHES * largest, 0 if given.device == "host" else ROWS)
+    least = given.rows or (0 if given.device == "host" else ROWS)
+    rows = max(SET_BATCHES * largest, least)
     for network in given.networks:
         problem = SyntheticProblem.build(NETWORKS[network], given.activation, rows)
         for precision, optimizer in product(given.precision, given.optimizer):
@@ -240,6 +241,8 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         metavar="ROWS,...",
         help="batch sizes (default: powers of two from 64 to 32768)",
     )
+    add("--rows", type=whole, help=f"minimum rows of a data set (default: {ROWS} on a GPU)")
+    add("--side", type=whole, help=f"side of the square product (default: {SIDE} on a GPU)")
     add("--repetitions", type=whole, default=5, help="measurements per variant (default: 5)")
     add("--seconds", type=number, default=0.02, help="duration of a measurement (default: 0.02)")
     add(

@@ -79,7 +79,7 @@ def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> R
 def worker_flags(given: argparse.Namespace, kind: str) -> list[str]:
     """The flags in which `kind` differs from the others."""
     cpu, gpu = f"cpu:{given.threads}", f"gpu:{given.gpu}"
-    workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"{cpu},{gpu}")
+    workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"cpu:{given.threads_with_gpu},{gpu}")
     policy = ["--policy", kind, "--start-with", "2"] if kind in TOGETHER else []
     extra = {} if kind == "cpu" else given.extra
     return ["--workers", workers, *policy, *(as_flag(*pair) for pair in extra.items())]
@@ -220,7 +220,11 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         metavar="N|host",
         help="number of the GPU; host: NumPy on a CPU core in place of a GPU (default: 0)",
     )
-    add("--threads", type=whole, help="CPU threads (default: all cores; with host one less)")
+    add(
+        "--threads",
+        type=whole,
+        help="CPU threads (default: all cores; beside a GPU worker one less)",
+    )
     add("--seeds", type=whole, default=3, help="number of seeds (default: 3)")
     add("--max-seconds", type=number, default=60.0, help="maximum training seconds (default: 60)")
     add("--past-target", action="store_true", help="training until --max-seconds, for full curves")
@@ -243,7 +247,9 @@ def settle(given: argparse.Namespace) -> dict[str, Any] | None:
     UsageError if something is missing that the later runs need.
     """
     cores, host = read_topology().threads, given.gpu == "host"
-    given.threads = given.threads or max(1, cores - host)
+    fewer = max(1, cores - 1)  # beside a GPU, as `--workers auto` chooses
+    given.threads_with_gpu = given.threads or fewer
+    given.threads = given.threads or (fewer if host else cores)
     note = "; gpu:host uses one core, which runs with CPU workers only leave idle" if host else ""
     print(f"cpu:{given.threads} of {cores} cores{note}", flush=True)
     gpu = None if host or given.kinds == ["cpu"] else gpu_description(int(given.gpu))
@@ -289,6 +295,7 @@ def description(given: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[s
         "versions": machine.describe()["versions"] | machine.versions(*GPU_PACKAGES),
         "gpu": gpu,
         "threads": given.threads,
+        "threads_with_gpu": given.threads_with_gpu,
         "limit_s": given.max_seconds,
         "extra": given.extra,
         "targets": {which: CASES[which].task.target for which in given.only},

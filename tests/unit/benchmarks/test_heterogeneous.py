@@ -53,7 +53,7 @@ def run(name, seconds, seed=0, workers=()):
 
 
 def flags(**given):
-    usual = {"threads": 3, "gpu": "0", "extra": {}}
+    usual = {"threads": 3, "threads_with_gpu": 2, "gpu": "0", "extra": {}}
     return argparse.Namespace(**(usual | given))
 
 
@@ -188,9 +188,9 @@ def test_kinds_differ_in_workers_and_policy_and_extra_flags_go_to_gpu_runs():
     assert worker_flags(given, "cpu") == ["--workers", "cpu:3"]
     assert worker_flags(given, "gpu") == ["--workers", "gpu:0", *more]
     assert worker_flags(flags(gpu="host"), "hogbatch") == [
-        *("--workers", "cpu:3,gpu:host", "--policy", "hogbatch", "--start-with", "2"),
+        *("--workers", "cpu:2,gpu:host", "--policy", "hogbatch", "--start-with", "2"),
     ]
-    assert worker_flags(given, "adaptive")[1:4] == ["cpu:3,gpu:0", "--policy", "adaptive"]
+    assert worker_flags(given, "adaptive")[1:4] == ["cpu:2,gpu:0", "--policy", "adaptive"]
 
 
 def test_the_networks_of_the_paper_are_deep_and_have_sigmoids(tmp_path):

@@ -1,0 +1,178 @@
+"""Stage cli: hogbatch train with a GPU worker, alone and with CPU workers, and killed in mid-run.
+
+Every run is checked against the ledger: in each epoch, every row is acknowledged exactly once.
+"""
+
+import math
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.common.event_log import EventReader
+from benchmarks.common.job import Job, wait_for
+from benchmarks.common.run_history import Life, audit, check_summary
+from benchmarks.gpu_acceptance.merging import merging
+from benchmarks.gpu_acceptance.processes import ROOT
+from benchmarks.gpu_acceptance.record import Json, clipped
+from benchmarks.gpu_acceptance.stage import Stage
+from hogbatch.data.load import load
+from hogbatch.machine.linux import read_topology
+
+SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
+SECONDS, QUICK_SECONDS = 6, 1
+ENDLESS: Final = ("--epochs", 1_000_000, "--patience", 0, "--lease-ms", 20)
+INTERRUPTED: Final = 130
+LEASES: Final = 3  # that a worker has done before it is killed
+
+
+class DataSet(NamedTuple):
+    """Files and the network."""
+
+    train: str
+    hidden: str
+    test: str = ""
+
+
+SETS: Final = {
+    "a9a": DataSet("a9a.svm.gz", "64,64"),
+    "w8a": DataSet("w8a.svm.gz", "512,512,512"),
+    "citeulike": DataSet("citeulike-train.xmc.gz", "128", "citeulike-test.xmc.gz"),
+}
+
+
+def run(stage: Stage) -> None:
+    """Alone and with CPU workers on each data set, then a kill; the bundled sample first."""
+    together = f"cpu:{max(1, read_topology().threads - 1)},gpu:0"
+    for which in ["a9a"] if stage.settings.quick else SETS:
+        place = SAMPLES if which == "a9a" else Path(stage.settings.data)
+        for workers in ("gpu:0", together):
+            work = partial(trained, stage, place, SETS[which], workers)
+            _measure(stage, f"{which} {workers}", place / SETS[which].train, work)
+        if which == "a9a":
+            killing = partial(killed, stage, together)
+            _measure(stage, "a9a, GPU worker killed", place / SETS[which].train, killing)
+
+
+def _measure(stage: Stage, name: str, data: Path, work: Callable[[], Json]) -> None:
+    """Measure, unless the data are missing or no time is left."""
+    if not (stage.settings.data or data.is_relative_to(SAMPLES)) or not data.exists():
+        stage.record.skip(name, f"{data.name} is missing; give its directory with --data")
+    elif stage.left_s <= 0:
+        stage.record.skip(name, "no time left")
+    else:
+        stage.record.measure(name, work)
+
+
+@contextmanager
+def new_job() -> Iterator[Job]:
+    """A run in a temporary directory."""
+    with tempfile.TemporaryDirectory() as folder, closing(Job(folder)) as job:
+        yield job
+
+
+def data_flags(place: Path, files: DataSet, quick: bool) -> list[object]:
+    """Flags of `hogbatch train` for the data and the network."""
+    flags: list[object] = [place / files.train, "--hidden", "8" if quick else files.hidden]
+    return flags + (["--test", place / files.test] if files.test else [])
+
+
+def rows_of(place: Path, files: DataSet) -> int:
+    """The number of training rows, as `hogbatch train` splits them."""
+    test = place / files.test if files.test else None
+    return load(place / files.train, test=test, seed=0).train.rows
+
+
+def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
+    """What one run for some seconds did; RuntimeError if it is not as it must be."""
+    quick = stage.settings.quick
+    with new_job() as job:
+        flags = ["--workers", workers, "--start-with", workers.count(",") + 1]
+        seconds = QUICK_SECONDS if quick else SECONDS
+        limits = [*ENDLESS[:4], "--max-seconds", seconds, "--quiet"]
+        process = job.train(*data_flags(place, files, quick), *flags, *limits)
+        try:
+            code = process.wait(max(1.0, stage.left_s))
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not ended in time: {job.said(process)}") from None
+        if code != 0:
+            raise RuntimeError(f"exit code {code}: {clipped(job.said(process), 500)}")
+        found = outcome(job)
+        found["merging"] = merging(job.run_dir)
+        problems = found.pop("problems") + ledger(job, rows_of(place, files))
+    if problems:
+        raise RuntimeError(f"{'; '.join(problems)} ({found})")
+    return found
+
+
+def outcome(job: Job) -> Json:
+    """Totals of a finished run, and under "problems" what is wrong with them."""
+    summary = job.summary()
+    losses = [point["test_loss"] for point in summary["history"] if point["test_loss"] is not None]
+    gpu = next(worker for worker in summary["workers"] if worker["device"] == "gpu")
+    problems = []
+    if not (losses and min(losses) < losses[0] < math.inf) and len(losses) > 1:
+        problems.append(f"the test loss did not fall: {losses[:5]}")
+    if not losses:
+        problems.append("there was no finite test loss")
+    if gpu["rows"] == 0:
+        problems.append("the GPU worker trained on no row")
+    if faults := {name: count for name, count in summary["faults"].items() if count}:
+        problems.append(f"faults: {faults}")
+    return {
+        "train_seconds": summary["train_seconds"],
+        "rows": summary["rows"],
+        "test_losses": [losses[0], min(losses)] if losses else [],
+        "workers": [
+            {name: worker[name] for name in ("name", "rows", "updates", "busy", "batch_size")}
+            for worker in summary["workers"]
+        ],
+        "problems": problems,
+    }
+
+
+def ledger(job: Job, rows: int) -> list[str]:
+    """Rows that were not acknowledged exactly once in each epoch, and wrong totals."""
+    life = Life.of(job.events())
+    return audit([life], rows) + check_summary(job.summary(), life)
+
+
+def killed(stage: Stage, workers: str) -> Json:
+    """Kill the GPU worker while it trains; it must be replaced, and no row may be lost."""
+    files = SETS["a9a"]
+    with new_job() as job:
+        job.train(
+            *data_flags(SAMPLES, files, stage.settings.quick),
+            *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
+            *("--eval-seconds", 5, "--quiet"),
+        )
+        with closing(EventReader(job.run_dir / "events.jsonl")) as log:
+            [(name, pid)] = wait_for(lambda: gpus_at_work(log), "the GPU worker trains")
+            os.kill(pid, signal.SIGKILL)
+            left = job.wait_for_event("worker_left", worker=name)
+            [(again, _)] = wait_for(lambda: gpus_at_work(log), "another one replaces it")
+            back = next(e for e in log.read() if e["event"] == "lease" and e["worker"] == again)
+        assert job.coordinator
+        job.coordinator.send_signal(signal.SIGINT)
+        code = job.finish()
+        problems = ledger(job, rows_of(SAMPLES, files)) + job.leftovers()
+        if code != INTERRUPTED:
+            problems.append(f"exit code {code}, expected {INTERRUPTED}")
+    if problems:
+        raise RuntimeError("; ".join(problems))
+    return {
+        "killed": name,
+        "reissued": left["reissued"],
+        "replaced_by": again,
+        "trains_again_after_s": round(back["at"] - left["at"], 2),
+    }
+
+
+def gpus_at_work(log: EventReader) -> list[tuple[str, int]]:
+    """(name, pid) of the attached GPU workers that have done some leases."""
+    return [item for item in log.at_work(LEASES).items() if item[0].startswith("gpu")]

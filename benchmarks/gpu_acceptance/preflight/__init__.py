@@ -1,0 +1,48 @@
+"""Stage preflight: what the machine can do, before anything of hogbatch depends on it.
+
+The most valuable measurements come first.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from benchmarks.gpu_acceptance.preflight import (
+    captures,
+    facts,
+    launches,
+    lost_updates,
+    products,
+    segments,
+    transfers,
+    waits,
+)
+from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.stage import Stage
+
+MEASUREMENTS: dict[str, Callable[[Rig], Any]] = {
+    "versions": facts.versions,
+    "device": facts.device,
+    "clocks and link": facts.clocks_and_link,
+    "host": facts.host,
+    "registered segment": segments.registered,
+    "registered read-only segment": segments.read_only,
+    "products, 512 x 512": partial(products.speeds, 512),
+    "transfers": transfers.copies,
+    "additions": transfers.additions,
+    "lost updates": lost_updates.measure,
+    "captures beside copies": captures.beside_copies,
+    "launches": launches.overheads,
+    "waits": waits.measure,
+    "products, 2048 x 2048": partial(products.speeds, 2048),
+}
+
+
+def run(stage: Stage) -> None:
+    """Measure everything, also if something fails."""
+    rig = Rig.build(stage.settings.quick)
+    for name, work in MEASUREMENTS.items():
+        if stage.left_s > 0:
+            stage.record.measure(name, partial(work, rig))
+        else:
+            stage.record.skip(name, "no time left")

@@ -1,0 +1,70 @@
+"""Does capturing graphs on one thread fail while another thread copies and waits?"""
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.transfers import host_array
+from benchmarks.gpu_acceptance.record import one_line
+
+CAPTURES, QUICK_CAPTURES = 1000, 5
+CELLS, QUICK_CELLS = 1 << 18, 1 << 10
+
+
+def beside_copies(rig: Rig) -> dict[str, Any]:
+    """Counts of captures and of copies; RuntimeError with the first error of each thread."""
+    count = QUICK_CAPTURES if rig.quick else CAPTURES
+    copier = Copier(rig)
+    copier.start()
+    cells = rig.device.zeros(100, np.float32)
+    ones = rig.device.to_device(np.ones(100, np.float32))
+    errors, captured = list[str](), 0
+    for _ in range(count):
+        try:
+            rig.device.capture(lambda: rig.device.kernels.add(1.0, ones, cells))()
+            captured += 1
+        except Exception as error:
+            errors.append(one_line(error))
+    copier.stop.set()
+    copier.join()
+    if errors or copier.errors:
+        raise RuntimeError(
+            f"{len(errors)} of {count} captures failed ({errors[:1]}), and "
+            f"{len(copier.errors)} of {copier.copies} copies ({copier.errors[:1]})"
+        )
+    sums = np.zeros(100, np.float32)
+    rig.device.to_host(cells, sums)
+    if (sums != 2 * count).any():  # each capture runs the work once, and replays it once
+        raise RuntimeError(f"expected sums of {2 * count}; got {sums.min()} to {sums.max()}")
+    return {"captures": captured, "copies": copier.copies}
+
+
+class Copier(threading.Thread):
+    """Copies to and from the device on a stream of its own, as the exchange thread of a worker."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(daemon=True)
+        self._rig = rig
+        self.stop = threading.Event()
+        self.copies = 0
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        rig = self._rig
+        rig.device.enter()
+        size = 4 * (QUICK_CELLS if rig.quick else CELLS)
+        with (
+            host_array(rig, "pageable", size) as pageable,
+            host_array(rig, "registered", size) as registered,
+        ):
+            there = rig.device.to_device(pageable)
+            while not self.stop.is_set():
+                try:
+                    for here in (pageable, registered):
+                        rig.device.copy_into(there, here)
+                        rig.device.to_host(there, here)
+                        self.copies += 2
+                except Exception as error:
+                    self.errors.append(one_line(error))

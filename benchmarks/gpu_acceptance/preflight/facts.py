@@ -1,0 +1,100 @@
+"""Versions, and properties of the device and of the host."""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.record import nvidia_smi, one_line
+
+ATTRIBUTES: Final = {  # cudaDeviceAttr
+    "multiprocessors": 16,
+    "clock_khz": 13,
+    "memory_clock_khz": 36,
+    "memory_bus_bits": 37,
+    "l2_cache_bytes": 38,
+    "copy_engines": 40,
+    "unified_addressing": 41,
+    "can_map_host_memory": 19,
+    "host_native_atomics": 86,
+    "pageable_memory_access": 88,
+    "concurrent_managed_access": 89,
+    "can_use_host_pointer_for_registered_memory": 91,
+    "host_register_supported": 99,
+    "host_register_read_only_supported": 113,
+}
+QUERIES: Final = (
+    *("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "power.limit"),
+    *("pcie.link.gen.current", "pcie.link.gen.max"),
+    *("pcie.link.width.current", "pcie.link.width.max"),
+    *("temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current"),
+)
+KERNEL_FILES: Final = {
+    "shmem_huge_pages": "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+    "memory_limit_v2": "/sys/fs/cgroup/memory.max",
+    "cpu_limit_v2": "/sys/fs/cgroup/cpu.max",
+    "kernel": "/proc/sys/kernel/osrelease",
+}
+
+
+def versions(rig: Rig) -> dict[str, Any]:
+    """Versions of CuPy, of the driver's and the runtime's CUDA, and the cuBLAS that is used."""
+    from cuda import pathfinder
+
+    runtime = rig.cupy.cuda.runtime
+    return {
+        "cupy": rig.cupy.__version__,
+        "driver_cuda": runtime.driverGetVersion(),
+        "runtime_cuda": runtime.runtimeGetVersion(),
+        "cublas": pathfinder.load_nvidia_dynamic_lib("cublas").abs_path,
+    }
+
+
+def device(rig: Rig) -> dict[str, Any]:
+    """Name, memory and attributes; an attribute that this CUDA does not know has its error."""
+    runtime = rig.cupy.cuda.runtime
+    properties = runtime.getDeviceProperties(0)
+    free, total = runtime.memGetInfo()
+    found: dict[str, Any] = {
+        "name": properties["name"].decode(),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "memory": total,
+        "free_memory": free,
+        "pci_bus_id": runtime.deviceGetPCIBusId(0),
+    }
+    for name, number in ATTRIBUTES.items():
+        try:
+            found[name] = runtime.deviceGetAttribute(number, 0)
+        except Exception as error:
+            found[name] = one_line(error)
+    return found
+
+
+def clocks_and_link(rig: Rig) -> dict[str, str]:
+    """Clocks, power, and generation and width of the PCIe link, as nvidia-smi reports them.
+
+    A link runs at a lower generation while the GPU is idle.
+    """
+    bus = rig.cupy.cuda.runtime.deviceGetPCIBusId(0)
+    lines = nvidia_smi(",".join(QUERIES), "--id", bus)
+    if not lines:
+        return {"nvidia-smi": "missing, or failed"}
+    return dict(zip(QUERIES, map(str.strip, lines[0].split(",")), strict=False))
+
+
+def host(rig: Rig) -> dict[str, Any]:
+    """Cores, load, memory and its limits."""
+    found: dict[str, Any] = {
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "memlock_limit": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+    }
+    for line in Path("/proc/meminfo").read_text().splitlines()[:3]:
+        name, _, value = line.partition(":")
+        found[name] = value.strip()
+    for name, path in KERNEL_FILES.items():
+        with suppress(OSError):
+            found[name] = Path(path).read_text().strip()
+    return found

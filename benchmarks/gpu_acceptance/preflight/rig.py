@@ -1,0 +1,52 @@
+"""The device of the measurements, and how they take the time."""
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
+
+
+class Rig(NamedTuple):
+    """The GPU, through CuPy and through hogbatch."""
+
+    cupy: Any
+    device: CudaDevice
+    quick: bool  # small sizes, to test the program
+
+    @classmethod
+    def build(cls, quick: bool) -> "Rig":
+        """The first GPU that is visible; DeviceError if there is none."""
+        device = CudaDevice(0)
+        device.enter()
+        return cls(import_module("cupy"), device, quick)
+
+    def event(self, *, block: bool = False) -> Any:
+        """A new event, recorded in the current stream."""
+        event = self.cupy.cuda.Event(block=block)
+        event.record()
+        return event
+
+    def device_seconds(self, work: Callable[[], object], repetitions: int) -> float:
+        """Seconds of the fastest of `repetitions` calls, as the device measures them."""
+        work()
+        pairs = []
+        for _ in range(repetitions):
+            start = self.event()
+            work()
+            pairs.append((start, self.event()))
+        self.device.synchronize()
+        return min(self.device.elapsed(*pair) for pair in pairs)
+
+    def seconds(self, work: Callable[[], object], repetitions: int) -> float:
+        """Seconds of the fastest of `repetitions` calls, including the wait for the device."""
+        work()
+        found = []
+        for _ in range(repetitions):
+            self.device.synchronize()
+            began = time.perf_counter()
+            work()
+            self.device.synchronize()
+            found.append(time.perf_counter() - began)
+        return min(found)

@@ -1,0 +1,110 @@
+"""A segment as a run creates it, registered with the device, copied and added to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.record import one_line
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.fence import Fences
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+
+PARAMETERS, ROWS = 2_000_003, 500_001  # neither fills its last page
+PORTABLE = 1  # of cudaHostRegister
+
+
+@contextmanager
+def shared_segment(quick: bool) -> Iterator[Segment]:
+    """A model with two optimizer slots, epoch orders and fences, with random contents."""
+    parameters, rows = (PARAMETERS // 100, ROWS // 100) if quick else (PARAMETERS, ROWS)
+    model, orders = SharedModel.fields(parameters, 2), EpochOrders.fields(rows)
+    segment = Segment.create("acceptance", arrange(model, orders, Fences.fields()))
+    random = np.random.default_rng(0)
+    for name in model.keys() | orders.keys():
+        segment.array(name)[...] = random.integers(0, 1 << 20, segment.array(name).shape)
+    try:
+        yield segment
+    finally:
+        segment.close()
+
+
+def registered(rig: Rig) -> dict[str, Any]:
+    """Copies of all arrays while the model is registered; RuntimeError if any is wrong.
+
+    A copy fails if it spans registered and unregistered memory.
+    """
+    with shared_segment(rig.quick) as segment:
+        model = SharedModel.of(segment)
+        memory = model.memory
+        pinned = rig.device.pin(memory)
+        try:
+            names = ("model/params", "model/first", "model/second", "order/even", "order/odd")
+            wrong = {name: problem(rig, segment.array(name)) for name in names}
+            wrong["mapped add"] = mapped_add(rig, model.params) if pinned else "not registered"
+        finally:
+            rig.device.unpin(memory)
+        wrong["registration"] = "" if pinned else refusal(rig, memory)
+        del model, memory
+    if any(wrong.values()):
+        raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
+    return {"registered": True, "equal": list(wrong)}
+
+
+def read_only(rig: Rig) -> dict[str, Any]:
+    """Whether a sealed segment, as that of the data, can be registered; its copies must be right.
+
+    hogbatch works without, but copies from it are slower then.
+    """
+    with shared_segment(rig.quick) as segment:
+        array = segment.array("order/even")[:]
+        array.flags.writeable = False
+        pinned = rig.device.pin(array)
+        try:
+            wrong = problem(rig, array)
+        finally:
+            rig.device.unpin(array)
+        del array
+    if wrong:
+        raise RuntimeError(wrong)
+    return {"registered": pinned, "equal": True}
+
+
+def problem(rig: Rig, array: NDArray[Any]) -> str:
+    """Copy an array to the device and back; what went wrong, or an empty text."""
+    try:
+        there, back = rig.device.to_device(array), np.empty_like(array)
+        rig.device.to_host(there, back)
+    except Exception as error:
+        return one_line(error)
+    differ = int((back != array).sum())
+    return f"{differ} of {array.size} numbers differ" if differ else ""
+
+
+def mapped_add(rig: Rig, params: NDArray[np.float32]) -> str:
+    """Let the device add ones to the registered parameters; what went wrong, or an empty text."""
+    try:
+        if (mapped := rig.device.mapped(params)) is None:
+            return "the device cannot use the addresses of the host"
+        before, ones = params.copy(), np.ones_like(params)
+        rig.device.kernels.add(1.0, rig.device.to_device(ones), mapped)
+        rig.device.synchronize()
+    except Exception as error:
+        return one_line(error)
+    differ = int((params != before + ones).sum())
+    return f"{differ} of {params.size} sums differ" if differ else ""
+
+
+def refusal(rig: Rig, memory: NDArray[np.uint8]) -> str:
+    """The error of CUDA when memory cannot be registered, which `pin` does not tell."""
+    try:
+        rig.cupy.cuda.runtime.hostRegister(memory.ctypes.data, memory.nbytes, PORTABLE)
+    except Exception as error:
+        return one_line(error)
+    rig.device.unpin(memory)
+    return "registered, but not as mapped memory"

@@ -1,0 +1,75 @@
+"""Stage sanitizer: NVIDIA's compute-sanitizer on the tests of the kernels with most barriers."""
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.gpu_acceptance.gpu_tests import FLAGS
+from benchmarks.gpu_acceptance.stage import Stage
+
+PATHS: Final = (
+    "tests/unit/kernels/gpu/test_replica.py",
+    "tests/unit/kernels/test_losses.py",
+    "tests/unit/kernels/test_sparse.py",
+)
+TOOLS: Final = {  # with their flags; calls of the CUDA runtime that fail are part of the tests
+    "memcheck": ("--report-api-errors", "no"),
+    "racecheck": (),
+}
+USUAL_PLACE: Final = "/usr/local/cuda/bin/compute-sanitizer"
+MARK: Final = "========="  # with which its lines begin
+SUMMARY: Final = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+KEPT_LINES: Final = 200  # of the first errors
+
+
+def run(stage: Stage) -> None:
+    """Run each tool over each file; a file at a time, because it is slow."""
+    program = find()
+    for tool, flags in TOOLS.items():
+        for path in PATHS:
+            name = f"{tool} {Path(path).name}"
+            if program is None:
+                stage.record.skip(name, "not installed")
+            elif stage.left_s <= 0:
+                stage.record.skip(name, "no time left")
+            else:
+                with stage.failures_recorded(name):
+                    check(stage, name, [program, "--tool", tool, *flags], path)
+
+
+def find() -> str | None:
+    """The program; None if it is not installed."""
+    if found := shutil.which("compute-sanitizer"):
+        return found
+    return USUAL_PLACE if Path(USUAL_PLACE).exists() else None
+
+
+def check(stage: Stage, name: str, tool: list[str], path: str) -> None:
+    """Record the number of errors that the tool reports for one file of tests."""
+    pytest = [sys.executable, "-m", "pytest", *FLAGS, path]
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        code = stage.follow([*tool, *pytest], output=output)
+        output.seek(0)
+        text = output.read()
+    found = findings(text)
+    if code is None:
+        stage.record.fail(name, "not ended in time", found)
+    elif found["errors"] is None:
+        stage.record.fail(
+            name, f"exit code {code} without a summary", found | {"end": text[-2000:]}
+        )
+    elif found["errors"] or code:
+        stage.record.fail(name, f"{found['errors']} errors; exit code {code}", found)
+    else:
+        stage.record.add(name, found)
+
+
+def findings(text: str) -> dict[str, Any]:
+    """The errors by the tool's summaries, one per process (None without any); the first in full."""
+    counts = [int(count) for count in SUMMARY.findall(text)]
+    lines = [line for line in text.splitlines() if line.startswith(MARK)]
+    kept = lines[:KEPT_LINES] if any(counts) else []
+    return {"errors": sum(counts) if counts else None, "first": kept}

@@ -1,0 +1,108 @@
+"""The process of one stage: python -m benchmarks.gpu_acceptance.stage NAME FILE SETTINGS."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Final
+
+from benchmarks.gpu_acceptance.processes import adopt_orphans, end_all
+from benchmarks.gpu_acceptance.record import Record, describe, one_line
+
+MODULES: Final = {  # each has a function run(stage)
+    "preflight": "benchmarks.gpu_acceptance.preflight",
+    "tests": "benchmarks.gpu_acceptance.gpu_tests",
+    "sanitizer": "benchmarks.gpu_acceptance.sanitizer",
+    "cli": "benchmarks.gpu_acceptance.cli",
+    "step": "benchmarks.gpu_acceptance.step",
+    "together": "benchmarks.gpu_acceptance.together",
+}
+POLL_S = 0.2
+END_S = 2.0  # before a stage is killed, it starts nothing new
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a stage is told."""
+
+    seconds: float  # after which it is killed
+    quick: bool = False  # small sizes, to test the program
+    data: str = ""  # directory of the data sets; empty: there is none
+
+
+@dataclass(slots=True)
+class Stage:
+    """A stage in its own process."""
+
+    record: Record
+    settings: Settings
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the stage should have ended."""
+        return self.settings.seconds - END_S - (time.monotonic() - self.began)
+
+    def follow_python(self, arguments: list[str], poll: Callable[[], object]) -> int | None:
+        """Run Python with `arguments`; see `follow`."""
+        return self.follow([sys.executable, *arguments], poll)
+
+    def follow(
+        self,
+        command: list[str],
+        poll: Callable[[], object] = lambda: None,
+        output: IO[str] | None = None,
+    ) -> int | None:
+        """Run a program, calling `poll` again and again, and once after its end.
+
+        Returns its exit code, or None if it was killed because no time was left. Its output goes to
+        `output`, or to the log.
+        """
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output and subprocess.STDOUT
+        )
+        code = None
+        while code is None and self.left_s > 0:
+            code = _exit_code(process)
+            poll()
+        process.kill()
+        process.wait()
+        end_all()  # what it started, such as the workers of a run
+        poll()
+        return code
+
+    @contextmanager
+    def failures_recorded(self, name: str) -> Iterator[None]:
+        """Record an exception of the body as an error called `name`, and go on."""
+        try:
+            yield
+        except Exception as error:
+            self.record.fail(name, one_line(error))
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(POLL_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    """Run the stage; exit code 1 if a measurement failed."""
+    name, path, text = arguments
+    adopt_orphans()
+    settings = Settings(**json.loads(text))
+    stage = Stage(Record(Path(path), name, describe(asdict(settings))), settings)
+    with stage.failures_recorded("stage"):
+        module: Any = import_module(MODULES[name])
+        module.run(stage)
+    return int(stage.record.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

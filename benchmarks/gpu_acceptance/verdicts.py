@@ -1,0 +1,166 @@
+"""Which acceptance figures were reached, by the records of the stages; decides only.
+
+A figure is unknown unless everything that it is about was measured, and can be compared.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from benchmarks.gpu_acceptance.step import PAPER, PRECISIONS
+
+Json = dict[str, Any]
+Records = Mapping[str, Json]  # by stage
+
+REACHED, MISSED, UNKNOWN = "reached", "not reached", "unknown"
+NETWORKS: Final = tuple(PAPER.split(","))
+SIZES: Final = (256, 8192)  # the sizes from 256 rows up that must be measured at least
+SETS: Final = ("w8a", "covtype", "delicious", "imdb", "citeulike")
+RECORDED: Final = ("hogbatch", "written out")  # the steps that a worker takes
+
+
+class Verdict(NamedTuple):
+    """One acceptance figure."""
+
+    figure: str
+    state: str
+    detail: str
+
+
+class Item(NamedTuple):
+    """One measured part of a figure; without a value it was not measured."""
+
+    name: str
+    value: float | None
+    limit: float
+    at_least: bool = False  # the value must be the limit or more; else the limit or less
+
+    @property
+    def state(self) -> str:
+        """Whether it is within its limit."""
+        if self.value is None or math.isnan(self.value):
+            return UNKNOWN
+        good = self.value >= self.limit if self.at_least else self.value <= self.limit
+        return REACHED if good else MISSED
+
+
+def verdicts(records: Records) -> list[Verdict]:
+    """All acceptance figures."""
+    return [
+        judged("speed alone at least PyTorch's with CUDA graphs, from 256 rows", alone(records)),
+        judged("at least 0.7 of the speed of the products at 8192 rows", ceiling(records)),
+        judged("merging takes at most 10 % of the time", merging(records)),
+        judged("adaptive at most 1.0 of the time of the better device alone", adaptive(records)),
+        two_sets(adaptive(records)),
+    ]
+
+
+def judged(figure: str, items: Iterable[Item]) -> Verdict:
+    """Missed if any item is, else unknown if any is, else reached."""
+    items = list(items)
+    states = {item.state for item in items}
+    state = next((s for s in (MISSED, UNKNOWN) if s in states), REACHED if items else UNKNOWN)
+    return Verdict(figure, state, described(items))
+
+
+def described(items: list[Item]) -> str:
+    """The worst measured item, and how many were not measured."""
+    known = [item for item in items if item.state != UNKNOWN]
+    parts = []
+    if known:
+        sign = -1 if known[0].at_least else 1
+        worst = max(known, key=lambda item: sign * (item.value or 0.0) / item.limit)
+        parts.append(f"worst of {len(known)}: {worst.value:.2f}, {worst.name}")
+    if missing := [item.name for item in items if item.state == UNKNOWN]:
+        parts.append(f"{len(missing)} not measured: {missing[0]}" + ", ..." * (len(missing) > 1))
+    return "; ".join(parts)
+
+
+def steps(records: Records) -> dict[tuple[str, str, int], Json]:
+    """The results of gpu_step against CUDA graphs, by network, precision and rows."""
+    found: dict[tuple[str, str, int], Json] = {}
+    for each in measurements(records, "step"):
+        result = each.get("value") or {}
+        if "rows_per_second" in result:
+            place = result["network"], result["precision"], result["batch"]
+            if place not in found or "graph" in result["rows_per_second"]:
+                found[place] = result
+    return found
+
+
+def alone(records: Records) -> Iterable[Item]:
+    """The speed over that of PyTorch's graph, at each size from 256 rows up."""
+    found = steps(records)
+    sizes = {(n, p, b) for n in NETWORKS for p in PRECISIONS for b in SIZES}
+    sizes |= {place for place in found if place[0] in NETWORKS and place[2] >= min(SIZES)}
+    for place in sorted(sizes):
+        result = found.get(place)
+        value = over_graph(result) if result else None
+        yield Item(f"{place[0]}, {place[1]}, {place[2]} rows", value, 1.0, at_least=True)
+
+
+def over_graph(result: Json) -> float | None:
+    """Speed over that of PyTorch's graph; None if their times cannot be compared."""
+    speeds, wrong = result["rows_per_second"], {*result["mismatched"], *result["diverged"]}
+    ours = [speeds[name] for name in RECORDED if name in speeds and name not in wrong]
+    if not ours or "graph" not in speeds or "graph" in wrong:
+        return None
+    return float(max(ours) / speeds["graph"])
+
+
+def ceiling(records: Records) -> Iterable[Item]:
+    """The speed over that of the products alone, at 8192 rows."""
+    found = steps(records)
+    for network in NETWORKS:
+        for precision in PRECISIONS:
+            result = found.get((network, precision, 8192))
+            wrong = result and {*result["mismatched"], *result["diverged"]} & {*RECORDED}
+            value = None if result is None or wrong else result["of_products"]
+            yield Item(f"{network}, {precision}", value, 0.7, at_least=True)
+
+
+def merging(records: Records) -> Iterable[Item]:
+    """The fraction of an interval for which a merge blocks training, in runs with CPU workers."""
+    for which in ("a9a", "w8a", "citeulike"):
+        runs = [
+            each["value"]
+            for each in measurements(records, "cli")
+            if each["name"].startswith(f"{which} cpu:") and "value" in each
+        ]
+        value = next((run["merging"]["fraction"] for run in runs if run["merging"]), None)
+        yield Item(which, value, 0.1)
+
+
+def adaptive(records: Records) -> list[Item]:
+    """The seconds of adaptive over those of the better device alone, on each data set."""
+    return [Item(which, over_better(records, which), 1.0) for which in SETS]
+
+
+def over_better(records: Records, which: str) -> float | None:
+    """The ratio; None if a run is missing or failed, or no device reached the target alone."""
+    seconds: dict[str, list[float]] = {}
+    for each in measurements(records, "together"):
+        run = each.get("value") or {}
+        if run.get("set") == which and "error" not in each:
+            reached = run["seconds"]
+            seconds.setdefault(run["name"], []).append(math.inf if reached is None else reached)
+    if not {"cpu", "gpu", "adaptive"} <= seconds.keys():
+        return None
+    middle = {name: sorted(each)[len(each) // 2] for name, each in seconds.items()}
+    better = min(middle["cpu"], middle["gpu"])
+    return None if math.isinf(better) else middle["adaptive"] / better
+
+
+def two_sets(items: list[Item]) -> Verdict:
+    """Whether adaptive needs at most 0.8 of the time on two data sets."""
+    known = [item for item in items if item.state != UNKNOWN]
+    good = [item.name for item in known if (item.value or 0.0) <= 0.8]
+    state = REACHED if len(good) >= 2 else MISSED if len(known) == len(items) else UNKNOWN
+    detail = f"on {len(good)} of {len(known)} measured" + (f": {', '.join(good)}" if good else "")
+    return Verdict("adaptive at most 0.8 of that time on two data sets", state, detail)
+
+
+def measurements(records: Records, stage: str) -> list[Json]:
+    """The measurements of a stage."""
+    found: list[Json] = records.get(stage, {}).get("measurements", [])
+    return found
