@@ -25,7 +25,7 @@ def run(stage: Stage) -> None:
     paths = list(QUICK_PATHS if stage.settings.quick else PATHS)
     choice = ["-k", QUICK_CHOICE] if stage.settings.quick else []
     with tempfile.TemporaryDirectory() as directory:
-        log = TestLog(Path(directory) / "events", stage.record)
+        log = OutcomeLog(Path(directory) / "events", stage.record)
         while stage.left_s > 0:
             before = log.started
             code = stage.follow_python([*command(log.path), *paths, *choice], log.poll)
@@ -37,7 +37,8 @@ def run(stage: Stage) -> None:
 
 def command(events: Path) -> list[str]:
     """The flags of Python for pytest with the plugin."""
-    plugin = ("-p", "benchmarks.gpu_acceptance.pytest_events", "--events", str(events))
+    # In one word: pytest looks for its configuration above every word that is a path.
+    plugin = ("-p", "benchmarks.gpu_acceptance.pytest_events", f"--events={events}")
     return ["-m", "pytest", *plugin, *FLAGS]
 
 
@@ -46,10 +47,8 @@ def ended(code: int) -> str:
     return f"died by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-class TestLog:
+class OutcomeLog:
     """Transfers the events of pytest to the record."""
-
-    __test__ = False  # for pytest, this is no class of tests
 
     def __init__(self, path: Path, record: Record) -> None:
         self.path, self._record = path, record

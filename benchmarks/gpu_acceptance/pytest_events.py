@@ -1,6 +1,6 @@
 """A pytest plugin that writes one JSON line when a test starts and one when it has ended.
 
-    python -m pytest -p benchmarks.gpu_acceptance.pytest_events --events FILE ...
+    python -m pytest -p benchmarks.gpu_acceptance.pytest_events --events=FILE ...
 
 Tests that have a line in FILE already are left out, so that a run can go on after a crash. A run
 stops when the device no longer works, because all later tests of that process would fail.

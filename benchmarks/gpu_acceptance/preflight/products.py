@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_acceptance.preflight.rig import Rig
-from hogbatch.kernels.gpu.cublas import COMPUTE_TYPES, Cublas
 
+PRECISIONS = ("float32", "tf32", "bfloat16")
 ROWS = (64, 256, 1024, 4096, 8192, 16384, 32768)
 QUICK_ROWS, QUICK_WIDTH = (16,), 32
 REPETITIONS = 20
@@ -15,13 +15,15 @@ REPETITIONS = 20
 
 def speeds(width: int, rig: Rig) -> dict[str, dict[str, float]]:
     """{precision: {rows: TFLOP/s}} of rows[B, width] times weights[width, width]."""
+    from hogbatch.kernels.gpu.cublas import Cublas  # imports CuPy
+
     width, sizes = (QUICK_WIDTH, QUICK_ROWS) if rig.quick else (width, ROWS)
     random = np.random.default_rng(0)
     weights = rig.device.to_device(random.standard_normal((width, width), np.float32))
     inputs = rig.device.to_device(random.standard_normal((sizes[-1], width), np.float32))
     outputs = rig.device.empty(inputs.shape, np.float32)
     found: dict[str, dict[str, float]] = {}
-    for precision in COMPUTE_TYPES:
+    for precision in PRECISIONS:
         multiply: Any = Cublas(precision).multiply
         for rows in sizes:
             product = partial(multiply, inputs[:rows], weights, outputs[:rows])

@@ -1,0 +1,47 @@
+import json
+import math
+
+from benchmarks.gpu_acceptance import record
+from benchmarks.gpu_acceptance.record import Record
+
+
+def fails():
+    raise RuntimeError("out of order\nmore about it")
+
+
+def test_the_file_is_complete_after_every_measurement(tmp_path):
+    path = tmp_path / "stage.json"
+    made = Record(path, "stage", {"date": "today"})
+    assert record.read(path) == made.content
+    assert made.measure("good", lambda: {"speed": 1.5}) == {"speed": 1.5}
+    assert [each["name"] for each in record.read(path)["measurements"]] == ["good"]
+    assert not made.failed
+    assert made.measure("bad", fails) is None
+    made.skip("absent", "not installed")
+    made.fail("half", "one of two", {"speed": 2})
+    good, bad, absent, half = record.read(path)["measurements"]
+    assert good["value"] == {"speed": 1.5} and "error" not in good
+    assert bad["error"] == "RuntimeError: out of order" and "value" not in bad
+    assert absent["skipped"] == "not installed"
+    assert (half["error"], half["value"]) == ("one of two", {"speed": 2})
+    assert made.failed and record.read(path)["ended"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["stage.json"]
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path):
+    path = tmp_path / "stage.json"
+    Record(path, "stage").add("losses", [math.nan, {"a": (math.inf, 1.0)}])
+    (found,) = json.loads(path.read_text())["measurements"]
+    assert found["value"] == [None, {"a": [None, 1.0]}]
+
+
+def test_the_end_is_noted_with_or_without_a_record(tmp_path):
+    path = tmp_path / "stage.json"
+    Record(path, "stage").add("speed", 1.5)
+    closed = record.close(path, "stage", "finished", 2.04)
+    assert closed == record.read(path)
+    assert closed["ended"] == {"how": "finished", "seconds": 2.0}
+    assert closed["measurements"][0]["value"] == 1.5
+    record.close(tmp_path / "other.json", "other", "not started: no time left", 0.0)
+    assert record.read(tmp_path / "other.json")["measurements"] == []
+    assert record.read(tmp_path / "third.json") is None
