@@ -3,7 +3,6 @@
 Every run is checked against the ledger: in each epoch, every row is acknowledged exactly once.
 """
 
-import math
 import os
 import signal
 import subprocess
@@ -113,13 +112,16 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
 def outcome(job: Job) -> Json:
     """Totals of a finished run, and under "problems" what is wrong with them."""
     summary = job.summary()
-    losses = [point["test_loss"] for point in summary["history"] if point["test_loss"] is not None]
+    losses = [
+        [point[kind] for point in summary["history"] if point[kind] is not None]
+        for kind in ("train_loss", "test_loss")
+    ]
     gpu = next(worker for worker in summary["workers"] if worker["device"] == "gpu")
     problems = []
-    if not (losses and min(losses) < losses[0] < math.inf) and len(losses) > 1:
-        problems.append(f"the test loss did not fall: {losses[:5]}")
-    if not losses:
-        problems.append("there was no finite test loss")
+    if not all(losses):
+        problems.append("there was no finite loss")
+    elif len(losses[0]) > 1 and losses[0][-1] >= losses[0][0]:  # the test loss rises with time
+        problems.append(f"the training loss did not fall: {losses[0][0]}, ..., {losses[0][-1]}")
     if gpu["rows"] == 0:
         problems.append("the GPU worker trained on no row")
     if faults := {name: count for name, count in summary["faults"].items() if count}:
@@ -127,7 +129,8 @@ def outcome(job: Job) -> Json:
     return {
         "train_seconds": summary["train_seconds"],
         "rows": summary["rows"],
-        "test_losses": [losses[0], min(losses)] if losses else [],
+        "train_loss": [each for loss in losses[:1] for each in (loss[:1] + loss[-1:])],
+        "lowest_test_loss": min(losses[1], default=None),
         "workers": [
             {name: worker[name] for name in ("name", "rows", "updates", "busy", "batch_size")}
             for worker in summary["workers"]

@@ -15,8 +15,10 @@ from benchmarks.gpu_acceptance.stage import Stage
 PATHS: Final = ("tests/gpu", "tests/unit/kernels")
 QUICK_PATHS: Final = ("tests/gpu/test_cuda_device.py",)
 QUICK_CHOICE: Final = "round_trip or pinned_memory"
-# Warnings of the packages of this machine are no errors; a fault handler would print to the log.
+# Warnings of other packages, in the versions of this machine, are no errors.
 FLAGS: Final = ("-m", "gpu", "--require", "gpu", "-W", "default", "-q", "-p", "no:cacheprovider")
+# A wait for the device cannot be interrupted, so the process of a test that takes too long ends.
+TIME_LIMIT: Final = ("--timeout=100", "--timeout-method=thread")
 MESSAGE_CHARACTERS: Final = 3000
 
 
@@ -39,7 +41,7 @@ def command(events: Path) -> list[str]:
     """The flags of Python for pytest with the plugin."""
     # In one word: pytest looks for its configuration above every word that is a path.
     plugin = ("-p", "benchmarks.gpu_acceptance.pytest_events", f"--events={events}")
-    return ["-m", "pytest", *plugin, *FLAGS]
+    return ["-m", "pytest", *plugin, *FLAGS, *TIME_LIMIT]
 
 
 def ended(code: int) -> str:

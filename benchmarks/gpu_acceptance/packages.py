@@ -24,6 +24,10 @@ FOR_STAGE: Final = {
     },
     "together": {"scipy": "scipy"},
 }
+PLATFORMS: Final = (  # of wheels; pip takes only those that are named
+    *("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27"),
+    "manylinux_2_28",
+)
 
 
 def missing(stages: Sequence[str]) -> dict[str, list[str]]:
@@ -52,14 +56,15 @@ def advice(lacking: dict[str, list[str]]) -> str:
     names = " ".join(f"'{name}'" if "[" in name else name for name in lacking)
     lines = [f"  {name}, for {', '.join(stages)}" for name, stages in lacking.items()]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    platforms = f"--platform manylinux2014_{platform.machine()} --platform manylinux_2_28_"
+    tags = [f"{each}_{platform.machine()}" for each in PLATFORMS]
+    platforms = " ".join(f"--platform {tag}" for tag in tags)
     return "\n".join(
         [
             "gpu_acceptance: packages are missing for Python " + python + ":",
             *lines,
             "On a machine with a network:",
             f"  python3 -m pip download --dest wheels --only-binary :all: --python-version {python}"
-            f" {platforms}{platform.machine()} {names}",
+            f" {platforms} {names}",
             "Then on this one, with the directory wheels:",
             f"  {sys.executable} -m pip install --no-index --find-links wheels --target packages "
             f"{names}",

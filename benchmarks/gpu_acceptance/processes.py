@@ -13,7 +13,7 @@ from types import FrameType
 from typing import IO
 
 ROOT = Path(__file__).parents[2]
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 GONE_WITHIN_S = 10.0
 
 
@@ -46,6 +46,11 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def end_with_parent() -> None:
+    """Let this process be killed when its parent ends, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def environment(device: int) -> dict[str, str]:
     """The variables of a stage: this checkout is importable anywhere, and the GPU is number 0."""
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -69,6 +74,7 @@ def run(arguments: list[str], limit_s: float, log: IO[bytes], variables: dict[st
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=end_with_parent,
         cwd=ROOT,
         env=variables,
     )

@@ -49,7 +49,7 @@ def find() -> str | None:
 
 def check(stage: Stage, name: str, tool: list[str], path: str) -> None:
     """Record the number of errors that the tool reports for one file of tests."""
-    pytest = [sys.executable, "-m", "pytest", *FLAGS, path]
+    pytest = [sys.executable, "-m", "pytest", *FLAGS, "--timeout=0", path]
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         code = stage.follow([*tool, *pytest], output=output)
         output.seek(0)

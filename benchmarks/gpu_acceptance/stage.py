@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
 
-from benchmarks.gpu_acceptance.processes import adopt_orphans, end_all
+from benchmarks.gpu_acceptance.processes import adopt_orphans, end_all, end_with_parent
 from benchmarks.gpu_acceptance.record import Record, describe, one_line
 
 MODULES: Final = {  # each has a function run(stage)
@@ -64,7 +64,11 @@ class Stage:
         `output`, or to the log.
         """
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output and subprocess.STDOUT
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output and subprocess.STDOUT,
+            preexec_fn=end_with_parent,
         )
         code = None
         while code is None and self.left_s > 0:

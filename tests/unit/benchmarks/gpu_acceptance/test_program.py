@@ -124,6 +124,7 @@ with open(sys.argv[1], "wb") as log:
 """
 
 
+@pytest.mark.slow
 def test_a_stage_ends_at_its_limit_with_everything_that_it_started(tmp_path):
     command = [sys.executable, "-c", RUNS, str(tmp_path / "log"), SLEEPS]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
@@ -133,6 +134,17 @@ def test_a_stage_ends_at_its_limit_with_everything_that_it_started(tmp_path):
         *("died by signal 9", "exit code 3"),
     ]
     assert (tmp_path / "log").read_text() == "started\nstarted\n"
+
+
+def test_a_program_that_is_killed_takes_its_stage_along(tmp_path):
+    sleeps = "import time; print('started', flush=True); time.sleep(1000)"
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", RUNS, str(log), sleeps]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: log.exists() and log.read_text(), "the stage has started")
+        stage, *_ = descendants(process.pid)
+        process.kill()
+        wait_for(lambda: command_line(stage) == b"", "the stage has ended")
 
 
 CRASHES = """
@@ -155,6 +167,7 @@ gpu_tests.run(Stage(Record(Path(sys.argv[2]), "tests"), Settings(100)))
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_ends_its_process_does_not_end_the_others(tmp_path):
     tests, path = tmp_path / "test_it.py", tmp_path / "tests.json"
     tests.write_text(CRASHES)
