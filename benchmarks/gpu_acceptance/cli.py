@@ -18,7 +18,7 @@ from benchmarks.common.job import Job, wait_for
 from benchmarks.common.run_history import Life, audit, check_summary
 from benchmarks.gpu_acceptance.merging import merging
 from benchmarks.gpu_acceptance.processes import ROOT
-from benchmarks.gpu_acceptance.record import Json, clipped
+from benchmarks.gpu_acceptance.record import Failure, Json, clipped, one_line
 from benchmarks.gpu_acceptance.stage import Stage
 from hogbatch.data.load import load
 from hogbatch.machine.linux import read_topology
@@ -27,6 +27,7 @@ SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
 SECONDS, QUICK_SECONDS = 6, 1
 ENDLESS: Final = ("--epochs", 1_000_000, "--patience", 0, "--lease-ms", 20)
 INTERRUPTED: Final = 130
+LOG_CHARACTERS: Final = 3000  # kept of each log of a run that failed
 LEASES: Final = 3  # that a worker has done before it is killed
 
 
@@ -70,9 +71,14 @@ def _measure(stage: Stage, name: str, data: Path, work: Callable[[], Json]) -> N
 
 @contextmanager
 def new_job() -> Iterator[Job]:
-    """A run in a temporary directory."""
+    """A run in a temporary directory; an exception becomes a Failure with the logs of the run."""
     with tempfile.TemporaryDirectory() as folder, closing(Job(folder)) as job:
-        yield job
+        try:
+            yield job
+        except Exception as error:
+            paths = sorted([*job.folder.glob("*.err"), *job.run_dir.glob("worker-*.log")])
+            logs = {path.name: path.read_text(errors="replace")[-LOG_CHARACTERS:] for path in paths}
+            raise Failure(one_line(error), {"logs": logs}) from error
 
 
 def data_flags(place: Path, files: DataSet, quick: bool) -> list[object]:
@@ -98,45 +104,41 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
         try:
             code = process.wait(max(1.0, stage.left_s))
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"not ended in time: {job.said(process)}") from None
+            raise RuntimeError("not ended in time") from None
         if code != 0:
-            raise RuntimeError(f"exit code {code}: {clipped(job.said(process), 500)}")
-        found = outcome(job)
-        found["merging"] = merging(job.run_dir)
-        problems = found.pop("problems") + ledger(job, rows_of(place, files))
-    if problems:
-        raise RuntimeError(f"{'; '.join(problems)} ({found})")
+            raise RuntimeError(f"exit code {code}: {clipped(job.said(process).strip(), 500)}")
+        found = outcome(job) | {"merging": merging(job.run_dir)}
+        problems = wrong(job) + ledger(job, rows_of(place, files))
+        if problems:
+            raise RuntimeError("; ".join(problems))
     return found
 
 
 def outcome(job: Job) -> Json:
-    """Totals of a finished run, and under "problems" what is wrong with them."""
+    """Totals of a finished run."""
     summary = job.summary()
-    losses = [
-        [point[kind] for point in summary["history"] if point[kind] is not None]
-        for kind in ("train_loss", "test_loss")
-    ]
-    gpu = next(worker for worker in summary["workers"] if worker["device"] == "gpu")
-    problems = []
-    if not all(losses):
-        problems.append("there was no finite loss")
-    elif len(losses[0]) > 1 and losses[0][-1] >= losses[0][0]:  # the test loss rises with time
-        problems.append(f"the training loss did not fall: {losses[0][0]}, ..., {losses[0][-1]}")
-    if gpu["rows"] == 0:
-        problems.append("the GPU worker trained on no row")
-    if faults := {name: count for name, count in summary["faults"].items() if count}:
-        problems.append(f"faults: {faults}")
+    names = ("name", "rows", "updates", "busy", "batch_size")
     return {
         "train_seconds": summary["train_seconds"],
         "rows": summary["rows"],
-        "train_loss": [each for loss in losses[:1] for each in (loss[:1] + loss[-1:])],
-        "lowest_test_loss": min(losses[1], default=None),
-        "workers": [
-            {name: worker[name] for name in ("name", "rows", "updates", "busy", "batch_size")}
-            for worker in summary["workers"]
-        ],
-        "problems": problems,
+        "losses": [[point["train_loss"], point["test_loss"]] for point in summary["history"]],
+        "workers": [{name: worker[name] for name in names} for worker in summary["workers"]],
     }
+
+
+def wrong(job: Job) -> list[str]:
+    """What a finished run should not have done, one sentence each."""
+    summary, problems = job.summary(), []
+    losses = [point["train_loss"] for point in summary["history"]]
+    if not losses or None in losses:
+        problems.append(f"there was no finite training loss: {losses}")
+    elif len(losses) > 1 and losses[-1] >= losses[0]:
+        problems.append(f"the training loss did not fall: {losses[0]:.4g}, ..., {losses[-1]:.4g}")
+    if sum(worker["rows"] for worker in summary["workers"] if worker["device"] == "gpu") == 0:
+        problems.append("the GPU worker trained on no row")
+    if faults := {name: count for name, count in summary["faults"].items() if count}:
+        problems.append(f"faults: {faults}")
+    return problems
 
 
 def ledger(job: Job, rows: int) -> list[str]:
@@ -155,10 +157,10 @@ def killed(stage: Stage, workers: str) -> Json:
             *("--eval-seconds", 5, "--quiet"),
         )
         with closing(EventReader(job.run_dir / "events.jsonl")) as log:
-            [(name, pid)] = wait_for(lambda: gpus_at_work(log), "the GPU worker trains")
+            [(name, pid)] = wait_for(lambda: gpus_at_work(job, log), "the GPU worker trains")
             os.kill(pid, signal.SIGKILL)
             left = job.wait_for_event("worker_left", worker=name)
-            [(again, _)] = wait_for(lambda: gpus_at_work(log), "another one replaces it")
+            [(again, _)] = wait_for(lambda: gpus_at_work(job, log), "another one replaces it")
             back = next(e for e in log.read() if e["event"] == "lease" and e["worker"] == again)
         assert job.coordinator
         job.coordinator.send_signal(signal.SIGINT)
@@ -166,8 +168,8 @@ def killed(stage: Stage, workers: str) -> Json:
         problems = ledger(job, rows_of(SAMPLES, files)) + job.leftovers()
         if code != INTERRUPTED:
             problems.append(f"exit code {code}, expected {INTERRUPTED}")
-    if problems:
-        raise RuntimeError("; ".join(problems))
+        if problems:
+            raise RuntimeError("; ".join(problems))
     return {
         "killed": name,
         "reissued": left["reissued"],
@@ -176,6 +178,8 @@ def killed(stage: Stage, workers: str) -> Json:
     }
 
 
-def gpus_at_work(log: EventReader) -> list[tuple[str, int]]:
+def gpus_at_work(job: Job, log: EventReader) -> list[tuple[str, int]]:
     """(name, pid) of the attached GPU workers that have done some leases."""
+    if job.coordinator and (code := job.coordinator.poll()) is not None:
+        raise RuntimeError(f"the run has ended with exit code {code}")
     return [item for item in log.at_work(LEASES).items() if item[0].startswith("gpu")]

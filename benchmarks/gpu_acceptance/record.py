@@ -21,6 +21,14 @@ PACKAGES = (
 )
 
 
+class Failure(Exception):
+    """A measurement failed; `value` is what helps to find out why."""
+
+    def __init__(self, message: str, value: Json) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 class Record:
     """Writes {"stage", "about", "measurements", "ended"} by rename after each measurement.
 
@@ -54,6 +62,9 @@ class Record:
         """Record the result of `work`, or its exception; return the result, None if it failed."""
         try:
             value = work()
+        except Failure as failure:
+            self.fail(name, str(failure), failure.value)
+            return None
         except Exception as error:
             self.fail(name, one_line(error))
             traceback.print_exc()

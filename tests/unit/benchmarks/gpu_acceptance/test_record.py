@@ -2,7 +2,7 @@ import json
 import math
 
 from benchmarks.gpu_acceptance import record
-from benchmarks.gpu_acceptance.record import Record
+from benchmarks.gpu_acceptance.record import Failure, Record
 
 
 def fails():
@@ -26,6 +26,19 @@ def test_the_file_is_complete_after_every_measurement(tmp_path):
     assert (half["error"], half["value"]) == ("one of two", {"speed": 2})
     assert made.failed and record.read(path)["ended"] is None
     assert [path.name for path in tmp_path.iterdir()] == ["stage.json"]
+
+
+def test_a_failure_keeps_what_helps_to_find_its_reason(tmp_path):
+    def fails():
+        raise Failure("exit code 12", {"logs": {"worker-0.log": "no device"}})
+
+    made = Record(tmp_path / "stage.json", "stage")
+    made.measure("run", fails)
+    (found,) = made.content["measurements"]
+    assert (found["error"], found["value"]["logs"]) == (
+        "exit code 12",
+        {"worker-0.log": "no device"},
+    )
 
 
 def test_numbers_that_are_not_finite_are_null(tmp_path):
