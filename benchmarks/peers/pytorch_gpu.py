@@ -143,9 +143,8 @@ class GpuStep:
         import torch
 
         with torch.no_grad():
-            return (
-                self._network(x).argmax(1).cpu().numpy().copy()
-            )  # SciPy needs an array of NumPy's own
+            labels = self._network(x).argmax(1).cpu().numpy()
+        return labels.copy()  # an array of NumPy's own: SciPy indexes with no other
 
     def synchronize(self) -> None:
         """Wait for the device."""

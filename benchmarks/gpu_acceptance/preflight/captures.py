@@ -11,6 +11,8 @@ from benchmarks.gpu_acceptance.record import one_line
 
 CAPTURES, QUICK_CAPTURES = 1000, 5
 CELLS, QUICK_CELLS = 1 << 18, 1 << 10
+START_S = 10.0
+MAX_ERRORS = 100  # of copies
 
 
 def beside_copies(rig: Rig) -> dict[str, Any]:
@@ -18,6 +20,8 @@ def beside_copies(rig: Rig) -> dict[str, Any]:
     count = QUICK_CAPTURES if rig.quick else CAPTURES
     copier = Copier(rig)
     copier.start()
+    if not copier.began.wait(START_S):
+        raise RuntimeError(f"no copy was done in {START_S:g} s: {copier.errors[:1]}")
     cells = rig.device.zeros(100, np.float32)
     ones = rig.device.to_device(np.ones(100, np.float32))
     errors, captured = list[str](), 0
@@ -47,7 +51,7 @@ class Copier(threading.Thread):
     def __init__(self, rig: Rig) -> None:
         super().__init__(daemon=True)
         self._rig = rig
-        self.stop = threading.Event()
+        self.began, self.stop = threading.Event(), threading.Event()
         self.copies = 0
         self.errors: list[str] = []
 
@@ -60,11 +64,12 @@ class Copier(threading.Thread):
             host_array(rig, "registered", size) as registered,
         ):
             there = rig.device.to_device(pageable)
-            while not self.stop.is_set():
+            while not self.stop.is_set() and len(self.errors) < MAX_ERRORS:
                 try:
                     for here in (pageable, registered):
                         rig.device.copy_into(there, here)
                         rig.device.to_host(there, here)
                         self.copies += 2
+                    self.began.set()
                 except Exception as error:
                     self.errors.append(one_line(error))
