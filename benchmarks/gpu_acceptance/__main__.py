@@ -151,8 +151,9 @@ def main(flags: Sequence[str] | None = None) -> int:
         print(f"gpu_acceptance: {reason}", file=sys.stderr)
         return CANNOT_RUN
     program = Program(given)
-    with processes.interruptible(), suppress(processes.Interrupted):
-        program.run()
+    if given.stages:
+        with processes.interruptible(), suppress(processes.Interrupted):
+            program.run()
     print(program.write_report(), end="", flush=True)
     return int(summary.failed(program.records()))
 

@@ -22,7 +22,6 @@ FOR_STAGE: Final = {
         "pytest_timeout": "pytest-timeout",
         "hypothesis": "hypothesis",
     },
-    "together": {"scipy": "scipy"},
 }
 PLATFORMS: Final = (  # of wheels; pip takes only those that are named
     *("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27"),

@@ -130,7 +130,7 @@ def nvidia_smi(fields: str, *flags: str) -> list[str]:
     """What nvidia-smi reports, one line per GPU; empty if it is missing or fails."""
     if shutil.which("nvidia-smi") is None:
         return []
-    query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", *flags]
+    query = ["nvidia-smi", *flags, f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -15,13 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from hogbatch.data.batch import Examples
 
 Setting = dict[str, Any]  # e.g. {"batch": 64, "lr": 0.1, "threads": 2}
 Curve = list[tuple[float, float]]  # training seconds, test loss
-Matrix = Any  # float32: NDArray or csr_array
+Matrix = Any  # float32: NDArray or SciPy's csr_array, which is imported only where one is made
 
 EVALUATION_FRACTION = 0.05  # minimum time between evaluations, of the training seconds so far
 CHEAP_S = 0.1  # the cost of an evaluation up to this long is ignored
@@ -42,6 +41,8 @@ class Rows:
     @classmethod
     def of(cls, examples: Examples, outputs: int) -> "Rows":
         """The same rows; only the row pointers are copied."""
+        from scipy.sparse import csr_array
+
         inputs, labels = examples.inputs, examples.labels
         x, y = inputs.dense, labels.values
         if examples.sparse:
@@ -83,15 +84,20 @@ class Problem:
         return not self.hidden
 
 
+def _sparse(matrix: Matrix) -> bool:
+    """Whether it is a CSR matrix."""
+    return not isinstance(matrix, np.ndarray)
+
+
 def dense(matrix: Matrix) -> NDArray[np.float32]:
     """`matrix` as a dense array, float32 and C-contiguous."""
-    full = matrix.toarray() if isinstance(matrix, csr_array) else matrix
+    full = matrix.toarray() if _sparse(matrix) else matrix
     return np.ascontiguousarray(full, np.float32)
 
 
 def forms(rows: Rows) -> tuple[str, ...]:
     """The forms in which the first layer can take rows; dense only if that fits in memory."""
-    if not isinstance(rows.x, csr_array):
+    if not _sparse(rows.x):
         return ("dense",)
     return ("bag",) if rows.features > MANY_FEATURES else ("dense", "bag")
 
@@ -106,7 +112,7 @@ def mean_loss(loss: str, scores: NDArray[np.float32], y: Matrix) -> float:
         top = scores.max(axis=1)
         total = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
         return float(np.mean(total - scores[np.arange(len(scores)), y.astype(np.intp)]))
-    chosen = y.multiply(scores).sum() if isinstance(y, csr_array) else scores[:, 0] @ y
+    chosen = y.multiply(scores).sum() if _sparse(y) else scores[:, 0] @ y
     return float((np.logaddexp(0, scores).sum() - chosen) / len(scores))
 
 
@@ -275,7 +281,7 @@ def read_problem(directory: Path) -> Problem:
 
 
 def _write(matrix: Matrix, stem: Path) -> None:
-    if isinstance(matrix, csr_array):
+    if _sparse(matrix):
         parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
         np.savez(f"{stem}.npz", shape=np.array(matrix.shape), **parts)
     else:
@@ -288,4 +294,6 @@ def _read(stem: Path) -> Matrix:
         return loaded
     with np.load(packed) as parts:
         arrays = (parts["data"], parts["indices"], parts["indptr"])
+        from scipy.sparse import csr_array
+
         return csr_array(arrays, shape=tuple(parts["shape"].tolist()))

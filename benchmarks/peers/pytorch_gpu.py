@@ -8,6 +8,7 @@ captured.
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from benchmarks.peers.contract import (
@@ -226,6 +227,8 @@ def objection(ordinal: str) -> str | None:
     """Why PyTorch cannot train on GPU `ordinal`, tested in a temporary process; None if it can."""
     if available(PEER) is None:
         return "torch is not installed"
+    if find_spec("scipy") is None:
+        return "scipy is not installed"
     question = "import torch; print(torch.__version__, torch.cuda.device_count())"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
     if answer.returncode:

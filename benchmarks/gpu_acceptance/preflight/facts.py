@@ -78,10 +78,12 @@ def clocks_and_link(rig: Rig) -> dict[str, str]:
     A link runs at a lower generation while the GPU is idle.
     """
     bus = rig.cupy.cuda.runtime.deviceGetPCIBusId(0)
-    lines = nvidia_smi(",".join(QUERIES), "--id", bus)
-    if not lines:
+    if not nvidia_smi("name", "-i", bus):
         return {"nvidia-smi": "missing, or failed"}
-    return dict(zip(QUERIES, map(str.strip, lines[0].split(",")), strict=False))
+    if lines := nvidia_smi(",".join(QUERIES), "-i", bus):
+        return dict(zip(QUERIES, map(str.strip, lines[0].split(",")), strict=False))
+    # It refuses a query as a whole if this version does not know one of the names.
+    return {name: ", ".join(nvidia_smi(name, "-i", bus)) or "unknown" for name in QUERIES}
 
 
 def host(rig: Rig) -> dict[str, Any]:

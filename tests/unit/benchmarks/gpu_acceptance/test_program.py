@@ -190,7 +190,7 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(tmp_path):
     out_dir = tmp_path / "out"
     code, out, err = end(start("--out", out_dir, python=("-S",), paths=[ROOT]))
     assert (code, out) == (2, "")
-    for package in (*BASE.values(), "pytest", "pytest-timeout", "hypothesis", "scipy"):
+    for package in (*BASE.values(), "pytest", "pytest-timeout", "hypothesis"):
         assert f"  {package}, for " in err
     assert "pip download --dest wheels --only-binary :all: --python-version 3." in err
     assert "--find-links wheels --target packages" in err
@@ -198,14 +198,14 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(tmp_path):
 
 
 def test_only_what_the_stages_need_has_to_be_there(monkeypatch):
-    absent = {"zmq", "scipy", "pytest_timeout", "cuda.pathfinder"}
+    absent = {"zmq", "pytest_timeout", "cuda.pathfinder"}
     monkeypatch.setattr(
         "benchmarks.gpu_acceptance.packages.importable", lambda module: module not in absent
     )
     base = {"pyzmq": ["cli"], "cuda-pathfinder": ["cli"]}
     assert missing(["cli"]) == base
     found = missing(["tests", "together"])
-    assert (found["pytest-timeout"], found["scipy"]) == (["tests"], ["together"])
+    assert (found["pytest-timeout"], found["pyzmq"]) == (["tests"], ["tests", "together"])
     assert "'cupy-cuda13x[ctk]'" in advice({"cupy-cuda13x[ctk]": ["cli"]})
 
 
