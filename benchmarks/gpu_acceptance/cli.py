@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from benchmarks.common.event_log import EventReader
 from benchmarks.common.job import Job, wait_for
 from benchmarks.common.run_history import Life, audit, check_summary
-from benchmarks.gpu_acceptance.merging import merging
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Failure, Json, clipped, one_line
 from benchmarks.gpu_acceptance.stage import Stage
@@ -28,6 +27,10 @@ SECONDS, QUICK_SECONDS = 6, 1
 ENDLESS: Final = ("--epochs", 1_000_000, "--patience", 0, "--lease-ms", 20)
 INTERRUPTED: Final = 130
 LOG_CHARACTERS: Final = 3000  # kept of each log of a run that failed
+TOTALS: Final = (  # of a worker, kept from summary.json
+    *("name", "rows", "updates", "busy", "batch_size", "staleness"),
+    *("merge_seconds", "transferred", "transfer_seconds"),
+)
 LEASES: Final = 3  # that a worker has done before it is killed
 
 
@@ -107,7 +110,7 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
             raise RuntimeError("not ended in time") from None
         if code != 0:
             raise RuntimeError(f"exit code {code}: {clipped(job.said(process).strip(), 500)}")
-        found = outcome(job) | {"merging": merging(job.run_dir)}
+        found = outcome(job)
         problems = wrong(job) + ledger(job, rows_of(place, files))
         if problems:
             raise RuntimeError("; ".join(problems))
@@ -117,12 +120,14 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
 def outcome(job: Job) -> Json:
     """Totals of a finished run."""
     summary = job.summary()
-    names = ("name", "rows", "updates", "busy", "batch_size")
+    gpu = next(worker for worker in summary["workers"] if worker["device"] == "gpu")
+    blocked_s, seconds = gpu["merge_seconds"], summary["train_seconds"]
     return {
         "train_seconds": summary["train_seconds"],
         "rows": summary["rows"],
         "losses": [[point["train_loss"], point["test_loss"]] for point in summary["history"]],
-        "workers": [{name: worker[name] for name in names} for worker in summary["workers"]],
+        "merging": None if blocked_s is None else blocked_s / seconds,  # fraction of the time
+        "workers": [{name: worker[name] for name in TOTALS} for worker in summary["workers"]],
     }
 
 

@@ -125,15 +125,15 @@ def ceiling(records: Records) -> Iterable[Item]:
 
 
 def merging(records: Records) -> Iterable[Item]:
-    """The fraction of an interval for which a merge blocks training, in runs with CPU workers."""
+    """The fraction of the time in which merges kept the GPU from training, beside CPU workers."""
     for which in ("a9a", "w8a", "citeulike"):
-        runs = [
-            each["value"]
+        fractions = [
+            each["value"]["merging"]
             for each in measurements(records, "cli")
-            if each["name"].startswith(f"{which} cpu:") and "value" in each
+            if each["name"].startswith(f"{which} cpu:") and "error" not in each
+            if "value" in each
         ]
-        value = next((run["merging"]["fraction"] for run in runs if run["merging"]), None)
-        yield Item(which, value, 0.1)
+        yield Item(which, fractions[0] if fractions else None, 0.1)
 
 
 def adaptive(records: Records) -> list[Item]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_acceptance.preflight.rig import Rig
+from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 ROWS = (64, 256, 1024, 4096, 8192, 16384, 32768)
@@ -20,18 +21,24 @@ def speeds(width: int, rig: Rig) -> dict[str, dict[str, float]]:
     from hogbatch.kernels.gpu.cublas import Cublas  # imports CuPy
 
     width, sizes = (QUICK_WIDTH, QUICK_ROWS) if rig.quick else (width, ROWS)
-    random = np.random.default_rng(0)
-    weights = rig.device.to_device(random.standard_normal((width, width), np.float32))
-    inputs = rig.device.to_device(random.standard_normal((sizes[-1], width), np.float32))
-    outputs = rig.device.empty(inputs.shape, np.float32)
     found: dict[str, dict[str, float]] = {}
     for precision in PRECISIONS:
-        multiply: Any = Cublas(precision).multiply
+        multiply, device = Cublas(precision).multiply, CudaDevice(0, precision)
+        weights, inputs = (random_operand(device, rows, width) for rows in (width, sizes[-1]))
+        outputs = device.empty(inputs.shape, inputs.dtype)
         for rows in sizes:
             product = partial(multiply, inputs[:rows], weights, outputs[:rows])
             seconds = graph_seconds(rig, product) / PRODUCTS
             found.setdefault(precision, {})[str(rows)] = 2 * rows * width**2 / seconds / 1e12
     return found
+
+
+def random_operand(device: CudaDevice, rows: int, width: int) -> Any:
+    """Random numbers[rows, width] in the type of the operands of the device's products."""
+    values = np.random.default_rng(rows).standard_normal((rows, width), np.float32)
+    operands = device.empty(values.shape, device.kernels.operand_type(values.dtype))
+    device.kernels.to_operands(device.to_device(values), operands)
+    return operands
 
 
 def graph_seconds(rig: Rig, product: Callable[[], object]) -> float:

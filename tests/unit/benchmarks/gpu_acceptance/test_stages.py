@@ -1,14 +1,12 @@
 """The parts of stages that need no process and no device."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 
 from benchmarks.gpu_acceptance import together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
-from benchmarks.gpu_acceptance.merging import merging
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
@@ -88,34 +86,6 @@ def test_the_error_of_a_traceback_is_its_first_marked_line():
     assert last("E   A: b\nE   c\nx.py:1") == "A: b"
     assert last("no mark\nthe last") == "the last"
     assert last("") == ""
-
-
-LOG = (
-    "INFO measured batches (rows, seconds): ((16, 0.0001), (256, 0.0004)); a merge blocks training "
-    "for 0.50 ms and takes 2.00 ms in the background; merging every 10 batches of 256 rows\n"
-)
-
-
-def test_the_cost_of_merging_is_read_from_the_log(tmp_path):
-    (tmp_path / "worker-0.log").write_text("cpu\n")
-    assert merging(tmp_path) is None
-    (tmp_path / "worker-1.log").write_text(LOG)
-    found = merging(tmp_path)
-    assert found["fraction"] == pytest.approx(0.0005 / (10 * 0.0004 + 0.0005))
-    assert found["background_over_interval"] == pytest.approx(0.5)
-    assert (found["every"], found["batch"]) == (10, 256)
-
-
-def test_the_line_of_the_log_is_that_of_the_worker():
-    """The regular expression depends on the text of workers/gpu.py."""
-    import inspect
-
-    from workers.gpu import GpuEngine
-
-    source = re.sub(r'"\s+"', "", inspect.getsource(GpuEngine._choose_exchange))
-    for part in LOG.removeprefix("INFO ").strip().split("; "):
-        words = re.split(r"[\d.]+|\(\(.*\)\)", part)
-        assert words[0] in source, words[0]
 
 
 def test_lost_updates_are_the_difference_of_the_sums():

@@ -99,10 +99,7 @@ def test_a_later_measurement_without_a_graph_does_not_replace_one_with_it():
 
 def runs(**fractions):
     return record(
-        *(
-            {"name": f"{which} cpu:15,gpu:0", "merging": at and {"fraction": at}}
-            for which, at in fractions.items()
-        )
+        *({"name": f"{which} cpu:15,gpu:0", "merging": at} for which, at in fractions.items())
     )
 
 
@@ -111,7 +108,8 @@ def test_merging_counts_on_every_data_set():
     assert verdicts({"cli": good})[MERGING].state == REACHED
     assert verdicts({"cli": runs(a9a=0.05, w8a=0.11, citeulike=0.1)})[MERGING].state == MISSED
     assert verdicts({"cli": runs(a9a=0.05, w8a=0.1)})[MERGING].state == UNKNOWN
-    assert verdicts({"cli": runs(a9a=0.05, w8a=0.1, citeulike=None)})[MERGING].state == UNKNOWN
+    good["measurements"][1]["error"] = "exit code 12"
+    assert verdicts({"cli": good})[MERGING].state == UNKNOWN
 
 
 def together(ratios, **fields):
