@@ -26,7 +26,7 @@ MEASUREMENTS: dict[str, Callable[[Rig], Any]] = {
     "clocks and link": facts.clocks_and_link,
     "host": facts.host,
     "registered segment": segments.registered,
-    "registered read-only segment": segments.read_only,
+    "registered data segment": segments.data,
     "products, 512 x 512": partial(products.speeds, 512),
     "transfers": transfers.copies,
     "additions": transfers.additions,

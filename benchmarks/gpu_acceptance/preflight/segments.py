@@ -1,5 +1,6 @@
 """A segment as a run creates it, registered with the device, copied and added to."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,23 +57,27 @@ def registered(rig: Rig) -> dict[str, Any]:
     return {"registered": True, "equal": list(wrong)}
 
 
-def read_only(rig: Rig) -> dict[str, Any]:
-    """Whether a sealed segment, as that of the data, can be registered; its copies must be right.
+def data(rig: Rig) -> dict[str, Any]:
+    """Copies from a segment as that of the data, by its read-only and by its registered mapping.
 
-    hogbatch works without, but copies from it are slower then.
+    RuntimeError if one is wrong, or the mapping for the device cannot be registered.
     """
     with shared_segment(rig.quick) as segment:
-        array = segment.array("order/even")[:]
-        array.flags.writeable = False
-        pinned = rig.device.pin(array)
+        segment.make_read_only()
+        attached = Segment.attach(os.dup(segment.fd), segment.layout, writable=False)
+        memory = attached.map_for_device()
+        pinned = rig.device.pin(memory)
         try:
-            wrong = problem(rig, array)
+            wrong = {"read-only mapping": problem(rig, attached.array("order/even"))}
+            wrong["mapping for the device"] = problem(rig, memory)
         finally:
-            rig.device.unpin(array)
-        del array
-    if wrong:
-        raise RuntimeError(wrong)
-    return {"registered": pinned, "equal": True}
+            rig.device.unpin(memory)
+            attached.close()
+        wrong["registration"] = "" if pinned else refusal(rig, memory)
+        del memory
+    if any(wrong.values()):
+        raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
+    return {"registered": True, "equal": list(wrong)}
 
 
 def problem(rig: Rig, array: NDArray[Any]) -> str:
