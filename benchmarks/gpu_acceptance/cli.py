@@ -31,6 +31,7 @@ TOTALS: Final = (  # of a worker, kept from summary.json
     *("name", "rows", "updates", "busy", "batch_size", "staleness"),
     *("merge_seconds", "transferred", "transfer_seconds"),
 )
+MOST_SECONDS: Final = 120  # of the run that is interrupted, should nothing be left to interrupt it
 LEASES: Final = 3  # that a worker has done before it is killed
 
 
@@ -159,7 +160,7 @@ def killed(stage: Stage, workers: str) -> Json:
         job.train(
             *data_flags(SAMPLES, files, stage.settings.quick),
             *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
-            *("--eval-seconds", 5, "--quiet"),
+            *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS),
         )
         with closing(EventReader(job.run_dir / "events.jsonl")) as log:
             [(name, pid)] = wait_for(lambda: gpus_at_work(job, log), "the GPU worker trains")

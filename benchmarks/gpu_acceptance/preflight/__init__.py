@@ -14,6 +14,7 @@ from benchmarks.gpu_acceptance.preflight import (
     lost_updates,
     products,
     segments,
+    staging,
     transfers,
     waits,
 )
@@ -32,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[Rig], Any]] = {
     "additions": transfers.additions,
     "lost updates": lost_updates.measure,
     "captures beside copies": captures.beside_copies,
+    "staged input": staging.measure,
     "launches": launches.overheads,
     "waits": waits.measure,
     "products, 2048 x 2048": partial(products.speeds, 2048),
