@@ -28,7 +28,7 @@ def impostor(job, change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("session.version = lambda name: '0.0.1'", "this worker 0.0.1: install the same version"),
+        ("session.version = lambda: '0.0.1'", "this worker 0.0.1: install the same version"),
         (
             "from hogbatch.wire import codec; codec.PREFIX = codec.MAGIC + b'\\x07\\x00'",
             f"the coordinator uses protocol {PROTOCOL}, this worker 7",
