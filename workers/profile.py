@@ -44,8 +44,9 @@ def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
         device = trainer.device  # its state now, while its clocks are those of training
         circumstances = stored_profile.now(), device.model, device.state()
         stored_profile.save(path, StoredProfile(densify, measured.profile, *circumstances))
-        trainer.replica.reset()
     trainer.compute(densify=measured.densify)
+    trainer.warm_up(measured.profile[0][0])  # so that a start with cached measurements is as fast
+    trainer.replica.reset()
     return measured
 
 

@@ -147,16 +147,15 @@ class Trainer:
         self.reserve(batch)
         self.follow(UNSHUFFLED)
         self._repeat(batch, 2)  # the second batch is captured
-        if not self._warm:
-            self._warm_up(batch)
+        self.warm_up(batch)
         count = self._together(batch)
         return min(self._repeat(batch, count) for _ in range(MEASUREMENTS)) / count
 
-    def _warm_up(self, batch: int) -> None:
-        """Train until the device has raised its clocks."""
-        count, seconds = self._together(batch), 0.0
-        while seconds < self.device.warm_up_seconds:
-            seconds += self._repeat(batch, count)
+    def warm_up(self, batch: int) -> None:
+        """Train until the device has raised its clocks, once. Overwrites the replica."""
+        seconds = 0.0
+        while not self._warm and seconds < self.device.warm_up_seconds:
+            seconds += self._repeat(batch, self._together(batch))
         self._warm = True
 
     def _together(self, batch: int) -> int:

@@ -14,6 +14,7 @@ from hogbatch.wire.messages import Work
 from tests.support.assignments import FEATURES, assignment, examples
 from tests.support.limited_devices import Clocked
 from workers import feed
+from workers.profile import profile
 from workers.trainer import MAX_TOGETHER, MEASUREMENTS, MIN_TOGETHER, SPARSEST_DENSE, Trainer
 from workers.transfers import Transfers
 
@@ -218,6 +219,18 @@ def test_a_device_is_measured_when_it_has_warmed_up():
     warm, device.runs = len(device.runs), []
     trainer.seconds(32)
     assert len(device.runs) < warm  # once only
+
+
+def test_a_device_is_warm_when_its_measurements_were_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+    given = assignment(examples(ROWS))
+    for _ in range(2):
+        device = Timed(0.001)
+        trainer = Trainer(device, given)
+        measured = profile(trainer, given)
+        assert device.clock >= device.warm_up_seconds
+        assert not trainer.replica.totals.any() and trainer.replica.steps == 0
+    assert device.batches < 20 + len(measured.profile)  # of the second start
 
 
 def test_a_slow_device_is_measured_with_few_batches():
