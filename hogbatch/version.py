@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).resolve().parent
 def version() -> str:
     """The `version` of the pyproject.toml beside the package, else that of the installed package.
 
-    In a checkout, another version may be installed, and nothing has to be. Raises HogbatchError
-    if the package was copied from a checkout without its pyproject.toml.
+    In a checkout, another version may be installed, or none. Raises HogbatchError if the package
+    was copied from a checkout without its pyproject.toml.
     """
     found = _of_checkout(PACKAGE.parent / "pyproject.toml") or _of_installation()
     if found is None:
@@ -26,7 +26,7 @@ def version() -> str:
 
 
 def _of_checkout(path: Path) -> str | None:
-    """The version in a pyproject.toml; None if that file is missing or another project's."""
+    """The version in a pyproject.toml; None if that file is missing or of another project."""
     try:
         project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
     except FileNotFoundError:

@@ -40,9 +40,9 @@ class LeaseProgress:
     too_large: int = 0  # size of a batch that did not fit into memory
     refused: int = 0  # changes that were not finite
     total_staleness: int = 0  # summed over merges
-    merge_seconds: float = 0.0  # that merges kept the device from training
-    transfers: Transfers = field(default_factory=Transfers)  # for merges; of the exchange thread
-    inputs: Transfers = field(default_factory=Transfers)  # of input; of the training thread
+    merge_seconds: float = 0.0  # during which merges kept the device from training
+    transfers: Transfers = field(default_factory=Transfers)  # for merges, by the exchange thread
+    inputs: Transfers = field(default_factory=Transfers)  # of input, by the training thread
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
 
 
@@ -65,7 +65,7 @@ class IntervalEvents(NamedTuple):
 
     begun: Any  # the replica is ready for the first batch
     trained: Any  # the last batch is done
-    ended: Any  # the training thread has come to the merge
+    ended: Any  # the training thread has finished the interval
     ready: Any  # the previous merge is done, so that this one may begin
     taken: Any  # the change is complete; then the next interval begins
 
@@ -85,7 +85,7 @@ class _PendingMerge(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What became of an interval."""
+    """The result of exchanging an interval."""
 
     finite: bool
     times: IntervalTimes | None = None  # None: there was no change
@@ -182,7 +182,7 @@ class Exchange:
     def _exchange_change(self, pending: _PendingMerge, events: IntervalEvents) -> _Outcome:
         interval, progress = pending.interval, pending.interval.progress
         finite = self._is_finite(events.taken)
-        began = time.perf_counter()  # until then, the exchange waited for training
+        began = time.perf_counter()  # before this, the exchange waited for training
         # Checked last: the device may have taken long, so the lease may have been revoked.
         if self._may_write(interval):
             if finite:
@@ -207,7 +207,7 @@ class Exchange:
     def _count_costs(self, progress: LeaseProgress, events: IntervalEvents) -> None:
         """Add the cost of a merge to its lease."""
         # From the last batch to the first one of the next interval. The training thread itself
-        # waits for longer, because it queues batches in advance.
+        # waits longer, because it queues batches in advance.
         progress.merge_seconds += self._replica.device.elapsed(events.ended, events.taken)
         counted = self._replica.transfers.take()
         progress.transfers.add(counted.bytes, counted.seconds)

@@ -20,7 +20,7 @@ from workers.mapping import MappedSegment
 MAX_THREADS = 8  # of the host; a core copies up to 12 GB/s, a PCIe 5.0 link up to 55 GB/s
 PART_ROWS = 1024  # minimum rows per thread
 CELL = 4  # bytes of a feature, of its index, and of a label
-NUMBER = 8  # bytes of a row number, and of one in an indptr
+NUMBER = 8  # bytes of a row number, and of an entry of an indptr
 
 
 class Arrays(NamedTuple):
@@ -67,19 +67,19 @@ class RowSet:
         return [*kinds, (batch, np.int64)]
 
     def max_row_bytes(self) -> int:
-        """Bytes that a batch of one row takes at most."""
+        """Maximum size of a batch of one row, in bytes."""
         kinds = self.kinds(1)
         return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
 
 
 class Buffer(Protocol):
-    """Arrays on the device for one batch after the other, and how they are filled."""
+    """Arrays on the device that hold one batch at a time, and the method to fill them."""
 
     arrays: Arrays
     numbers: Any  # int64[batch]
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
-        """Do the part of the host for `rows`; all earlier copies must be done."""
+        """Do the host's part for `rows`; all earlier copies must be done."""
 
     def copy(self) -> None:
         """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
@@ -232,7 +232,7 @@ class _HostBuffer:
         ]
 
     def _in_parts(self, rows: int, gather: Callable[[int, int], None]) -> None:
-        """Gather `rows`, several threads a part of them each; np.take releases the GIL."""
+        """Gather `rows` rows in parts, one part per thread; np.take releases the GIL."""
         parts = min(self._gathering.threads, -(-rows // PART_ROWS))
         first, *others = itertools.pairwise(part * rows // parts for part in range(parts + 1))
         futures = [self._gathering.pool.submit(gather, *part) for part in others]
@@ -253,7 +253,7 @@ class _HostBuffer:
 def _select(
     indptr: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
-    """out = the indptr of a CSR of only `rows`; return their first cells, and the number of all."""
+    """out = the indptr of a CSR of only `rows`; return their first cells and the cell count."""
     if not len(indptr):
         return indptr, 0
     starts = indptr[rows]

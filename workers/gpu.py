@@ -39,7 +39,7 @@ from workers.trainer import UNSHUFFLED, Trainer
 
 # If a batch touches less than this fraction of a sparse layer's rows, only those are exchanged.
 MAX_TOUCHED_FRACTION = 0.5
-MEASURED_INTERVALS = 3  # lengths for which the exchange of touched rows is measured at most
+MEASURED_INTERVALS = 3  # maximum number of lengths with which touched rows are measured
 
 
 class GpuEngine:
@@ -125,7 +125,7 @@ class GpuEngine:
         )
 
     def _measure_merging(self, batch: int, by_rows: bool) -> MergeInterval:
-        """Measure merges of intervals of `batch`; if `by_rows`, with the rows of an interval."""
+        """Measure merging; if `by_rows`, with the rows touched by a whole interval of batches."""
         chosen = self._assignment.welcome.merge_every
         batches = max(1, chosen)
         for _ in range(MEASURED_INTERVALS):

@@ -18,7 +18,7 @@ class MappedSegment:
     """Device views of the arrays of a segment, so that kernels read the host's memory.
 
     The pages are pinned at the first use: all of them in one call, because arrays share pages. They
-    stay pinned as long as this object exists, and views must not be used after that.
+    stay pinned as long as this object exists; views must not be used longer than that.
     """
 
     def __init__(self, device: Device, segment: Segment) -> None:
@@ -27,7 +27,7 @@ class MappedSegment:
         self._pinned: NDArray[np.uint8] | None = None
 
     def view(self, array: NDArray[Any]) -> Any:
-        """Return the device's view of `array`, one of the segment.
+        """Return the device's view of `array`, which must be in the segment.
 
         MappingError if the device cannot read the host's memory.
         """

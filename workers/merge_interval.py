@@ -1,7 +1,7 @@
-"""After how many batches a GPU worker merges, decided from measured times.
+"""The number of batches after which a GPU worker merges, computed from measured times.
 
-The times of the first intervals are measured before training, on an idle machine. During training
-every interval is measured again, and the next leases use what it took under load.
+The first intervals use times that are measured before training, on an idle machine. During
+training, every interval is measured, and the next leases use these times, which include the load.
 """
 
 from collections import deque
@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 from hogbatch.store.merge import batches_between_merges
 
-WINDOW = 5  # observations of which the median is used: it ignores two that are far off
-MAX_FACTOR = (
-    4.0  # by which one observation may differ from the estimate, so that K changes in steps
-)
-RESOLUTION = 1e-6  # seconds; about that of the times of events
-MANY_BATCHES = 8  # in an interval: then an incomplete last one hardly changes their mean time
+WINDOW = 5  # observations whose median is used: two outliers have no effect
+MAX_FACTOR = 4.0  # by which an observation may differ from the estimate, so K changes in steps
+RESOLUTION = 1e-6  # seconds; about the resolution of event times
+MANY_BATCHES = 8  # in an interval: an incomplete last one hardly changes the mean time
 
 
 class MergeCost(NamedTuple):
@@ -73,14 +71,15 @@ class _SizeEstimates(NamedTuple):
 class MergeInterval:
     """The number of batches between two merges, for each batch size.
 
-    It is `chosen`, unless that is 0. Otherwise it follows from `cost` and `batch_seconds`, a
-    function of the batch size, as measured before training, until intervals were observed.
+    It is `chosen`, unless that is 0. Otherwise it is computed from the observed intervals. Until
+    there are any, it is computed from `cost` and `batch_seconds`, a function of the batch size,
+    which were measured before training.
     """
 
     def __init__(self, chosen: int, batch_seconds: Callable[[int], float], cost: MergeCost) -> None:
         self._chosen = chosen
         self._batch_seconds = batch_seconds
-        self._cost = cost  # with the batch size observed last
+        self._cost = cost  # with the batch size that was observed last
         self._sizes: dict[int, _SizeEstimates] = {}
 
     def observe(self, times: IntervalTimes) -> None:

@@ -51,7 +51,7 @@ class ReplicaPart(Protocol):
     def measure_merge(self) -> float:
         """Seconds of `merge` and `fetch` for the change taken last, without merging it.
 
-        The merge is done on other memory: the shared parameters do not change at all.
+        The merge uses other memory: the shared parameters are not written.
         """
 
 
@@ -131,7 +131,7 @@ class FlatPart:
         return methods
 
     def _merge_on_host(self, shared: HostFloats, transfers: Transfers) -> Callable[[float], None]:
-        # The replica is that at the last `take`.
+        # `_base` is the replica at the last `take`.
         copied = self._change if self._rule.takes_change else self._base
         copy = partial(self._device.to_host, copied, self._host_buffer)
 
@@ -150,7 +150,7 @@ class FlatPart:
         return add
 
     def _fastest_method(self) -> int:
-        """The number of the faster one of `_methods`."""
+        """The index of the faster one of `_methods`."""
         seconds = [fastest(partial(method, TRIAL_WEIGHT)) for method in self._trial_methods()]
         return seconds.index(min(seconds))
 
@@ -189,7 +189,7 @@ class TouchedRowsPart:
         self._device = device
         self._inputs = inputs
         self._transfers = transfers
-        self._pulls: list[tuple[Any, Any, Any]] = []  # not counted: start, end, number of rows
+        self._pulls: list[tuple[Any, Any, Any]] = []  # not counted yet: start, end, rows
         self._tables = []
         for params, shared, mapped in tables:
             base, change = (device.empty(params.shape, np.float32) for _ in range(2))
@@ -252,7 +252,7 @@ class TouchedRowsPart:
     def measure_merge(self) -> float:
         found = self._lists[1][1]
         rows = max(1, self._number(found))
-        # The change of a row is added to a row of memory that has no other rows.
+        # The changes are added to separate memory that only has these rows.
         touched = self._device.to_device(np.arange(rows, dtype=np.int32))
         trials = [
             self._device.pinned((rows, table.params.shape[1]), np.float32) for table in self._tables
@@ -279,7 +279,7 @@ class TouchedRowsPart:
         self._pulls.append((start, self._device.record_event(), touched[1]))
 
     def _number(self, found: Any) -> int:
-        """Copy a number of rows to the host."""
+        """Copy `found`, a number of rows, to the host."""
         host = np.zeros(1, np.int32)
         self._device.to_host(found, host)
         return int(host[0])
@@ -292,7 +292,7 @@ class TouchedRowsPart:
 def count_transfer(
     device: Device, transfers: Transfers, nbytes: int, work: Callable[[], None]
 ) -> None:
-    """Do `work`, which transfers `nbytes` on the device, to the end, and count it."""
+    """Do `work`, in which the device transfers `nbytes`; wait until it is done, and count it."""
     start = device.record_event()
     work()
     end = device.record_event()

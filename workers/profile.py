@@ -41,7 +41,7 @@ def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
         densify = trainer.may_densify and _densifying_is_faster(trainer, assignment.train.rows)
         trainer.compute(densify=densify)
         measured = MeasuredSpeeds(densify, tuple(_measure_sizes(trainer, assignment.train.rows)))
-        device = trainer.device  # its state now, while its clocks are those of training
+        device = trainer.device  # its state is read while its clocks are those of training
         circumstances = stored_profile.now(), device.model, device.state()
         stored_profile.save(path, StoredProfile(densify, measured.profile, *circumstances))
     trainer.compute(densify=measured.densify)

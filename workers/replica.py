@@ -45,7 +45,7 @@ class Replica:
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
         self._pinned = device.pin(model.memory)  # in one call: two arrays may share a page
-        if self._pinned:  # the address of memory that is unmapped is used again
+        if self._pinned:  # later mappings may have the same address
             weakref.finalize(self, device.unpin, model.memory).atexit = False
         else:
             logging.warning("shared memory cannot be pinned, so pulls and merges are slower")

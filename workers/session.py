@@ -62,7 +62,7 @@ class Assignment:
     orders: EpochOrders
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
-    data: Segment | None = None  # that `train` and `test` are in; None if they are in no segment
+    data: Segment | None = None  # contains `train` and `test`; None if no segment does
 
 
 class Engine(Protocol):

@@ -30,7 +30,11 @@ class SpeedCheck:
         self._observed: dict[int, list[IntervalTimes]] = {}
 
     def observe(self, times: IntervalTimes) -> SpeedDifference | None:
-        """Add the times of an interval; return a difference that they complete the proof of."""
+        """Add the times of an interval.
+
+        Return the difference if there are enough observations and it exceeds MAX_DIFFERENCE, else
+        None.
+        """
         rows = times.batch_size
         if rows not in self._measured or times.batch_seconds is None:
             return None

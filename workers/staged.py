@@ -26,13 +26,13 @@ class _Slot:
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.copied: tuple[Any, Any] | None = None  # start and end of copies not counted yet
-        self.read_done: Any = None  # the device has trained on it
+        self.read_done: Any = None  # event: the device has trained on it
 
 
 class StagedSet:
     """Batches of a set on the host, in two buffers on the device.
 
-    The copies of a batch run concurrently to the training on the batch before it. They begin when
+    The copies of a batch run concurrently with the training on the batch before it. They begin when
     the device has trained on the batch before that, which used the same buffer; the host does not
     wait for this.
     """
@@ -107,7 +107,7 @@ def staged_set(
 ) -> StagedSet:
     """Stage a set; the device gathers its rows if it can read `data`, and if that is faster.
 
-    Small arrays of the set are copied to the device in that case, up to `capacity` bytes.
+    In that case, small arrays of the set are copied to the device, up to `capacity` bytes.
     """
     rows = RowSet(examples)
     by_host = StagedSet(device, HostGathering(device, rows))

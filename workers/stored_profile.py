@@ -15,7 +15,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class StoredProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Measured speeds, and under which circumstances they were measured."""
+    """Measured speeds, and the circumstances of the measurement."""
 
     densify: bool  # see MeasuredSpeeds
     profile: Annotated[tuple[tuple[Rows, Seconds], ...], msgspec.Meta(min_length=1)]
@@ -24,14 +24,14 @@ class StoredProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[str, str]  # see Device.state
 
     def is_current(self, now: datetime, driver: str) -> bool:
-        """Whether the speeds still hold at `now` with this driver; "" if it is not known."""
+        """Whether the speeds are still valid at `now` with this driver ("": unknown)."""
         recorded = self.state.get("driver", "")
         same_driver = not driver or not recorded or driver == recorded
         return same_driver and timedelta() <= now - self.date <= MAX_AGE
 
 
 def load(path: Path) -> StoredProfile | None:
-    """Return what is stored at `path`; None if it is nothing, or of another version."""
+    """Return the profile stored at `path`; None if there is none, or in another format."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=StoredProfile)
     except (FileNotFoundError, msgspec.ValidationError):

@@ -8,7 +8,7 @@ class Transfers:
     """Transfers in one direction or in both; for one thread."""
 
     bytes: int = 0
-    seconds: float = 0.0  # that the link was in use, as measured on the device
+    seconds: float = 0.0  # during which the link was in use, as measured on the device
 
     def add(self, count: int, seconds: float) -> None:
         """Count a transfer of `count` bytes."""

@@ -25,7 +25,7 @@ from hogbatch.model import losses, optimizers
 Floats = NDArray[np.float32]
 Operands = NDArray[Any]  # float32 like all others, unless a backend stores them in a shorter type
 Rows = NDArray[np.int64]
-Mask = NDArray[np.uint8]  # which outputs of a ReLU layer are positive, in a backend's own form
+Mask = NDArray[np.uint8]  # which outputs of a ReLU layer are positive, in a backend's own format
 
 # Kinds are plain integers, because compiled kernels take them as arguments.
 LINEAR: Final = 0
@@ -151,8 +151,8 @@ class Kernels(Protocol):
 
         Every activation keeps nan, so that the loss detects it. The padding of a row that is not
         finite may be nan. If f is a ReLU, `mask`[B, mask_bytes(H)] is an output for
-        `dense_backward` ([0, 0]: not needed). Returns whether it was written. `out` may be operands
-        of another product or floats; `bias` has the same type.
+        `dense_backward` ([0, 0]: not needed). Returns whether the mask was written. `out` may be
+        operands of another product or floats; `bias` has the same type.
         """
 
     def csr_forward(
@@ -260,7 +260,7 @@ class Kernels(Protocol):
         """`bound_rows` with x the CSR inputs of `rows`, which are the whole batch."""
 
     def weight_gradient(self, x: Operands, grad: Operands, out: Floats, bias: Floats) -> None:
-        """out[K, H] = x[B, K].T @ grad[B, H]; bias[H] = sum over B of grad, bias[0]: not needed."""
+        """out[K, H] = x[B, K].T @ grad[B, H]; bias[H] = sum over B of grad ([0]: not needed)."""
 
     def bias_gradient(self, grad: Operands, out: Floats) -> None:
         """out[H] = sum over B of grad[B, H]."""
@@ -366,7 +366,7 @@ class ReplicaKernels(Protocol):
 
 
 class StagingKernels(Protocol):
-    """The operations of a device that copy the rows of a batch out of a set.
+    """The operations of a device that copy the rows of a batch from a set.
 
     The set may be memory of the host, which the device reads over the link. Cells are float32 or
     int32.

@@ -80,11 +80,11 @@ class Executor:
         self._flat = (params, first, second)
         self._densify = densify
         self._max_scores = max_scores
-        self._no_vector: Any = params[:0]  # where an operation takes no array
+        self._no_vector: Any = params[:0]  # for arguments that are not needed
         self._no_matrix: Any = self._no_vector.reshape(0, 0)
         self._operand = kernels.operand_type(params.dtype)
-        self._operands = params, 0  # parameters as products read them, and which is the first
-        # Copies by the first parameter. All are kept, because captured steps write to them.
+        self._operands = params, 0  # parameters as products read them, and the first index
+        # Copies by their first index. All are kept, because captured steps write to them.
         self._copies: dict[int, Operands] = {}
         self._no_bias = xp.zeros(layers[-1].fan_in if layers[-1].output_major else 0, self._operand)
         self._sparse: bool | None = None  # the form of inputs that `_layers` are for
@@ -208,7 +208,7 @@ class Executor:
         return _weights(here, flat), flat[here.bias :][: view.fan_out]
 
     def _apply(self, index: int, space: Scratch, inputs: Inputs, rows: Rows) -> bool:
-        """Compute one layer from the outputs of the layer below; return if its mask was written."""
+        """Compute one layer from the outputs of that below; return whether its mask was written."""
         kernels, view, last = self._kernels, self._views[index], index == len(self._views) - 1
         x, out = self._inputs(index, space), space.activated[index]
         params = self._flat[0]
@@ -260,7 +260,7 @@ class Executor:
     ) -> None:
         """Compute the gradients of the layers; update touched rows of a sparse layer directly.
 
-        The gradients of the outputs, complete for all layers, are bounded in one operation.
+        When the gradients of the outputs of all layers are complete, one operation bounds them.
         """
         kernels, count = self._kernels, len(self._views) - (not with_last)
         dense = range(1 if self._sparse else 0, count)
@@ -290,7 +290,7 @@ class Executor:
             kernels.weight_gradient(x, grad, layer.weight_gradient, layer.bias_gradient)
 
     def _add_part(self, part: Scratch, optimizer: int, hyper: Hyper) -> None:
-        """Add the gradient of the last layer from some rows; their gradient is of their mean."""
+        """Add the gradient of the last layer from some rows; `grads` are of the mean over them."""
         kernels, layer, grad = self._kernels, self._layers[-1], part.grads[-1]
         x, fraction = part.activated[-2], len(grad) / part.batch
         kernels.bound_rows(optimizer, hyper, part.batch, x, grad)

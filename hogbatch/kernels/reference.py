@@ -423,7 +423,7 @@ def add_rows(fraction, touched, found, change, shared):
     shared[touched[: found[0]]] += np.float32(fraction) * change[: found[0]]
 
 
-# The rows of a batch, copied out of a set.
+# Copies of the rows of a batch from a set.
 
 
 def copy_rows(source, rows, out):

@@ -18,8 +18,8 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
     """The cores of each worker, claimed within this context; none for workers without pinning.
 
     A GPU worker is never pinned, since its threads mostly wait for the device. If there are enough
-    cores, one is claimed for it and left free, because a thread that launches kernels is delayed by
-    a CPU worker on every core, and the GPU waits with it.
+    cores, one is claimed for it and left free: CPU threads on all cores would delay the thread that
+    launches its kernels, and the GPU would wait.
     """
     topology = read_topology()
     with ExitStack() as undo:

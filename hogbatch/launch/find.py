@@ -20,7 +20,7 @@ def find_workers() -> FoundWorkers:
     """A worker for each GPU, and one for the cores that affinity mask and cgroup allow.
 
     One core is left for each GPU worker: CPU threads on all cores would delay the thread that
-    launches its kernels. The last core always trains.
+    launches its kernels. The CPU worker has at least one thread.
     """
     topology, gpus = read_topology(), find_gpus()
     requests = [WorkerRequest("cpu", threads=max(1, topology.threads - len(gpus.devices)))]

@@ -77,8 +77,8 @@ class Segment:
     def make_read_only(self) -> None:
         """Replace the descriptor by one for reading, which only allows read-only mappings.
 
-        The existing mapping of this process and its views stay writable. Not the seal
-        F_SEAL_FUTURE_WRITE, which would also forbid `map_for_device`.
+        The existing mapping of this process and its views stay writable. The seal
+        F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
         """
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         writable, self.fd = self.fd, self._reopened(os.O_RDONLY)
@@ -88,7 +88,7 @@ class Segment:
     def map_for_device(self) -> NDArray[np.uint8]:
         """Map the whole segment a second time, for a device to pin and read; [size].
 
-        The mapping is writable, because most drivers pin no other pages. Nothing may write it.
+        The mapping is writable, because most drivers pin no other pages. Nothing may write to it.
         OSError if the kernel refuses.
         """
         fd = self._reopened(os.O_RDWR)

@@ -31,9 +31,9 @@ class WorkerRecord:
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
     left_at: float | None = None  # training seconds; None if it stayed to the end
     staleness: float | None = None  # of a GPU: mean updates by other workers from pull to merge
-    merge_seconds: float | None = None  # of a GPU: that merges kept it from training
+    merge_seconds: float | None = None  # of a GPU: during which merges kept it from training
     transferred: int | None = None  # of a GPU: bytes copied between host and device
-    transfer_seconds: float | None = None  # of a GPU: that these copies took
+    transfer_seconds: float | None = None  # of a GPU: duration of these copies
     active: float | None = None  # mean active outputs per update, with a hashed output layer
 
 

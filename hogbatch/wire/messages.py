@@ -90,9 +90,9 @@ class Done(Message, frozen=True):
     too_large: Count = 0  # batch size that did not fit into the device's memory, 0 if all did;
     # then `rows` counts from the start of the lease, and the remaining rows are returned
     skipped_row: Count = 0  # 1 + the number of a row that the guard skipped; 0: none skipped
-    merge_seconds: Amount = 0.0  # that merges kept a GPU from training
+    merge_seconds: Amount = 0.0  # during which merges kept a GPU from training
     transferred: Count = 0  # bytes copied between host and device, in both directions
-    transfer_seconds: Amount = 0.0  # that these copies took, some of them while training continued
+    transfer_seconds: Amount = 0.0  # duration of these copies, some of them during training
 
 
 class Heartbeat(Message, frozen=True):

@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", [{}, WIDE], ids=["dense", "wide"])
 @pytest.mark.parametrize("merge", MERGE_RULES)
-def test_measuring_a_merge_changes_no_bit_of_the_shared_memory(make_cuda, data, merge):
+def test_measuring_a_merge_does_not_change_the_shared_memory(make_cuda, data, merge):
     given = assignment(examples(ROWS, **data), merge=merge, optimizer="adagrad")
     given.model.params[::3] = -0.0
     before = given.model.memory.copy()

@@ -57,7 +57,7 @@ def test_only_some_errors_mean_that_memory_has_run_out(cuda, kind):
 
 
 @every_error
-def test_a_graph_that_finds_no_memory_returns_the_rest_of_the_lease(rehearse, make_cuda, kind):
+def test_a_capture_without_memory_returns_the_rest_of_the_lease(rehearse, make_cuda, kind):
     device = make_cuda()
     rig, capture = rehearse(device), device.capture
     failures = [error_of(device, kind, 2)]

@@ -1,4 +1,4 @@
-"""Staged batches on a GPU; what reads or writes a buffer too early gives other numbers."""
+"""Staged batches on a GPU: a buffer that is read or written too early gives other numbers."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_copies_wait_for_the_training_on_their_buffer(cuda, kind, name):
     train = SETS[name]
     with feed_of(kind, train, cuda) as feed:
         feed.reserve(5)
-        # The copies are waited for before the training on earlier batches is.
+        # The host waits for the copies before it waits for the training on earlier batches.
         assert_stages(feed, cuda, train, [order_of()], [5, 4], after_each=feed.finish)
 
 
@@ -112,7 +112,7 @@ def test_transfers_are_counted(cuda, kind, name):
 
 
 @pytest.mark.parametrize("kind", STAGED)
-def test_released_buffers_are_not_written_any_more(cuda, kind):
+def test_released_buffers_are_no_longer_written(cuda, kind):
     train = SETS["CSR lists"]
     with feed_of(kind, train, cuda) as feed:
         feed.set_order(0, order_of())
@@ -134,7 +134,7 @@ def test_the_choice_of_gathering_leaves_a_usable_set(cuda, name):
         assert_stages(feed, cuda, train, [order_of()], [6, 11])
 
 
-def test_the_data_can_be_pinned_again_after_its_device_views(cuda):
+def test_the_data_can_be_pinned_again_after_unpinning(cuda):
     train = SETS["dense labels"]
     with worker_segment(train) as segment:
         memory = segment.map_for_device()

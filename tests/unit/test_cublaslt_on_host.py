@@ -105,7 +105,7 @@ def test_the_bias_gradient_sums_the_factor_of_its_name(product):
     assert_allclose(product.there["vector"].get()[:N], K)
 
 
-def test_a_mask_survives_from_the_relu_to_its_gradient(product):
+def test_the_gradient_reads_the_mask_of_the_relu(product):
     product.there["a"][:, 1] = -1
     aux = {11: product.address("mask"), 12: ctypes.c_int64(128)}
     assert product(epilogue=RELU_AUX, attributes=aux) == SUCCESS

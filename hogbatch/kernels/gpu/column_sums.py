@@ -6,7 +6,7 @@ import numpy as np
 from hogbatch.kernels.gpu.launch import WARP, columns_of_a_block, multiprocessors, operand_kernel
 
 SUM_THREADS = 1024  # per block, as in dense.cu
-ROWS_OF_A_THREAD = 8  # at least, where blocks share columns: below, adding parts takes longer
+ROWS_OF_A_THREAD = 8  # minimum where blocks share columns: with fewer, adding parts takes longer
 
 _sum_columns = operand_kernel("dense", "sum_columns")
 
@@ -21,7 +21,7 @@ def number_of_parts(rows: int, lanes: int, groups: int, blocks: int) -> int:
 
 
 class ColumnSums:
-    """The kernel `sum_columns` with its scratch memory, which captured graphs use, too.
+    """The kernel `sum_columns` with its scratch memory, which captured graphs also use.
 
     Only one thread at a time may call it. There are about `blocks` blocks, if there are enough
     rows; by default as many as the device runs concurrently.
@@ -32,7 +32,7 @@ class ColumnSums:
         self._parts = cupy.empty(self._blocks * WARP, np.float32)
         self._finished = cupy.zeros(self._blocks, np.uint32)
         cleared = cupy.cuda.get_current_stream().record(cupy.cuda.Event(block=True))
-        cleared.synchronize()  # the callers have other streams
+        cleared.synchronize()  # the callers use other streams
 
     def __call__(self, fraction: float, add: bool, grad: cupy.ndarray, out: cupy.ndarray) -> None:
         """out[H] = fraction * sum over B of grad[B, H], plus out if `add`."""

@@ -62,7 +62,7 @@ class Cublas:
         stream = cupy.cuda.get_current_stream().ptr
         if stream != self._stream:
             self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))
-            workspace = pointer(self.workspace)  # which a change of stream takes away
+            workspace = pointer(self.workspace)  # cublasSetStream resets the workspace
             self._call(
                 "cublasSetWorkspace_v2", self._handle, workspace, ctypes.c_size_t(WORKSPACE_BYTES)
             )

@@ -2,9 +2,9 @@
 
 A product is planned when it first occurs: cuBLASLt chooses an algorithm for the shapes, the types,
 the alignment and the epilogue. It may have none. Then `multiply` returns False, also the next time,
-and the caller computes the same with a plain product and kernels of its own.
+and the caller uses a plain product and separate kernels instead.
 
-Nothing here allocates device memory or waits when a step is captured, because every step runs
+Nothing here allocates device memory or waits while a step is captured, because every step runs
 once before it is captured.
 """
 
@@ -38,7 +38,7 @@ _NAMES = {4: "BIAS", 6: "RELU_BIAS", 134: "RELU_AUX_BIAS", 136: "DRELU", 256: "B
 _RELU = 2  # the bit of the epilogues that apply a ReLU
 
 MAX_PLANS = 4096  # a step has three for each layer; batches have few different sizes
-MASK_BITS = 128  # rows of the ReLU mask are a multiple of it long
+MASK_BITS = 128  # the length of a row of the ReLU mask is a multiple of it
 
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
 _AUX_POINTER, _AUX_LEADING = 11, 12
@@ -65,7 +65,7 @@ class _Refused(RuntimeError):
 
 
 class _Product(NamedTuple):
-    """The key of a plan: op(a)[M, K] @ op(b)[K, N], in cuBLASLt's order and by columns."""
+    """The key of a plan: op(a)[M, K] @ op(b)[K, N], column-major, in cuBLASLt's order."""
 
     epilogue: int
     sizes: tuple[int, int, int]  # M, N, K
@@ -112,9 +112,9 @@ class CublasLt:
         """out[M, N] = epilogue(op(a) @ op(b)); op transposes if requested. All are C-contiguous.
 
         `vector` is the bias[N], or receives the bias gradient[N]; its type is that of `out`.
-        `mask`[M, bytes] receives or contains the mask, a bit for each cell of `out` in an order of
-        cuBLASLt's own. Returns False if cuBLASLt has no such product; then `out`, `vector` and
-        `mask` contain anything.
+        `mask`[M, bytes] receives or contains the mask, a bit for each cell of `out` in an
+        undocumented order. Returns False if cuBLASLt has no such product; then the contents of
+        `out`, `vector` and `mask` are undefined.
         """
         # cuBLASLt is column-major and sees every array transposed, so it computes out.T.
         arrays = b, a, out
@@ -202,11 +202,11 @@ class CublasLt:
         return found
 
     def _keeps_nan(self, plan: _Plan, arrays, vector, mask) -> bool:
-        """Whether the result of a sum that is NaN is NaN; overwrites the result.
+        """Whether the ReLU of this algorithm returns NaN for NaN; overwrites the result.
 
         max(NaN, 0) is 0 in CUDA's fmaxf. The loss would then not see that a row is invalid, and the
-        weights would become NaN. Documentation does not say what cuBLASLt does, and each algorithm
-        is code of its own.
+        weights would become NaN. The documentation does not say what cuBLASLt does, and each
+        algorithm may differ.
         """
         aligned = -(-vector.size // _LARGEST_ALIGNMENT) * _LARGEST_ALIGNMENT
         nan = np.nan if vector.dtype == np.float32 else _BFLOAT16_NAN

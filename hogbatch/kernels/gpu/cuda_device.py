@@ -15,7 +15,7 @@ from hogbatch.kernels.gpu.device import HostArray, Shape
 from hogbatch.kernels.gpu.nvidia_smi import query_gpu
 
 # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY: raised where memory does not come from
-# CuPy's pool, as for the code of a kernel, a captured graph, or pinned memory.
+# CuPy's pool: for the code of a kernel, a captured graph, or pinned memory.
 _OUT_OF_MEMORY = 2
 _PORTABLE, _MAPPED, _READ_ONLY = 1, 2, 8  # flags of cudaHostRegister
 
@@ -59,7 +59,7 @@ class CudaDevice:
     def state(self) -> dict[str, str]:
         try:
             address = self.xp.cuda.runtime.deviceGetPCIBusId(self._ordinal)
-        except RuntimeError:  # without it, nvidia-smi may count other GPUs
+        except RuntimeError:  # without the address, nvidia-smi may report another GPU
             return {}
         return query_gpu(address)
 
@@ -158,8 +158,8 @@ class CudaDevice:
 
     def pin(self, array: HostArray) -> bool:
         flags = _PORTABLE | _MAPPED
-        # Most devices refuse this flag, and memory that is mapped read-only with it. Those that use
-        # the page tables of the host need no flag.
+        # Most devices support neither this flag nor memory that is mapped read-only. Devices that
+        # use the page tables of the host need no flag.
         if not array.flags.writeable and self._can("HostRegisterReadOnlySupported"):
             flags |= _READ_ONLY
         try:
@@ -178,7 +178,7 @@ class CudaDevice:
         self.record_event().synchronize()  # cudaStreamSynchronize would spin
 
     def _record_in(self, stream: Any) -> Any:
-        """Record an event in `stream` that has a time, and that the host waits for by sleeping."""
+        """Record an event with a time in `stream`; the host sleeps while it waits for it."""
         return stream.record(self.xp.cuda.Event(block=True))
 
     def _can(self, feature: str) -> bool:

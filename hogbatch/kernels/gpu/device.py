@@ -40,7 +40,7 @@ class Device(Protocol):
     xp: Any  # the array module: cupy, or one compatible with numpy
     failures: tuple[type[BaseException], ...]
     warm_up_seconds: float  # of work after which it runs at its full clock rate
-    measured_seconds: float  # of work that one measurement should take, to be exact
+    measured_seconds: float  # of work in one measurement, for an exact result
 
     def state(self) -> dict[str, str]:
         """Return what else its speed depends on: driver and clocks, where they can be read.
@@ -57,7 +57,8 @@ class Device(Protocol):
     def record_event(self) -> Any:
         """Record an event after all work that this thread has queued so far.
 
-        Waiting for it on the host sleeps instead of spinning: CPU workers need the core.
+        The host sleeps while it waits for the event; it does not spin, because CPU workers need
+        the core.
         """
 
     def wait_event(self, event: Any) -> None:
@@ -94,8 +95,8 @@ class Device(Protocol):
     def copy_stream(self) -> AbstractContextManager[Any]:
         """A context in which the thread's work is queued for the stream of `start_copy`.
 
-        That work runs concurrently to all other work, so events must order the two. Nothing may be
-        allocated in the context. Only one thread may use the stream.
+        That work runs concurrently with all other work, so events must order the two. Nothing may
+        be allocated in the context. Only one thread may use the stream.
         """
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
@@ -195,7 +196,7 @@ class HostDevice:
         self.xp: Any = np if memory_bytes is None else _LimitedNumpy(memory_bytes)
 
     def state(self) -> dict[str, str]:
-        """Return nothing: there is no driver, and the clocks are those of all work on the host."""
+        """Return {}: there is no driver, and the clocks are those of all work on the host."""
         return {}
 
     def is_out_of_memory(self, error: BaseException) -> bool:

@@ -16,8 +16,8 @@ class GpuKernels:
 
     With bfloat16, their operands are stored in it, in half the memory.
 
-    cuBLASLt computes a dense layer in one launch, except where it has no algorithm for it; there,
-    the product and what follows it are a launch each.
+    cuBLASLt computes a dense layer in one launch. Where it has no algorithm, the product and the
+    operations that follow it are separate launches.
     """
 
     gather = staticmethod(dense.gather)

@@ -74,7 +74,7 @@ def test_a_device_can_pin_a_read_only_segment(segment):
     assert open_descriptors() == before
 
 
-def test_its_maker_still_writes_a_read_only_segment_and_nobody_else_does(segment):
+def test_only_its_creator_can_write_a_read_only_segment(segment):
     segment.make_read_only()
     segment.array("a")[0, 0] = 3
     other = attached(segment, writable=False)

@@ -1,4 +1,4 @@
-"""What a GPU worker measures during training, and what follows from it."""
+"""What a GPU worker measures during training, and how it uses these measurements."""
 
 import logging
 import time

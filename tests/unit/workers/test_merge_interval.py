@@ -75,7 +75,7 @@ def test_a_sudden_change_is_followed_in_steps():
     assert counts[WINDOW // 2 + 1] > 2  # but the first step is made after half of the window
 
 
-def test_a_chosen_number_wins():
+def test_a_chosen_number_is_used():
     interval = after(*[times(cost=(1.0, 1.0))] * ENOUGH, chosen=3)
     assert interval.batches(SIZE) == interval.batches(1) == 3
 

@@ -25,14 +25,14 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """The cache directory of profiles, initially empty; it is NOW."""
+    """The cache directory of profiles, initially empty; the time is NOW."""
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
     monkeypatch.setattr(stored_profile, "now", lambda: NOW)
     return tmp_path / "profiles"
 
 
 class Gpu(HostDevice):
-    """A device with a driver, unless that is ""."""
+    """A device whose driver has this version; if it is "", the version is unknown."""
 
     def __init__(self, driver):
         super().__init__()
@@ -200,7 +200,7 @@ def test_a_valid_profile_is_used(cache):
     assert again.profile().profile == ((16, 0.001),) and not again.measured
 
 
-def test_a_profile_of_an_earlier_version_is_measured_again_quietly(cache, caplog):
+def test_a_profile_of_an_earlier_version_is_measured_again_without_a_warning(cache, caplog):
     Start(seconds=quick).profile()
     (kept,) = cache.iterdir()
     kept.write_text(json.dumps({"densify": False, "profile": [[16, 0.001]]}))
@@ -242,7 +242,7 @@ def test_discarded_measurements_are_repeated(cache):
     assert again.measured
 
 
-def test_what_another_worker_has_measured_meanwhile_is_not_discarded():
+def test_new_measurements_of_another_worker_are_not_discarded():
     start = Start(seconds=quick)
     measured = start.profile()
     discard(start.trainer, start.given, measured)

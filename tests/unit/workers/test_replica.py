@@ -306,7 +306,7 @@ def test_totals_are_those_of_the_interval(model):
 )
 def test_measuring_never_writes_to_shared_memory(model, rule, by_rows, device):
     model.first[:] = 1
-    for array in (model.params, model.first):  # equal values would be an update of others lost
+    for array in (model.params, model.first):  # writing equal values could lose an update
         array.flags.writeable = False
     replica = make(model, rule, by_rows=by_rows, device=device())
     cost = replica.measure_merge(np.arange(ROWS))
@@ -317,7 +317,7 @@ def test_measuring_never_writes_to_shared_memory(model, rule, by_rows, device):
     # Of this pull only; that of rows is counted later.
     assert replica.transfers.bytes == (4 * PARAMETERS if not by_rows else 4 * BIASES)
     with pytest.raises(ValueError, match="read-only"):
-        replica.merge(1.0)  # so this test can fail
+        replica.merge(1.0)  # shows that this test can fail
 
 
 @pytest.mark.parametrize("rule", MERGE_RULES)

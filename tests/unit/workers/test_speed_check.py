@@ -32,7 +32,7 @@ def test_a_difference_by_more_than_a_quarter_is_found(factor):
 
 
 @pytest.mark.parametrize("factor", [1 + MAX_DIFFERENCE - 0.01, 1.0, 1 - MAX_DIFFERENCE + 0.01])
-def test_a_smaller_difference_is_none(factor):
+def test_a_smaller_difference_is_ignored(factor):
     assert found(*[times(batch=0.002 * factor)] * 10 * ENOUGH_BATCHES) == []
 
 
@@ -46,7 +46,7 @@ def test_a_second_of_few_slow_batches_is_enough():
     assert len(found(*[times(1024, batch=0.8)] * ENOUGH_INTERVALS)) == 1
 
 
-def test_slow_exceptions_are_no_difference():
+def test_slow_outliers_are_ignored():
     stalls = [times(batch=5.0)] * (ENOUGH_INTERVALS // 2)
     assert found(*stalls, *[times()] * ENOUGH_INTERVALS) == []
     assert found(*stalls, *[times()] * 10 * ENOUGH_BATCHES) == []

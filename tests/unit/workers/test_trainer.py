@@ -178,7 +178,7 @@ def test_measuring_changes_only_the_slots(staged, optimizer):
 class Timed(Clocked):
     """A device whose batches take `seconds`, and `slow` times as long until it has warmed up.
 
-    `runs` has the number of batches between each two events.
+    `runs` contains the number of batches between two events, for each measurement.
     """
 
     warm_up_seconds, measured_seconds = 0.01, 0.02

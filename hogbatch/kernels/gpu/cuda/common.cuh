@@ -41,8 +41,8 @@ __device__ Operand operand_of(float value) { return value; }
 __device__ void add_to(Operand* cell, float value) { atomicAdd(cell, value); }
 #endif
 
-// A grid-stride loop: any grid covers any count. Memory limits these loops, and to unroll them the
-// compiler would divide 64-bit integers.
+// A grid-stride loop: any grid covers any count. It is not unrolled, because memory limits these
+// loops, and unrolling would add divisions of 64-bit integers.
 #define EACH(i, count)                                                                   \
     _Pragma("unroll 1")                                                                  \
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (count);    \

@@ -1,4 +1,4 @@
-// Copies rows of a set to the device, out of device memory or of host memory that the device reads over
+// Copies rows of a set to the device, from device memory or from host memory that the device reads over
 // the link. A warp's loads from one line of 128 bytes become one request on the link, and a request of
 // 32 bytes costs nearly as much as one of 128. So each group of up to 8 adjacent threads reads whole
 // aligned lines, with loads of 16 bytes, several of them before it stores the first.
@@ -69,8 +69,8 @@ extern "C" __global__ void find_spans(const long long* indptr, const long long* 
     }
 }
 
-// indptr[0] = 0; indptr[1...B] = the sums of the lengths there so far; stored = the last sum. One block,
-// each thread of which adds up adjacent cells.
+// indptr[0] = 0; the lengths in indptr[1...B] are replaced by their running sums; stored = the last sum.
+// One block, each thread of which adds up adjacent cells.
 extern "C" __global__ void __launch_bounds__(SCANNERS)
 add_lengths(long long B, long long* indptr, long long* stored)
 {

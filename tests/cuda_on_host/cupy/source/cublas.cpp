@@ -1,5 +1,6 @@
-// The part of libcublas needed for products of float and bfloat16 matrices. The product itself is computed by
-// NumPy: the stand-in for CuPy registers a function that queues or captures it like a kernel.
+// The part of libcublas needed for products of float and bfloat16 matrices. The product itself is
+// computed by NumPy: the stand-in for CuPy registers a function that queues or captures it like a
+// kernel.
 
 #include <stddef.h>
 #include <stdint.h>

@@ -105,7 +105,7 @@ def gpu(request, backend_named):
 
 
 def copies(array):
-    """Outputs of the device and of the reference; NaN in both cases, to be overwritten."""
+    """Copies of `array`, as outputs of the device and of the reference."""
     return operand(array.copy()), np.asarray(array, np.float32).copy()
 
 

@@ -103,7 +103,7 @@ def test_the_mask_selects_the_gradients_of_positive_outputs(lt, products, gpu):
     assert_allclose(below.fetch(out), expected, rtol=1e-5)
 
 
-def test_the_weight_gradient_brings_the_bias_gradient(lt, products, layer):
+def test_the_weight_gradient_also_computes_the_bias_gradient(lt, products, layer):
     out = layer.device.to_device(junk(*layer.weights.shape))
     bias = layer.device.to_device(junk(len(layer.bias)))
     arrays = layer.there["x"], layer.there["grad"], out
@@ -125,7 +125,7 @@ def test_an_epilogue_without_an_algorithm_is_reported_once(lt, products, layer, 
 
 
 @pytest.mark.parametrize("name", ["RELU_BIAS", "RELU_AUX_BIAS"])
-def test_a_relu_that_forgets_nan_is_not_used(lt, products, layer, imitation, caplog, name):
+def test_a_relu_that_replaces_nan_is_not_used(lt, products, layer, imitation, caplog, name):
     imitation.relu_keeps_nan = False
     extra = {"mask": layer.mask} if name == "RELU_AUX_BIAS" else {}
     with caplog.at_level(logging.DEBUG):
@@ -143,7 +143,7 @@ def test_each_algorithm_of_a_relu_is_tested_once(lt, products, layer, imitation)
     assert layer.forward(products, lt.RELU_BIAS)
 
 
-def test_arrays_that_are_aligned_differently_have_plans_of_their_own(lt, products, layer):
+def test_arrays_with_different_alignments_have_separate_plans(lt, products, layer):
     """An algorithm chosen for the better aligned array would be refused by the other."""
     device, width = layer.device, layer.weights.shape[1]
     for shift in (0, 4, 2, 1):  # floats
@@ -176,7 +176,7 @@ def kernels_without(lt, imitation, gpu, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["BIAS", "RELU_AUX_BIAS", "RELU_BIAS", "DRELU", "BGRADA"])
-def test_operations_give_the_same_without_an_epilogue(lt, kernels_without, name):
+def test_operations_give_the_same_results_without_an_epilogue(lt, kernels_without, name):
     kernels, layer = kernels_without(getattr(lt, name)), Layer(lt, kernels_without().device)
     mask = np.zeros((BATCH, kernels.module.mask_bytes(len(layer.bias))), np.uint8)
     operands = layer.x, layer.weights, layer.bias

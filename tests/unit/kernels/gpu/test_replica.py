@@ -152,7 +152,7 @@ class Layer(NamedTuple):
 
 
 LISTS = [[5, 0, 9], [11], [], list(range(FEATURES))]
-# In each, a GPU with few multiprocessors processes some rows with the same threads as others.
+# In each, some threads of a GPU with few multiprocessors process more than one row.
 SHAPES = [(9001, 1), (5003, 2), (1101, 8), (603, 16), (150, 48), (71, 512)]
 
 

@@ -55,7 +55,7 @@ both_types = pytest.mark.parametrize(
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @both_types
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_cuda_source_compiles_without_a_word(nvrtc, name, sources, architecture):
+def test_every_cuda_source_compiles_without_messages(nvrtc, name, sources, architecture):
     log, ptx = compile_cuda(nvrtc, sources[name], architecture)
     assert log == ""
     assert re.findall(r"\.visible \.entry (\w+)\(", ptx) == list(KERNELS[name])
@@ -64,7 +64,7 @@ def test_every_cuda_source_compiles_without_a_word(nvrtc, name, sources, archite
 @both_types
 @pytest.mark.parametrize("name", ["sparse", "replica"])
 def test_no_thread_divides_integers(nvrtc, name, sources):
-    """Not to find its cell, and not to unroll its loop: a division costs more than a load."""
+    """Neither to find its cell nor to unroll its loop: a division costs more than a load."""
     assert divisions(nvrtc, sources[name]) == []
 
 

@@ -1,4 +1,4 @@
-"""Copies of the rows of a batch, out of arrays of any alignment."""
+"""Copies of the rows of a batch, from arrays of any alignment."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_single_labels_are_copied(device_kernels):
     assert_array_equal(out, source[rows])
 
 
-def test_nothing_is_copied_of_no_rows_or_no_columns(device_kernels):
+def test_nothing_is_copied_without_rows_or_columns(device_kernels):
     device_kernels.copy_rows(
         cells(np.float32, ROWS, 3), np.empty(0, np.int64), np.ones((0, 3), np.float32)
     )

@@ -80,7 +80,7 @@ class Step:
 
 
 def nodes(device, work):
-    """The number of nodes of `work`, which runs once and is captured then."""
+    """The number of nodes of `work`, which runs once and is then captured."""
     work()
     stream = device.xp.cuda.get_current_stream()
     stream.begin_capture()
@@ -156,7 +156,7 @@ def sparse_update(kernels, step, network):
     ],
     ids=["all", "bias", "drelu", "relu", "bias gradient", "nan"],
 )
-def test_what_cublaslt_lacks_costs_launches_but_changes_nothing(
+def test_missing_epilogues_add_launches_but_keep_results(
     make_cuda, imitation, refused, keeps_nan, expected
 ):
     imitation.refused.update(getattr(imitation, name) for name in refused)
@@ -196,7 +196,7 @@ def test_a_row_that_is_not_finite_is_skipped_with_either_relu(
 
 
 @pytest.mark.gpu
-def test_without_cublaslt_a_step_is_the_plain_one(make_cuda, imitation, monkeypatch, caplog):
+def test_without_cublaslt_a_step_uses_plain_products(make_cuda, imitation, monkeypatch, caplog):
     from cuda import pathfinder
 
     load = pathfinder.load_nvidia_dynamic_lib
