@@ -24,7 +24,7 @@ import numpy as np
 from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.kernels.gpu.device import Device, HostDevice
+from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
@@ -85,15 +85,12 @@ class GpuEngine:
 
     def _prepare_device(self, device: Device) -> None:
         """Set up; HogbatchError if the memory is too small for the model and its replica."""
-        try:
-            self._set_up(device)
-        except Exception as error:
-            if not device.is_out_of_memory(error):
-                raise
+        shortage = memory_shortage(device, partial(self._set_up, device))
+        if shortage is not None:
             raise HogbatchError(
-                f"{device.name} has too little memory for this network: {error}; "
+                f"{device.name} has too little memory for this network: {shortage}; "
                 "free memory there, or train without this worker"
-            ) from None
+            )
 
     def _set_up(self, device: Device) -> None:
         device.enter()
@@ -206,15 +203,13 @@ class GpuEngine:
             self._exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             self._begun = trainer.device.record_event()
-        try:
-            trainer.train(interval.start, interval.stop, work.batch_size, work.learning_rate)
-            self._trained = trainer.device.record_event()
-        except Exception as error:
-            if not trainer.device.is_out_of_memory(error):
-                raise
-            _log_out_of_memory(work, error)
+        batches = interval.start, interval.stop, work.batch_size, work.learning_rate
+        shortage = memory_shortage(trainer.device, partial(trainer.train, *batches))
+        if shortage is not None:
+            _log_out_of_memory(work, shortage)
             self._return_rest(interval)
             return False
+        self._trained = trainer.device.record_event()
         inputs = trainer.input_transfers()
         interval.progress.inputs.add(inputs.bytes, inputs.seconds)
         return True
@@ -246,18 +241,14 @@ class GpuEngine:
 
     def _reserve(self, work: Work) -> bool:
         """Allocate for the batches of `work`; return it as too large if memory runs out."""
-        device = self._trainer.device
-        try:
-            self._trainer.reserve(work.batch_size)
-        except Exception as error:
-            if not device.is_out_of_memory(error):
-                raise
-            _log_out_of_memory(work, error)
+        reserve = partial(self._trainer.reserve, work.batch_size)
+        shortage = memory_shortage(self._trainer.device, reserve)
+        if shortage is not None:
+            _log_out_of_memory(work, shortage)
             merge = MergeReport(rows=0, too_large=work.batch_size)
             self._post(report(work, np.zeros(TOTALS), 0.0, merge))
             self._trainer.release()
-            return False
-        return True
+        return shortage is None
 
     def _return_rest(self, interval: Interval) -> None:
         """Keep what has been merged and return the rest of the lease, because memory ran out."""
@@ -282,11 +273,11 @@ class GpuEngine:
         self._post(report(work, totals, seconds, merge))
 
 
-def _log_out_of_memory(work: Work, error: BaseException) -> None:
+def _log_out_of_memory(work: Work, shortage: str) -> None:
     """Log that the batches do not fit; raise HogbatchError if they cannot be smaller."""
     if work.batch_size == 1:
-        raise HogbatchError(f"a batch of one row does not fit into memory: {error}") from None
-    logging.warning("out of memory with batches of %d rows: %s", work.batch_size, error)
+        raise HogbatchError(f"a batch of one row does not fit into memory: {shortage}")
+    logging.warning("out of memory with batches of %d rows: %s", work.batch_size, shortage)
 
 
 def main() -> None:

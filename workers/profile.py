@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
 from hogbatch.version import version
@@ -70,12 +72,8 @@ def _measure_sizes(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
     """Measure batches of doubling size; yields (rows, seconds)."""
     size, best, slow = min(MIN_BATCH, rows), 0.0, 0
     while slow < 2:
-        try:
-            seconds = trainer.seconds(size)
-        except Exception as error:
-            if size <= MIN_BATCH or not trainer.device.is_out_of_memory(error):
-                raise
-            trainer.release()
+        seconds = trainer.seconds(size) if size <= MIN_BATCH else _seconds_if_it_fits(trainer, size)
+        if seconds is None:
             return
         yield size, seconds
         slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
@@ -90,14 +88,19 @@ def _densifying_is_faster(trainer: Trainer, rows: int) -> bool:
     seconds = []
     for densify in (False, True):
         trainer.compute(densify=densify)
-        try:
-            seconds.append(trainer.seconds(min(DENSIFY_TEST_ROWS, rows)))
-        except Exception as error:
-            if not trainer.device.is_out_of_memory(error):
-                raise
-            trainer.release()
-            seconds.append(float("inf"))
+        measured = _seconds_if_it_fits(trainer, min(DENSIFY_TEST_ROWS, rows))
+        seconds.append(math.inf if measured is None else measured)
     return seconds[1] < seconds[0]
+
+
+def _seconds_if_it_fits(trainer: Trainer, batch: int) -> float | None:
+    """Return the seconds of a batch; None if it does not fit into memory, which is then freed."""
+    seconds: list[float] = []
+    shortage = memory_shortage(trainer.device, lambda: seconds.append(trainer.seconds(batch)))
+    if shortage is not None:
+        trainer.release()
+        return None
+    return seconds[0]
 
 
 def _path(trainer: Trainer, assignment: Assignment) -> Path:

@@ -1,6 +1,7 @@
 """Training, evaluation and measurement on the device, for the training thread of a GPU worker."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hogbatch.kernels.contract import (
     Hyper,
 )
 from hogbatch.kernels.executor import Executor, corrected
-from hogbatch.kernels.gpu.device import Device
+from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
@@ -126,21 +127,24 @@ class Trainer:
         test, feed = self._assignment.test, self._test_set
         assert test is not None and feed is not None, "evaluation needs a test set"
         feed.set_order(0, np.arange(test.rows))
-        summed, totals = self._evaluated, np.zeros(TOTALS)
-        summed.fill(0)
+        totals = np.zeros(TOTALS)
+        self._evaluated.fill(0)
         start, size = work.start, work.batch_size
         while start < work.stop:
             stop = min(start + size, work.stop)
-            try:
-                self._steps.evaluate(*feed.batch(start, stop)[1:4], summed)
-                start = stop
-            except Exception as error:
-                if size == 1 or not self.device.is_out_of_memory(error):
-                    raise
+            evaluate = partial(self._evaluate, feed, start, stop)
+            if size == 1:  # it cannot be halved
+                evaluate()
+            elif memory_shortage(self.device, evaluate) is not None:
                 size //= 2
                 self.release()
-        self.device.to_host(summed, totals)
+                continue
+            start = stop
+        self.device.to_host(self._evaluated, totals)
         return totals
+
+    def _evaluate(self, feed: Feed, start: int, stop: int) -> None:
+        self._steps.evaluate(*feed.batch(start, stop)[1:4], self._evaluated)
 
     def seconds(self, batch: int) -> float:
         """Measure the seconds of one batch. Overwrites the replica; may run out of memory."""

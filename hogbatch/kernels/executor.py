@@ -273,10 +273,12 @@ class Executor:
         if self._sparse:
             layer, grad = self._layers[0], space.grads[0]
             kernels.csr_bound_rows(optimizer, hyper, inputs, rows, grad)
+            self._sparse = None  # a step that fails leaves its scratch unusable
             kernels.csr_step(
                 *(optimizer, hyper, inputs, rows, grad),
                 *(self._csr_scratch, layer.weight_slots, layer.weights),
             )
+            self._sparse = True
             kernels.bias_gradient(grad, layer.bias_gradient)
 
     def _differentiate_layer(self, index: int, space: Scratch) -> None:

@@ -376,3 +376,11 @@ def test_a_product_that_does_not_fit_its_storage_is_refused(cupy, stream):
     cublas = Cublas(stream)
     assert cublas.multiply((0, 0), (4, 4, 4), square, square, square, (3, 4, 4)) == 7
     assert cublas.multiply((0, 0), (4, 4, 4), square, square, square, (4, 4, 4), 64) == 15
+
+
+def test_a_with_block_forgets_the_stream_that_was_in_use(cupy):
+    used, entered = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    used.use()
+    with entered:
+        assert cupy.cuda.get_current_stream() is entered
+    assert cupy.cuda.get_current_stream() is cupy.cuda.Stream.null

@@ -1,8 +1,8 @@
 """The `Device` of a GPU, implemented with CuPy."""
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, cast
 
@@ -124,9 +124,14 @@ class CudaDevice:
             array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copy_stream)
         return self._record_in(self._copy_stream)
 
-    def copy_stream(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self._copy_stream
-        return stream
+    @contextmanager
+    def copy_stream(self) -> Iterator[None]:
+        own = self._stream  # at its end, CuPy's own context manager would use the null stream
+        self._copy_stream.use()
+        try:
+            yield
+        finally:
+            own.use()
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         return self.xp.empty(shape, dtype)

@@ -133,6 +133,20 @@ class Device(Protocol):
         """Block until all queued work is done."""
 
 
+def memory_shortage(device: Device, work: Callable[[], None]) -> str | None:
+    """Do `work`; return the message of the error if memory has run out, None if it has not.
+
+    The exception, whose traceback keeps arrays alive, no longer exists when this returns.
+    """
+    try:
+        work()
+    except Exception as error:
+        if not device.is_out_of_memory(error):
+            raise
+        return str(error) or type(error).__name__
+    return None
+
+
 class OutOfHostMemory(MemoryError):
     """An allocation exceeds the `memory_bytes` of a `HostDevice`."""
 

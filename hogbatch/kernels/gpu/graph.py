@@ -30,8 +30,12 @@ class CapturedSteps:
 
     def reserve(self, batch: int, *, sparse: bool) -> None:
         """Allocate for batches of `batch` rows; may run out of memory."""
-        if self._network.reserve(batch, sparse=sparse):
-            self.clear()  # captured steps use the old scratch arrays
+        moved = True  # also if memory runs out: the old scratch arrays are freed first
+        try:
+            moved = self._network.reserve(batch, sparse=sparse)
+        finally:
+            if moved:
+                self.clear()  # captured steps use the old scratch arrays
 
     def clear(self) -> None:
         """Discard all captured steps; to be called when the arrays of a slot change."""

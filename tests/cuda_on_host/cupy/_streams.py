@@ -177,11 +177,14 @@ class Stream:
         return self
 
     def __enter__(self) -> "Stream":
-        _local.__dict__.setdefault("before", []).append(get_current_stream())
+        _entered().append(self)
         return self.use()
 
     def __exit__(self, *_: object) -> None:
-        _local.before.pop().use()
+        """Return to the stream of the enclosing `with`; as in CuPy, `use` is forgotten."""
+        entered = _entered()
+        entered.pop()
+        entered[-1].use()
 
 
 class Event:
@@ -247,6 +250,12 @@ class Graph:
 def get_current_stream(device_id: int = -1) -> Stream:
     """The current stream of the calling thread."""
     return getattr(_local, "current", Stream.null)
+
+
+def _entered() -> list[Stream]:
+    """The streams that the calling thread has entered by `with`, in order."""
+    streams: list[Stream] = _local.__dict__.setdefault("entered", [Stream.null])
+    return streams
 
 
 def stream_at(ptr: int) -> Stream:

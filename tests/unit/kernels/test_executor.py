@@ -331,6 +331,38 @@ def test_after_running_out_of_memory_a_smaller_batch_works():
     assert np.isfinite(network.scores(run.inputs, np.arange(ROWS_OF_SET))).all()
 
 
+def test_after_a_failed_sparse_step_its_scratch_is_made_anew(double):
+    run, other = (Run(double, np.float64, SOFTMAX, LINEAR, sparse=True) for _ in range(2))
+    network, expected = (
+        double.network(each.layers, each.params, *each.slots) for each in (run, other)
+    )
+    rows = np.arange(ROWS_OF_SET)
+    kernels, made = network._kernels, []
+
+    class Failing:
+        """The kernels, whose scratch is unusable after the first sparse step, which fails."""
+
+        def __getattr__(self, name):
+            return getattr(kernels, name)
+
+        def csr_scratch(self, *arguments):
+            made.append(kernels.csr_scratch(*arguments))
+            return made[-1]
+
+        def csr_step(self, *arguments):
+            if len(made) == 1:
+                raise MemoryError
+            kernels.csr_step(*arguments)
+
+    network._kernels = Failing()
+    with pytest.raises(MemoryError):
+        network.train_batch(run.inputs, run.labels, rows, SOFTMAX, SGD, PLAIN, run.totals)
+    for each, model in ((run, network), (other, expected)):
+        model.train_batch(each.inputs, each.labels, rows, SOFTMAX, SGD, PLAIN, each.totals)
+    assert len(made) == 2
+    assert_allclose(run.params, other.params)
+
+
 def test_an_executor_accepts_dense_and_sparse_batches_in_turn(double):
     run = Run(double, np.float64, SOFTMAX, LINEAR, sparse=True)
     network = double.network(run.layers, run.params, *run.slots)

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS, STAGING_OPERATIONS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory
+from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory, memory_shortage
 from hogbatch.machine import budget
 
 
@@ -149,3 +149,24 @@ def test_a_gpu_without_cupy_is_an_error_naming_the_packages(monkeypatch):
 def test_host_memory_is_limited_by_the_cgroup(monkeypatch):
     monkeypatch.setattr(budget, "memory_quota", lambda: 12_345)
     assert HostDevice().free_bytes() == 12_345
+
+
+def test_a_shortage_of_memory_is_reported_after_its_exception_is_gone():
+    device = HostDevice(memory_bytes=1000)
+
+    def work():
+        held = device.zeros(100, np.float64)
+        device.zeros(100, np.float64)
+        return held
+
+    assert memory_shortage(device, work).startswith("gpu:host has 200 of 1000 bytes left")
+    assert device.free_bytes() == 1000  # no traceback holds the first array
+    assert memory_shortage(device, lambda: None) is None
+
+
+def test_another_error_is_no_shortage_of_memory():
+    def work():
+        raise ValueError("of the work")
+
+    with pytest.raises(ValueError, match="of the work"):
+        memory_shortage(HostDevice(), work)
