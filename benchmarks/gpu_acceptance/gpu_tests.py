@@ -31,7 +31,7 @@ def run(stage: Stage) -> None:
         while stage.left_s > 0:
             before = log.started
             code = stage.follow_python([*command(log.path), *paths, *choice], log.poll)
-            log.interrupted("not ended in time" if code is None else f"its process: {ended(code)}")
+            log.interrupted("timed out" if code is None else f"its process: {ended(code)}")
             if (code in (None, 0, 1, 5) and not log.stopped) or log.started == before:
                 break
         log.summarise(code if stage.left_s > 0 else None)

@@ -47,7 +47,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process be killed when its parent ends, however that ends."""
+    """Ask the kernel to kill this process when its parent exits for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 

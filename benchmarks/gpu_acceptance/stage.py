@@ -23,7 +23,7 @@ MODULES: Final = {  # each has a function run(stage)
     "together": "benchmarks.gpu_acceptance.together",
 }
 POLL_S = 0.2
-END_S = 2.0  # before a stage is killed, it starts nothing new
+END_S = 2.0  # a stage starts no measurement in its last END_S seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,7 @@ def main(flags: Sequence[str] | None = None) -> int:
     settings, runs = description(given, gpu), list[Run]()
     for which in given.only:
         for run in measure(given, which):
-            runs.append(run)  # written after each, in case the machine is lent for a limited time
+            runs.append(run)  # written after each run, so that an interruption loses only one
             report.write(given.json, runs, **settings)
         found = [run for run in runs if run["set"] == which]
         print(table(found, settings["targets"], given.max_seconds), flush=True)

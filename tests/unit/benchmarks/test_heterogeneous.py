@@ -367,7 +367,7 @@ def test_every_case_has_a_setting_for_pytorch():
     assert all(case.setting["batch"] in BATCHES for case in CASES.values())
 
 
-def test_the_loss_of_a_metric_is_its_distance_from_1():
+def test_the_loss_of_a_metric_is_one_minus_the_metric():
     history = [point(1.0, 7.0) | {"test_values": {"P@1": 0.25}}, point(2.0, None)]
     history[1]["test_values"] = {}
     found = CASES["citeulike"].points(history)

@@ -136,7 +136,7 @@ def test_a_stage_ends_at_its_limit_with_everything_that_it_started(tmp_path):
     assert (tmp_path / "log").read_text() == "started\nstarted\n"
 
 
-def test_a_program_that_is_killed_takes_its_stage_along(tmp_path):
+def test_killing_the_program_also_kills_its_stage(tmp_path):
     sleeps = "import time; print('started', flush=True); time.sleep(1000)"
     log = tmp_path / "log"
     command = [sys.executable, "-c", RUNS, str(log), sleeps]
@@ -186,7 +186,7 @@ def test_a_test_that_ends_its_process_does_not_end_the_others(tmp_path):
     assert found["all tests"]["value"] == counts
 
 
-def test_missing_packages_are_named_with_the_commands_that_bring_them(tmp_path):
+def test_missing_packages_are_named_with_the_commands_to_install_them(tmp_path):
     out_dir = tmp_path / "out"
     code, out, err = end(start("--out", out_dir, python=("-S",), paths=[ROOT]))
     assert (code, out) == (2, "")
