@@ -1,6 +1,7 @@
 """Stage cli: hogbatch train with a GPU worker.
 
-It runs alone and with CPU workers, and with the GPU worker killed during training. Every run is checked against the ledger: in each epoch, every row is acknowledged exactly once.
+It runs alone and with CPU workers, and with the GPU worker killed during training. Every run is
+checked against the ledger: in each epoch, every row is acknowledged exactly once.
 """
 
 import os

@@ -13,6 +13,11 @@ from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.stage import Stage
 
 PATHS: Final = ("tests/gpu", "tests/unit/kernels")
+# Importing these needs SciPy, which a machine may lack; they contain no test that needs a GPU.
+IGNORED: Final = (
+    "--ignore=tests/unit/kernels/cpu",
+    "--ignore=tests/unit/kernels/test_blocks.py",
+)
 QUICK_PATHS: Final = ("tests/gpu/test_cuda_device.py",)
 QUICK_CHOICE: Final = "round_trip or pinned_memory"
 # Warnings of other packages, in the versions of this machine, are no errors.
@@ -41,7 +46,7 @@ def command(events: Path) -> list[str]:
     """The flags of Python for pytest with the plugin."""
     # In one word: pytest looks for its configuration above every word that is a path.
     plugin = ("-p", "benchmarks.gpu_acceptance.pytest_events", f"--events={events}")
-    return ["-m", "pytest", *plugin, *FLAGS, *TIME_LIMIT]
+    return ["-m", "pytest", *plugin, *FLAGS, *TIME_LIMIT, *IGNORED]
 
 
 def ended(code: int) -> str:
