@@ -26,10 +26,10 @@ def version() -> str:
 
 
 def _of_checkout(path: Path) -> str | None:
-    """The version in a pyproject.toml; None if that file is missing or another project's."""
+    """The version in a pyproject.toml; None if it cannot be read, or is another project's."""
     try:
         project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    except FileNotFoundError:
+    except (OSError, tomllib.TOMLDecodeError):
         return None
     return str(project["version"]) if project.get("name") == "hogbatch" else None
 
