@@ -26,10 +26,10 @@ def version() -> str:
 
 
 def _of_checkout(path: Path) -> str | None:
-    """The version in a pyproject.toml; None if that file is missing or of another project."""
+    """The version in a pyproject.toml; None if it is of another project or cannot be read."""
     try:
         project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    except FileNotFoundError:
+    except (OSError, tomllib.TOMLDecodeError):
         return None
     return str(project["version"]) if project.get("name") == "hogbatch" else None
 

@@ -1,6 +1,7 @@
 """Our own runs: `hogbatch train` in a process of its own, with a temporary run directory."""
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,18 +32,25 @@ class TrainResult:
         return {w["name"]: [w["threads"], w["batch_size"]] for w in self.summary["workers"]}
 
 
-def train(flags: Sequence[str]) -> TrainResult:
-    """Run `hogbatch train` with `flags`, quietly, in a run directory that is removed afterwards."""
+def train(flags: Sequence[str], limit_s: float | None = None) -> TrainResult:
+    """Run `hogbatch train` with `flags`, quietly, in a run directory that is removed afterwards.
+
+    After `limit_s` of the whole process it is killed, which is an error; its workers then exit.
+    """
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
         command = [sys.executable, "-m", "hogbatch.cli", "train", *flags]
         command += ["--run-dir", str(run_dir), "--quiet"]
         began = time.perf_counter()
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        try:
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=limit_s)
+            code, stderr = done.returncode, done.stderr
+        except subprocess.TimeoutExpired:
+            code, stderr = -signal.SIGKILL, f"killed after {limit_s:g} s"
         wall_s = round(time.perf_counter() - began, 3)
         path = run_dir / "summary.json"
         summary = json.loads(path.read_text()) if path.exists() else {}
-    return TrainResult(done.returncode, done.stderr, wall_s, summary)
+    return TrainResult(code, stderr, wall_s, summary)
 
 
 def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -65,9 +65,10 @@ def without_directories(command: str) -> str:
 
 
 def nvidia_driver() -> str | None:
-    """Version of the NVIDIA driver; None if nvidia-smi is missing or fails."""
+    """Version of the NVIDIA driver; None if nvidia-smi is missing, fails or hangs."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
+        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20)
+        return done.stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
         return None

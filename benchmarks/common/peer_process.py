@@ -22,6 +22,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 STARTUP_S = 120.0  # time to start and compile, in addition to ten times the training limit
 
 
+def process_limit(training_s: float) -> float:
+    """Seconds after which a process that trains for at most `training_s` is killed."""
+    return STARTUP_S + 10 * training_s
+
+
 class PeerProcess:
     """Trains one peer on the problem in `directory`, with `threads` threads."""
 
@@ -48,7 +53,7 @@ class PeerProcess:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        guard = Timer(STARTUP_S + 10 * watch.limit_s, self._process.kill)
+        guard = Timer(process_limit(watch.limit_s), self._process.kill)
         guard.start()
         line = self._process.stdout.readline()
         guard.cancel()

@@ -23,7 +23,7 @@ def write(path: Path | None, results: Sequence[dict[str, Any]], **settings: Any)
 
 
 def replace(path: Path, text: str) -> None:
-    """Write `text` to `path`, which a process that is killed meanwhile leaves as it was."""
+    """Write `text` to `path` atomically: if the process is killed, the old contents remain."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

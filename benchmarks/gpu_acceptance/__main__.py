@@ -1,33 +1,37 @@
 """Does hogbatch work on this GPU, and does it reach its targets?
 
-For a GPU that is lent for minutes: runs from a plain checkout with the packages of the machine's
-own Python, without a network. Each stage is a process of its own, and writes its results after
-every measurement, the most valuable ones first, so that a stage or the whole program may be killed
+For a GPU that is available for a few minutes: runs from a plain checkout with the packages of the
+machine's own Python, without a network. Each stage runs in a separate process. It measures the most
+important things first and writes its results after every measurement, so the program can be killed
 at any time.
 
     preflight   what the machine can do: copies, launches, matrix products, lost updates, ...
     tests       all tests that need a GPU
     sanitizer   compute-sanitizer on the tests of the kernels, if it is installed
-    cli         hogbatch train with a GPU worker, and its death in mid-run
+    cli         hogbatch train with a GPU worker, and recovery after that worker is killed
     step        a training step against cuBLAS and PyTorch (benchmarks.gpu_step)
     together    CPU and GPU against the better of the two (benchmarks.heterogeneous)
 
-    python3 -m benchmarks.gpu_acceptance --out DIR
-    python3 -m benchmarks.gpu_acceptance --stages step,together --budget 500 --out DIR
+All stages need about 25 minutes. In parts that take less than ten minutes each:
+
+    python3 -m benchmarks.gpu_acceptance --stages preflight,tests,sanitizer --budget 560 --out DIR
+    python3 -m benchmarks.gpu_acceptance --stages cli,step --budget 560 --out DIR
+    python3 -m benchmarks.gpu_acceptance --stages together --budget 560 --out DIR
+
     python3 -m benchmarks.gpu_acceptance --stages none --out DIR    the report again
     python3 -m benchmarks.gpu_acceptance --quick --out DIR          small sizes, to test the program
 
 DIR receives at most eight files: STAGE.json of each stage, log.txt and report.md. Results of other
-stages that are there already are kept, and count in the report. Exit code 0: all is well; 1: a
-measurement failed, a stage did not finish, or an acceptance figure was not reached; 2: the program
-cannot run here, and says what is missing.
+stages that are there already are kept, and count in the report. Exit code 0: nothing failed, but
+targets may be unknown; 1: a measurement failed, a stage did not finish, or a target was not
+reached; 2: the program cannot run here, and says what is missing.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -36,15 +40,17 @@ from benchmarks.common import arguments, report
 from benchmarks.gpu_acceptance import processes, record, summary
 from benchmarks.gpu_acceptance.budget import SHARES, limit
 from benchmarks.gpu_acceptance.packages import advice, missing
+from hogbatch.errors import UsageError
 
 BUDGET_S = 570.0
-CANNOT_RUN = 2
+PROBE_S = 60.0  # for the first initialization of CUDA
 DATA = (processes.ROOT / "shared" / "data", processes.ROOT.parent / "shared" / "data")
 
 
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("gpu_acceptance", __doc__)
+    parser.prog = "python3 -m benchmarks.gpu_acceptance"  # scripts/bench installs packages
     add = parser.add_argument
     stages = arguments.names(SHARES, none="none")
     default = next((path for path in DATA if path.is_dir()), None)
@@ -54,7 +60,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         type=arguments.positive(float),
         default=BUDGET_S,
         metavar="SECONDS",
-        help=f"time for all stages (default: {BUDGET_S:g})",
+        help=f"time for the whole program (default: {BUDGET_S:g})",
     )
     add("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
     add("--data", type=Path, default=default, metavar="DIR", help="directory of the data sets")
@@ -66,14 +72,17 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 class Program:
     """The stages of one call."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, given: argparse.Namespace, began: float) -> None:
+        """`began`: time.monotonic() at the start of the budget."""
         self._given = given
-        self._end = time.monotonic() + given.budget
-        self._variables = processes.environment(given.device)
+        self._end = began + given.budget
         given.out.mkdir(parents=True, exist_ok=True)
 
-    def run(self) -> None:
-        """Run the stages; after an interruption, note the others as not started."""
+    def run(self, variables: Mapping[str, str]) -> None:
+        """Run the stages with these variables of the environment.
+
+        After an interruption, note the others as not started.
+        """
         stages, reason = list(self._given.stages), "no time left"
         processes.adopt_orphans()
         with (self._given.out / "log.txt").open("ab") as log:
@@ -85,12 +94,14 @@ class Program:
                     record.close(self._file(stage), stage, f"not started: {reason}", 0.0)
                     continue
                 try:
-                    self._run(stage, seconds, log)
+                    self._run(stage, seconds, log, variables)
                 except processes.Interrupted as interrupted:
                     reason = f"interrupted by {interrupted}"
                 self.write_report()
 
-    def _run(self, stage: str, seconds: float, log: IO[bytes]) -> None:
+    def _run(
+        self, stage: str, seconds: float, log: IO[bytes], variables: Mapping[str, str]
+    ) -> None:
         """Run one stage, and note how it ended."""
         print(f"{stage}: at most {seconds:.0f} s", flush=True)
         log.write(f"\n{'=' * 20} {stage}\n".encode())
@@ -105,7 +116,7 @@ class Program:
         command = ["-m", module, stage, str(self._file(stage)), json.dumps(settings)]
         began, ended = time.monotonic(), "interrupted"
         try:
-            ended = processes.run(command, seconds, log, self._variables)
+            ended = processes.run(command, seconds, log, variables)
         finally:
             record.close(self._file(stage), stage, ended, time.monotonic() - began)
             self._remove_temporary_files()
@@ -135,25 +146,49 @@ def no_gpu(device: int) -> str:
     """Why the GPU cannot be used; empty if it can."""
     from hogbatch.kernels.gpu.probe import find_gpus
 
-    found = find_gpus()
-    if found.devices and device < len(found.devices):
+    found = find_gpus(PROBE_S)
+    count = len(found.devices)
+    if 0 <= device < count:
         return ""
-    return found.reason or f"there are {len(found.devices)} GPUs; expected --device below that"
+    there = f"there is {count} (0)" if count == 1 else f"there are {count} (0 to {count - 1})"
+    return f"--device {device}: no such GPU; {there}" if count else found.reason
+
+
+def settle(given: argparse.Namespace) -> dict[str, str]:
+    """The variables for the stages; UsageError if something is missing that they need."""
+    if given.data and not given.data.is_dir():
+        raise UsageError(f"--data {given.data}: no such directory")
+    if lacking := missing(given.stages):
+        raise UsageError(advice(lacking))
+    if reason := no_gpu(given.device):
+        raise UsageError(reason)
+    return processes.environment(given.device, processes.cache_variables())
+
+
+def warning(given: argparse.Namespace) -> str:
+    """What the stages leave out without the data sets; empty if nothing."""
+    if given.data or given.quick or not {"cli", "together"} & {*given.stages}:
+        return ""
+    return (
+        "gpu_acceptance: no data sets found: stage together measures nothing, "
+        "and stage cli uses only the bundled sample\n"
+    )
 
 
 def main(flags: Sequence[str] | None = None) -> int:
     """Run the stages, write and print the report; the exit code is in the module's docstring."""
+    began = time.monotonic()
     given = parse(flags)
-    if given.stages and (lacking := missing(given.stages)):
-        print(advice(lacking), file=sys.stderr)
-        return CANNOT_RUN
-    if given.stages and (reason := no_gpu(given.device)):
-        print(f"gpu_acceptance: {reason}", file=sys.stderr)
-        return CANNOT_RUN
-    program = Program(given)
+    try:
+        variables = settle(given) if given.stages else {}
+    except UsageError as error:
+        print(f"gpu_acceptance: {error}", file=sys.stderr)
+        return error.exit_code
+    program = Program(given, began)
     if given.stages:
+        print(warning(given), end="", file=sys.stderr, flush=True)
         with processes.interruptible(), suppress(processes.Interrupted):
-            program.run()
+            program.run(variables)
     print(program.write_report(), end="", flush=True)
     return int(summary.failed(program.records()))
 

@@ -1,6 +1,7 @@
-"""Stage cli: hogbatch train with a GPU worker, alone and with CPU workers, and killed in mid-run.
+"""Stage cli: hogbatch train with a GPU worker.
 
-Every run is checked against the ledger: in each epoch, every row is acknowledged exactly once.
+It runs alone and with CPU workers, and with the GPU worker killed during training. Every run is
+checked against the ledger: in each epoch, every row is acknowledged exactly once.
 """
 
 import os
@@ -31,7 +32,7 @@ TOTALS: Final = (  # of a worker, kept from summary.json
     *("name", "rows", "updates", "busy", "batch_size", "staleness"),
     *("merge_seconds", "transferred", "transfer_seconds"),
 )
-MOST_SECONDS: Final = 120  # of the run that is interrupted, should nothing be left to interrupt it
+MOST_SECONDS: Final = 120  # of the interrupted run, in case the stage itself is killed
 LEASES: Final = 3  # that a worker has done before it is killed
 
 
@@ -98,7 +99,7 @@ def rows_of(place: Path, files: DataSet) -> int:
 
 
 def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
-    """What one run for some seconds did; RuntimeError if it is not as it must be."""
+    """Train for a few seconds and return the totals; RuntimeError if a check fails."""
     quick = stage.settings.quick
     with new_job() as job:
         flags = ["--workers", workers, "--start-with", workers.count(",") + 1]
@@ -108,11 +109,11 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
         try:
             code = process.wait(max(1.0, stage.left_s))
         except subprocess.TimeoutExpired:
-            raise RuntimeError("not ended in time") from None
+            raise RuntimeError("timed out") from None
         if code != 0:
             raise RuntimeError(f"exit code {code}: {clipped(job.said(process).strip(), 500)}")
         found = outcome(job)
-        problems = wrong(job) + ledger(job, rows_of(place, files))
+        problems = problems_of(job) + ledger(job, rows_of(place, files))
         if problems:
             raise RuntimeError("; ".join(problems))
     return found
@@ -132,8 +133,8 @@ def outcome(job: Job) -> Json:
     }
 
 
-def wrong(job: Job) -> list[str]:
-    """What a finished run should not have done, one sentence each."""
+def problems_of(job: Job) -> list[str]:
+    """Problems of a finished run, one sentence each."""
     summary, problems = job.summary(), []
     losses = [point["train_loss"] for point in summary["history"]]
     if not losses or None in losses:

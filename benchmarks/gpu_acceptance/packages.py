@@ -1,28 +1,47 @@
-"""The packages that the stages import, and how to bring those that a machine lacks."""
+"""The packages that the stages import, and how to install the missing ones."""
 
+import os
 import platform
+import re
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
-BASE: Final = {  # module: package
+BASE: Final = {  # module: package; after each package its dependencies
     "msgspec": "msgspec",
     "zmq": "pyzmq",
     "safetensors": "safetensors",
     "numba": "numba",
+    "llvmlite": "llvmlite",
     "numpy": "numpy",
-    "cupy": "cupy-cuda13x[ctk]",
     "cuda.pathfinder": "cuda-pathfinder",
 }
-FOR_STAGE: Final = {
-    "tests": {"pytest": "pytest", "pytest_timeout": "pytest-timeout", "hypothesis": "hypothesis"},
-    "sanitizer": {
-        "pytest": "pytest",
-        "pytest_timeout": "pytest-timeout",
-        "hypothesis": "hypothesis",
-    },
+FOR_TESTS: Final = {
+    "pytest": "pytest",
+    "iniconfig": "iniconfig",
+    "packaging": "packaging",
+    "pluggy": "pluggy",
+    "pygments": "pygments",
+    "pytest_timeout": "pytest-timeout",
+    "hypothesis": "hypothesis",
+    "sortedcontainers": "sortedcontainers",
 }
+FOR_STAGE: Final = {"tests": FOR_TESTS, "sanitizer": FOR_TESTS}
+CUDA_LIBRARIES: Final = {  # of cupy-cuda13x[ctk]; package without "nvidia-": name of the library
+    "cublas": "libcublas",
+    "cuda-nvrtc": "libnvrtc",
+    "cuda-runtime": "libcudart",
+    "cufft": "libcufft",
+    "curand": "libcurand",
+    "cusolver": "libcusolver",
+    "cusparse": "libcusparse",
+    "nvjitlink": "libnvJitLink",
+}
+USUAL_TOOLKIT: Final = "/usr/local/cuda"
+NEWEST_CUDA: Final = 13  # of which there is a CuPy
 PLATFORMS: Final = (  # of wheels; pip takes only those that are named
     *("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27"),
     "manylinux_2_28",
@@ -31,15 +50,51 @@ PLATFORMS: Final = (  # of wheels; pip takes only those that are named
 
 def missing(stages: Sequence[str]) -> dict[str, list[str]]:
     """{package: stages that need it} of the packages that cannot be imported."""
-    needed: dict[str, tuple[str, list[str]]] = {
-        module: (package, list(stages)) for module, package in BASE.items()
-    }
+    needed = {module: (package, list(stages)) for module, package in BASE.items()}
     for stage in stages:
         for module, package in FOR_STAGE.get(stage, {}).items():
             needed.setdefault(module, (package, []))[1].append(stage)
-    return {
+    absent = {
         package: wanted for module, (package, wanted) in needed.items() if not importable(module)
     }
+    if not importable("cupy"):
+        absent |= {package: list(stages) for package in cupy_packages(cuda_major())}
+    return absent
+
+
+def cupy_packages(major: int) -> Iterator[str]:
+    """CuPy for that version of CUDA, and the libraries that it needs and the machine lacks."""
+    yield f"cupy-cuda{major}x"
+    for package, library in CUDA_LIBRARIES.items():
+        places = toolkits(major) + nvidia_packages(package, major)
+        if not any(list(place.glob(f"{library}.so*")) for place in places):
+            yield f"nvidia-{package}" + ("-cu12" if major == 12 else "")
+
+
+def toolkits(major: int) -> list[Path]:
+    """The library directories of installed toolkits of that version."""
+    named = [os.environ.get(name) for name in ("CUDA_PATH", "CUDA_HOME")]
+    found = [Path(place) / "lib64" for place in (*filter(None, named), USUAL_TOOLKIT)]
+    return [place for place in found if list(place.glob(f"libcudart.so.{major}*"))]
+
+
+def nvidia_packages(package: str, major: int) -> list[Path]:
+    """The directories in which NVIDIA's Python packages put their libraries."""
+    spec = find_spec("nvidia")
+    roots = spec.submodule_search_locations or () if spec else ()
+    folder = package.replace("-", "_") if major == 12 else f"cu{major}"
+    return [Path(root) / folder / "lib" for root in roots]
+
+
+def cuda_major() -> int:
+    """The major version of CUDA that the driver supports, of those with a CuPy: 12 or 13."""
+    try:
+        done = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return NEWEST_CUDA
+    # "CUDA Version: 13.0", in newer drivers "CUDA UMD Version: 13.3", as in scripts/environment
+    found = re.search(r"CUDA(?: [A-Z]+)? Version: *(\d+)", done.stdout)
+    return min(max(int(found[1]), 12), NEWEST_CUDA) if found else NEWEST_CUDA
 
 
 def importable(module: str) -> bool:
@@ -51,23 +106,29 @@ def importable(module: str) -> bool:
 
 
 def advice(lacking: dict[str, list[str]]) -> str:
-    """The missing packages, and the commands that bring them as wheels."""
-    names = " ".join(f"'{name}'" if "[" in name else name for name in lacking)
+    """The missing packages, and the commands that install them from wheels.
+
+    Without dependencies: pip would add packages that are installed, such as another NumPy.
+    """
+    names = " ".join(lacking)
     lines = [f"  {name}, for {', '.join(stages)}" for name, stages in lacking.items()]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     tags = [f"{each}_{platform.machine()}" for each in PLATFORMS]
     platforms = " ".join(f"--platform {tag}" for tag in tags)
     return "\n".join(
         [
-            "gpu_acceptance: packages are missing for Python " + python + ":",
+            f"packages are missing for Python {python}:",
             *lines,
             "On a machine with a network:",
-            f"  python3 -m pip download --dest wheels --only-binary :all: --python-version {python}"
-            f" {platforms} {names}",
+            "  python3 -m pip download --no-deps --dest wheels --only-binary :all: "
+            f"--python-version {python} {platforms} {names}",
             "Then on this one, with the directory wheels:",
-            f"  {sys.executable} -m pip install --no-index --find-links wheels --target packages "
-            f"{names}",
+            f"  {sys.executable} -m pip install --no-deps --no-index --find-links wheels "
+            f"--target packages {names}",
+            "or without pip:",
+            f'  for w in wheels/*.whl; do {sys.executable} -m zipfile -e "$w" packages; done',
+            "and in both cases",
             '  export PYTHONPATH="$PWD/packages${PYTHONPATH:+:$PYTHONPATH}"',
-            "or leave out the stages that need them: --stages",
+            "Or select other stages with --stages.",
         ]
     )

@@ -6,15 +6,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import IO
+
+from hogbatch.machine.cachedir import private_temporary_directory
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 GONE_WITHIN_S = 10.0
+CACHES = {  # variables of packages and of the driver: folder
+    "HOGBATCH_CACHE": "hogbatch",
+    "HYPOTHESIS_STORAGE_DIRECTORY": "hypothesis",
+    "CUPY_CACHE_DIR": "cupy",
+    "CUDA_CACHE_PATH": "cuda",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 
 class Interrupted(Exception):
@@ -47,14 +57,30 @@ def adopt_orphans() -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process be killed when its parent ends, however that ends."""
+    """Ask the kernel to kill this process when its parent exits for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def environment(device: int) -> dict[str, str]:
-    """The variables of a stage: this checkout is importable anywhere, and the GPU is number 0."""
+def cache_variables() -> dict[str, str]:
+    """Variables with which a stage writes no files into the checkout or the user's directories.
+
+    Its caches are kept in one temporary directory for later calls of the program. UsageError if
+    that directory cannot be created, or another user may have put files there.
+    """
+    root = private_temporary_directory(
+        f"hogbatch-acceptance-{os.geteuid()}", "set TMPDIR to another directory"
+    )
+    folders = {name: str(root / folder) for name, folder in CACHES.items()}
+    return {"PYTHONDONTWRITEBYTECODE": "1", **folders}
+
+
+def environment(device: int, defaults: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The variables of a stage: this checkout is importable anywhere, and the GPU is number 0.
+
+    `defaults` are those that count unless they are set already.
+    """
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    variables = {**defaults, **os.environ, "PYTHONUNBUFFERED": "1"}
     variables["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if device > 0 or visible != [""]:
@@ -63,7 +89,7 @@ def environment(device: int) -> dict[str, str]:
     return variables
 
 
-def run(arguments: list[str], limit_s: float, log: IO[bytes], variables: dict[str, str]) -> str:
+def run(arguments: list[str], limit_s: float, log: IO[bytes], variables: Mapping[str, str]) -> str:
     """Run Python with `arguments` in a session of its own; return how it ended.
 
     It and everything that it started are killed after `limit_s`, and if Interrupted is raised.

@@ -22,7 +22,7 @@ PACKAGES = (
 
 
 class Failure(Exception):
-    """A measurement failed; `value` is what helps to find out why."""
+    """A measurement failed; `value` contains details for diagnosis."""
 
     def __init__(self, message: str, value: Json) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Record:
         self._append({"name": name, "value": value})
 
     def fail(self, name: str, error: str, value: Any = None) -> None:
-        """Record an error, with what was measured in spite of it."""
+        """Record an error, and the values measured before it."""
         self._append({"name": name, "error": error} | ({} if value is None else {"value": value}))
 
     def skip(self, name: str, reason: str) -> None:

@@ -1,6 +1,7 @@
 """The process of one stage: python -m benchmarks.gpu_acceptance.stage NAME FILE SETTINGS."""
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ MODULES: Final = {  # each has a function run(stage)
     "together": "benchmarks.gpu_acceptance.together",
 }
 POLL_S = 0.2
-END_S = 2.0  # before a stage is killed, it starts nothing new
+END_S = 2.0  # a stage starts no measurement in its last END_S seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,23 @@ class Stage:
         """Seconds until the stage should have ended."""
         return self.settings.seconds - END_S - (time.monotonic() - self.began)
 
-    def follow_python(self, arguments: list[str], poll: Callable[[], object]) -> int | None:
+    def follow_python(
+        self, arguments: list[str], poll: Callable[[], object], limit_s: float = math.inf
+    ) -> int | None:
         """Run Python with `arguments`; see `follow`."""
-        return self.follow([sys.executable, *arguments], poll)
+        return self.follow([sys.executable, *arguments], poll, limit_s=limit_s)
 
     def follow(
         self,
         command: list[str],
         poll: Callable[[], object] = lambda: None,
         output: IO[str] | None = None,
+        limit_s: float = math.inf,
     ) -> int | None:
         """Run a program, calling `poll` again and again, and once after its end.
 
-        Returns its exit code, or None if it was killed because no time was left. Its output goes to
-        `output`, or to the log.
+        Returns its exit code, or None if it was killed: after `limit_s`, or because no time of the
+        stage was left. Its output goes to `output`, or to the log.
         """
         process = subprocess.Popen(
             command,
@@ -70,8 +74,8 @@ class Stage:
             stderr=output and subprocess.STDOUT,
             preexec_fn=end_with_parent,
         )
-        code = None
-        while code is None and self.left_s > 0:
+        end, code = time.monotonic() + limit_s, None
+        while code is None and self.left_s > 0 and time.monotonic() < end:
             code = _exit_code(process)
             poll()
         process.kill()

@@ -1,4 +1,4 @@
-"""The report: what each stage did, the acceptance figures, and every failure."""
+"""The report: what each stage did, the targets, and every failure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.common.report import markdown
 from benchmarks.gpu_acceptance.budget import SHARES
 from benchmarks.gpu_acceptance.record import clipped
-from benchmarks.gpu_acceptance.verdicts import MISSED, verdicts
+from benchmarks.gpu_acceptance.targets import MISSED, target_results
 
 Json = dict[str, Any]
 FINISHED = "finished"
@@ -14,12 +14,12 @@ MOST_FAILURES = 40
 
 
 def failed(records: Mapping[str, Json]) -> bool:
-    """Whether a measurement failed, a stage did not finish, or a figure was not reached."""
+    """Whether a measurement failed, a stage did not finish, or a target was not reached."""
     ends = [(record["ended"] or {}).get("how") for record in records.values()]
     return (
         any(errors(record) for record in records.values())
         or any(how != FINISHED for how in ends)
-        or any(verdict.state == MISSED for verdict in verdicts(records))
+        or any(result.state == MISSED for result in target_results(records))
     )
 
 
@@ -30,7 +30,7 @@ def errors(record: Json) -> list[Json]:
 
 def text(records: Mapping[str, Json]) -> str:
     """The report in Markdown."""
-    parts = ["# Acceptance on a GPU", about(records), stages(records), figures(records)]
+    parts = ["# Acceptance on a GPU", about(records), stages(records), targets(records)]
     return "\n\n".join(filter(None, [*parts, failures(records)])) + "\n"
 
 
@@ -60,14 +60,14 @@ def stages(records: Mapping[str, Json]) -> str:
         all_of = record["measurements"]
         counts = [sum(key in each for each in all_of) for key in ("error", "skipped")]
         ended = record["ended"] or {"how": "running", "seconds": 0}
-        good = len(all_of) - sum(counts)
-        rows.append([stage, ended["how"], f"{ended['seconds']:.0f}", *map(str, (good, *counts))])
-    return markdown(["stage", "end", "seconds", "good", "failed", "skipped"], rows)
+        passed = len(all_of) - sum(counts)
+        rows.append([stage, ended["how"], f"{ended['seconds']:.0f}", *map(str, (passed, *counts))])
+    return markdown(["stage", "end", "seconds", "passed", "failed", "skipped"], rows)
 
 
-def figures(records: Mapping[str, Json]) -> str:
-    """The acceptance figures."""
-    return markdown(["figure", "", "detail"], verdicts(records))
+def targets(records: Mapping[str, Json]) -> str:
+    """One line per target."""
+    return markdown(["target", "", "detail"], target_results(records))
 
 
 def failures(records: Mapping[str, Json]) -> str:

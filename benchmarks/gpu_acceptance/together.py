@@ -1,22 +1,32 @@
-"""Stage together: benchmarks.heterogeneous on each data set, and the description of the server."""
+"""Stage together: benchmarks.heterogeneous on each data set, and `hogbatch profile`."""
 
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.stage import Stage
 
-SETS: Final = {  # seconds of training at most; the runs of citeulike last as long
-    "w8a": 10,
-    "covtype": 20,
-    "delicious": 10,
-    "imdb": 10,
-    "citeulike": 8,
+
+class Part(NamedTuple):
+    """How one data set is measured."""
+
+    seconds: int  # of training at most; runs on citeulike last this long
+    seeds: int
+    share: float  # of the time that is left, relative to those of the later data sets
+
+
+QUICK: Final = Part(1, 1, 1.0)
+PARTS: Final = {
+    "w8a": Part(10, 3, 3.0),
+    "covtype": Part(20, 1, 2.0),
+    "delicious": Part(10, 3, 3.0),
+    "imdb": Part(10, 3, 3.0),
+    "citeulike": Part(6, 1, 3.0),
 }
 FILES: Final = {
     "w8a": ("w8a.svm.gz",),
@@ -30,32 +40,52 @@ SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
 
 
 def run(stage: Stage) -> None:
-    """Each data set once, in a process of its own; then the profile."""
+    """Each data set in a separate process; then the profile."""
     if stage.settings.quick:
         quick = ["--kinds", "cpu,adaptive", "--extra", "gpu_batch=64:128"]
-        measure(stage, "a9a", SAMPLES, 1, quick)
+        measure(stage, "a9a", SAMPLES, QUICK, quick, stage.left_s)
     else:
-        data = Path(stage.settings.data or "/nonexistent")
-        for which, seconds in SETS.items():
-            if absent := [name for name in FILES[which] if not (data / name).exists()]:
-                stage.record.skip(which, f"{absent[0]} is missing; give its directory with --data")
-            elif stage.left_s <= 0:
-                stage.record.skip(which, "no time left")
-            else:
-                with stage.failures_recorded(which):
-                    measure(stage, which, data, seconds, ["--kinds", KINDS])
-    profile(stage)
+        measure_all(stage, Path(stage.settings.data or "/nonexistent"))
+    with stage.failures_recorded("hogbatch profile"):
+        profile(stage)
 
 
-def measure(stage: Stage, which: str, data: Path, seconds: int, flags: list[str]) -> None:
+def measure_all(stage: Stage, data: Path) -> None:
+    """Every data set that is there; each gets its share of the time that is left."""
+    absent = {which: missing_files(data, which) for which in PARTS}
+    remaining = [which for which in PARTS if not absent[which]]
+    for which, part in PARTS.items():
+        if absent[which]:
+            reason = f"{absent[which][0]} is missing; give its directory with --data"
+            stage.record.skip(which, reason)
+        elif stage.left_s <= 0:
+            stage.record.skip(which, "no time left")
+        else:
+            limit_s = stage.left_s * part.share / sum(PARTS[each].share for each in remaining)
+            remaining.remove(which)
+            with stage.failures_recorded(which):
+                measure(stage, which, data, part, ["--kinds", KINDS], limit_s)
+
+
+def missing_files(data: Path, which: str) -> list[str]:
+    """The files of a data set that are not in the directory."""
+    return [name for name in FILES[which] if not (data / name).exists()]
+
+
+def measure(
+    stage: Stage, which: str, data: Path, part: Part, flags: list[str], limit_s: float
+) -> None:
     """Record every run as soon as heterogeneous has written it."""
     with tempfile.TemporaryDirectory() as directory:
         runs = RunFile(Path(directory) / "out.json", stage.record)
-        command = ["-m", "benchmarks.heterogeneous", str(data), "--only", which, "--seeds", "1"]
-        command += ["--max-seconds", str(seconds), "--json", str(runs.path), *flags]
-        code = stage.follow_python(command, runs.poll)
-    if code is None:
-        stage.record.fail(which, "not ended in time")
+        command = ["-m", "benchmarks.heterogeneous", str(data), "--only", which]
+        command += ["--seeds", str(part.seeds), "--max-seconds", str(part.seconds)]
+        command += ["--json", str(runs.path), *flags]
+        code = stage.follow_python(command, runs.poll, limit_s)
+    if code is None and runs.count:
+        stage.record.skip(which, f"no time left after {runs.count} runs")
+    elif code is None:
+        stage.record.fail(which, "timed out")
     elif code not in (0, 1):  # 1: a run failed, which its own record tells
         stage.record.fail(which, f"exit code {code}; see the log")
     else:
@@ -86,19 +116,22 @@ class RunFile:
 
 
 def profile(stage: Stage) -> None:
-    """Record the description of the server by `hogbatch profile`, if there is that command."""
-    helped = hogbatch("--help", timeout_s=30.0)
-    commands = {line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")}
-    if "profile" not in commands:
-        stage.record.skip("hogbatch profile", "not available")
-    elif stage.left_s <= 0:
+    """Record the output of `hogbatch profile`, if that command exists."""
+    if stage.left_s <= 0:
         stage.record.skip("hogbatch profile", "no time left")
+    elif "profile" not in commands(hogbatch("--help", timeout_s=30.0).stdout):
+        stage.record.skip("hogbatch profile", "not available")
     else:
-        with stage.failures_recorded("hogbatch profile"):
-            done = hogbatch("profile", timeout_s=stage.left_s)
-            if done.returncode != 0:
-                raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
-            stage.record.add("hogbatch profile", done.stdout)
+        done = hogbatch("profile", timeout_s=max(1.0, stage.left_s))
+        if done.returncode != 0:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
+        stage.record.add("hogbatch profile", done.stdout)
+
+
+def commands(help_text: str) -> set[str]:
+    """The first words of the indented lines."""
+    lines = [line for line in help_text.splitlines() if line.startswith("  ") and line.strip()]
+    return {line.split()[0] for line in lines}
 
 
 def hogbatch(*arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":

@@ -269,7 +269,7 @@ def main(flags: Sequence[str] | None = None) -> int:
         print(head(given.peers), flush=True)
         for result in results(given, squares):
             print(line(result, given.peers), flush=True)
-            found.append(result)  # written after each, in case the GPU is lent for a limited time
+            found.append(result)  # written after each, so that an interruption loses only one
             report.write(given.json, found, **settings)
     except UsageError as error:
         print(f"gpu_step: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ per seed.
 DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz,
 citeulike-{train,test}.xmc.gz. w8a-paper and covtype-paper use the networks of Ma & Rusu 2020
 (covtype with all seven classes); a9a is the bundled sample, for a trial run. The loss of citeulike
-is 1 - P@1, and its runs of hogbatch last until --max-seconds.
+is 1 - P@1, and its runs of hogbatch last until --max-seconds, with 120 evaluations.
 
 PyTorch uses the best setting of a search over its grid on a GPU (--tune, kept for later runs), or
 without one a setting that was chosen on a CPU (cases.py); "setting_from" of a run tells which.
@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
 from benchmarks.common.data_sets import FILES, task_directory
-from benchmarks.common.peer_process import PeerProcess
+from benchmarks.common.peer_process import PeerProcess, process_limit
 from benchmarks.common.report import Run
 from benchmarks.common.search import PeerProcesses, TunedSettings, search
 from benchmarks.heterogeneous.cases import CASES, Case, short
@@ -53,8 +53,9 @@ PYTORCH = "pytorch"
 KINDS = (*ALONE, *TOGETHER, PYTORCH)
 RESERVED = (  # flags of `hogbatch train` that this benchmark sets itself
     *("data", "test", "hidden", "activation", "scale", "workers", "policy", "seed"),
-    *("max_seconds", "target_loss", "run_dir", "quiet"),
+    *("max_seconds", "target_loss", "eval_seconds", "run_dir", "quiet"),
 )
+EVALUATIONS = 120  # of a metric in one run
 SWITCHES = {"true": True, "false": False}
 GPU_PACKAGES = ("torch", "cupy-cuda12x", "cupy-cuda13x")
 SETTINGS = TunedSettings(TUNED)
@@ -66,7 +67,10 @@ def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> R
     limits = ["--max-seconds", f"{given.max_seconds:g}", "--seed", f"{seed}"]
     if not (given.past_target or case.metric):
         limits += ["--target-loss", f"{case.task.target:g}"]
-    outcome = hogbatch_run.train([*case.flags(given.data), *flags, *limits])
+    if case.metric:  # such evaluations are slow, and by default so rare that seconds are rough
+        limits += ["--eval-seconds", f"{given.max_seconds / EVALUATIONS:g}"]
+    command = [*case.flags(given.data), *flags, *limits]
+    outcome = hogbatch_run.train(command, process_limit(given.max_seconds))
     return {
         "error": outcome.error or lost_workers(outcome.summary),
         "wall_s": outcome.wall_s,
@@ -314,7 +318,7 @@ def main(flags: Sequence[str] | None = None) -> int:
     settings, runs = description(given, gpu), list[Run]()
     for which in given.only:
         for run in measure(given, which):
-            runs.append(run)  # written after each, in case the machine is lent for a limited time
+            runs.append(run)  # written after each run, so that an interruption loses only one
             report.write(given.json, runs, **settings)
         found = [run for run in runs if run["set"] == which]
         print(table(found, settings["targets"], given.max_seconds), flush=True)

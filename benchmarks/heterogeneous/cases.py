@@ -28,7 +28,7 @@ class Case:
         return [*self.task.flags(data), "--activation", self.activation]
 
     def points(self, history: Sequence[Point]) -> list[Point]:
-        """The evaluations of summary.json, with the loss that counts here."""
+        """The evaluations of summary.json; with a metric, `test_loss` is replaced by 1 - metric."""
         kept = [{k: short(v) for k, v in p.items() if k != "test_values"} for p in history]
         if not self.metric:
             return kept
@@ -54,11 +54,11 @@ CITEULIKE = Task(
     "citeulike-test.xmc.gz",
     "multilabel-softmax",
 )
-# PyTorch's settings were chosen without a GPU: a step of a small network takes about the same time
-# with any of these batch sizes, because a GPU is not filled by them, so fewer steps are faster. Of
-# a few settings around those that are best on CPUs (benchmarks/peers/tuned.json), these reached the
-# target in the fewest steps on a CPU, counted with hogbatch, and on imdb and w8a-paper with
-# PyTorch. --tune searches on the GPU.
+# PyTorch's settings were chosen without a GPU. Small networks do not fill a GPU, so a step takes
+# about the same time with any of these batch sizes, and fewer steps are faster. Starting from the
+# best settings on CPUs (benchmarks/peers/tuned.json), we chose those that reached the target in the
+# fewest steps on a CPU; steps were counted with hogbatch, and for imdb and w8a-paper with PyTorch.
+# --tune searches on the GPU.
 CASES: Final = {
     "w8a": Case(TASKS["w8a"], setting=adam(1024, 0.01)),
     "covtype": Case(TASKS["covtype"], setting=adam(1024, 0.002)),

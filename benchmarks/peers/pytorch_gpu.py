@@ -7,8 +7,10 @@ captured.
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from benchmarks.peers.contract import (
@@ -28,8 +30,8 @@ from benchmarks.peers.contract import (
 
 BATCHES = (64, 256, 1024, 4096)
 WARM_STEPS = 3
-AHEAD = 16  # steps that Python may be ahead of the device, so that evaluations are on time
-PRECISIONS = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
+AHEAD = 16  # Python is at most twice as many steps ahead of the device: evaluations are on time
+WARM_UP_S = 0.2  # in which a GPU raises its clocks, as long as for hogbatch
 # Initialisation as in hogbatch.model.network: with PyTorch's own the loss does not fall.
 SIGMOID_GAIN, OUTPUT_GAIN = 10.0, 0.1
 
@@ -60,25 +62,28 @@ class PyTorchGpu:
         ]
 
     def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
-        """Copying the rows, warm-up and capture are not timed."""
+        """Copying the rows, warm-up, capture and the first order of the rows are not timed."""
         step = GpuStep(problem, setting, seed)
         x = on_device(problem.test.x, step.device)
         step.capture()
+        rows_of = batches(step, seed)
+        first = next(rows_of)
 
         def measure() -> float:
-            if step.ranks:
-                return 1 - accuracy(problem, lambda rows: step.best(x[rows]))
+            if step.uses_precision_at_1:
+                return 1 - accuracy(problem, lambda rows: step.best_labels(x[rows]))
             return loss_of(problem, lambda rows: step.scores(x[rows]))
 
         watch.start(measure)
-        for number, rows in enumerate(batches(step, seed)):
+        for number, rows in enumerate(chain([first], rows_of)):
             step(rows)
             watch.rows += len(rows)
-            due = watch.due
-            if due or number % AHEAD == 0:
+            if watch.due:
                 step.synchronize()
-            if due and watch.over(measure):
-                return
+                if watch.over(measure):
+                    return
+            elif number % AHEAD == 0:
+                step.limit_lead()
 
 
 class GpuStep:
@@ -91,13 +96,15 @@ class GpuStep:
         self._on_gpu = self.device.type == "cuda"
         if self._on_gpu:
             torch.cuda.set_device(self.device)
-        torch.set_float32_matmul_precision(PRECISIONS[setting.get("precision", "float32")])
+        precision = setting.get("precision", "float32")
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        self._bfloat16 = precision == "bfloat16"
         self._softmax = problem.loss == "softmax"
-        self.ranks = problem.loss == "multilabel-softmax"
+        self.uses_precision_at_1 = problem.loss == "multilabel-softmax"
         self._x = on_device(problem.train.x, self.device)
         self._y = on_device(problem.train.y, self.device)
         self._y = self._y.long() if self._softmax else self._y.reshape(len(self._y), -1)
-        if self.ranks:
+        if self.uses_precision_at_1:
             self._y /= self._y.sum(1, keepdim=True).clamp(min=1)
         self._network = build(problem, setting, seed).to(self.device)
         parameters, rate = list(self._network.parameters()), setting["lr"]
@@ -108,6 +115,7 @@ class GpuStep:
         )
         self._rows = torch.zeros(setting["batch"], dtype=torch.int64, device=self.device)
         self._run: Callable[[], None] = self._train
+        self._reached: Any = None  # an event of an earlier step
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -119,11 +127,16 @@ class GpuStep:
         self._run()
 
     def _train(self) -> None:
-        """The loss is a mean over rows, a sum over labels."""
+        """The loss is a mean over rows, a sum over labels; float32 except the matrix products."""
+        import torch
         from torch.nn import functional as F
 
-        scores, targets = self._network(self._x[self._rows]), self._y[self._rows]
-        if self._softmax or self.ranks:
+        # Casting the weights is part of the step: a cache of the casts must not outlive it.
+        kind = self.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False):
+            scores = self._network(self._x[self._rows])
+        scores, targets = scores.float(), self._y[self._rows]
+        if self._softmax or self.uses_precision_at_1:
             loss = F.cross_entropy(scores, targets)
         else:
             total = F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
@@ -139,13 +152,13 @@ class GpuStep:
         with torch.no_grad():
             return self._network(x).cpu().numpy()
 
-    def best(self, x: Any) -> Any:
+    def best_labels(self, x: Any) -> Any:
         """The label with the highest score for each of x[rows, F], as a NumPy array."""
         import torch
 
         with torch.no_grad():
             labels = self._network(x).argmax(1).cpu().numpy()
-        return labels.copy()  # an array of NumPy's own: SciPy indexes with no other
+        return labels.copy()  # SciPy accepts only index arrays that own their memory
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -154,8 +167,19 @@ class GpuStep:
         if self._on_gpu:
             torch.cuda.synchronize(self.device)
 
+    def limit_lead(self) -> None:
+        """Wait until the device has reached the step of the previous call; it stays busy."""
+        import torch
+
+        if not self._on_gpu:
+            return
+        if self._reached is not None:
+            self._reached.synchronize()
+        self._reached = torch.cuda.Event()
+        self._reached.record()
+
     def capture(self) -> None:
-        """Capture the step as a graph; the parameters are restored after the warm-up."""
+        """Capture the step as a graph, and warm up; then restore the parameters."""
         import torch
 
         before = [parameter.detach().clone() for parameter in self._network.parameters()]
@@ -170,6 +194,7 @@ class GpuStep:
             with torch.cuda.graph(graph):
                 self._train()
             self._run = graph.replay
+            self._warm_up()
         else:
             self._train()
         with torch.no_grad():
@@ -179,6 +204,14 @@ class GpuStep:
                 for value in state.values():
                     if isinstance(value, torch.Tensor):
                         value.zero_()
+
+    def _warm_up(self) -> None:
+        """Replay the step until the device has raised its clocks."""
+        end = time.perf_counter() + WARM_UP_S
+        while time.perf_counter() < end:
+            for _ in range(AHEAD):
+                self._run()
+            self.synchronize()
 
 
 def build(problem: Problem, setting: Setting, seed: int) -> Any:

@@ -55,25 +55,30 @@ def _usual() -> Path:
 
 
 def _temporary() -> Path:
+    """Return the temporary cache directory; see `private_temporary_directory`."""
+    return private_temporary_directory(f"hogbatch-{version()}-{os.geteuid()}")
+
+
+def private_temporary_directory(name: str, advice: str = ADVICE) -> Path:
     """Return a private directory below the system's temporary directory; create it if necessary.
 
     Raises UsageError if that fails, or if another user may have put files there, because code is
-    loaded from it.
+    loaded from it; `advice` is the end of the message.
     """
     try:
-        path = Path(tempfile.gettempdir()) / f"hogbatch-{version()}-{os.geteuid()}"
+        path = Path(tempfile.gettempdir()) / name
         path.mkdir(mode=0o700, exist_ok=True)
         state = path.lstat()
     except OSError as error:
         raise UsageError(
             f"expected a writable directory for compiled kernels; got none, not even a temporary "
-            f"one ({error.strerror}): {ADVICE}"
+            f"one ({error.strerror}): {advice}"
         ) from None
     private = stat.S_ISDIR(state.st_mode) and not state.st_mode & 0o077
     if not private or state.st_uid != os.geteuid():
         raise UsageError(
             f"expected a directory of this user with mode 0700 at {path}; got "
-            f"{stat.filemode(state.st_mode)} of user {state.st_uid}: remove it, or {ADVICE}"
+            f"{stat.filemode(state.st_mode)} of user {state.st_uid}: remove it, or {advice}"
         )
     return path
 

@@ -47,10 +47,11 @@ class Checkout:
     def driver(self, line, code=0):
         self.program("nvidia-smi", SMI.format(line=line, code=code))
 
-    def install(self, *extras):
-        """The commands given to pip by a call of the script."""
+    def install(self, *extras, **variables):
+        """The commands given to pip by a call of the script; an error if it fails."""
         path = f"{self.programs}:/usr/bin:/bin"
         env = {"PATH": path, "INSTALLED": str(self.log), "HOME": os.environ.get("HOME", "/")}
+        env |= variables
         self.log.write_text("")
         subprocess.run([self.root / "scripts" / "environment", *extras], env=env, check=True)
         return self.log.read_text().splitlines()
@@ -107,3 +108,14 @@ def test_a_new_driver_does_not_add_a_second_cupy(checkout):
     checkout.driver(OLD_LINE.format(version="13.0"))
     assert checkout.install("test") == []
     assert checkout.install("bench") == install("[bench,cuda12]")
+
+
+def test_a_variable_chooses_the_cupy(checkout):
+    checkout.driver(NEW_LINE.format(version="13.3"))
+    assert checkout.install("test", HOGBATCH_CUDA="none") == install("[test]")
+    assert checkout.install("test", HOGBATCH_CUDA="cuda12") == install("[test,cuda12]")
+    assert checkout.install("bench") == install("[bench,cuda12]")
+    for refused in ("cuda13", "12"):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            checkout.install("test", HOGBATCH_CUDA=refused)
+        assert failed.value.returncode == 2

@@ -74,3 +74,12 @@ def test_another_installation_does_not_count(copied, tmp_path):
     assert "is unknown" in bare_python("-c", program, path=copied).stderr
     declare(copied)
     assert bare_python("-c", program, path=copied).stdout == "7.8.9\n"
+
+
+def test_a_pyproject_that_cannot_be_read_does_not_count(copied):
+    install(copied, "3.2.1")
+    (copied / "pyproject.toml").write_text("[project\n")
+    assert bare_python("-c", ASK, path=copied).stdout == "3.2.1\n"
+    (copied / "pyproject.toml").unlink()
+    (copied / "pyproject.toml").mkdir()
+    assert bare_python("-c", ASK, path=copied).stdout == "3.2.1\n"

@@ -18,10 +18,10 @@ from benchmarks.gpu_acceptance.preflight import (
     transfers,
     waits,
 )
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.stage import Stage
 
-MEASUREMENTS: dict[str, Callable[[Rig], Any]] = {
+MEASUREMENTS: dict[str, Callable[[Gpu], Any]] = {
     "versions": facts.versions,
     "device": facts.device,
     "clocks and link": facts.clocks_and_link,
@@ -42,9 +42,9 @@ MEASUREMENTS: dict[str, Callable[[Rig], Any]] = {
 
 def run(stage: Stage) -> None:
     """Measure everything, also if something fails."""
-    rig = Rig.build(stage.settings.quick)
+    gpu = Gpu.build(stage.settings.quick)
     for name, work in MEASUREMENTS.items():
         if stage.left_s > 0:
-            stage.record.measure(name, partial(work, rig))
+            stage.record.measure(name, partial(work, gpu))
         else:
             stage.record.skip(name, "no time left")

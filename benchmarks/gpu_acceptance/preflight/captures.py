@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.preflight.transfers import host_array
 from benchmarks.gpu_acceptance.record import one_line
 
@@ -15,19 +15,19 @@ START_S = 10.0
 MAX_ERRORS = 100  # of copies
 
 
-def beside_copies(rig: Rig) -> dict[str, Any]:
+def beside_copies(gpu: Gpu) -> dict[str, Any]:
     """Counts of captures and of copies; RuntimeError with the first error of each thread."""
-    count = QUICK_CAPTURES if rig.quick else CAPTURES
-    copier = Copier(rig)
+    count = QUICK_CAPTURES if gpu.quick else CAPTURES
+    copier = Copier(gpu)
     copier.start()
     if not copier.began.wait(START_S):
         raise RuntimeError(f"no copy was done in {START_S:g} s: {copier.errors[:1]}")
-    cells = rig.device.zeros(100, np.float32)
-    ones = rig.device.to_device(np.ones(100, np.float32))
+    cells = gpu.device.zeros(100, np.float32)
+    ones = gpu.device.to_device(np.ones(100, np.float32))
     errors, captured = list[str](), 0
     for _ in range(count):
         try:
-            rig.device.capture(lambda: rig.device.kernels.add(1.0, ones, cells))()
+            gpu.device.capture(lambda: gpu.device.kernels.add(1.0, ones, cells))()
             captured += 1
         except Exception as error:
             errors.append(one_line(error))
@@ -39,7 +39,7 @@ def beside_copies(rig: Rig) -> dict[str, Any]:
             f"{len(copier.errors)} of {copier.copies} copies ({copier.errors[:1]})"
         )
     sums = np.zeros(100, np.float32)
-    rig.device.to_host(cells, sums)
+    gpu.device.to_host(cells, sums)
     if (sums != 2 * count).any():  # each capture runs the work once, and replays it once
         raise RuntimeError(f"expected sums of {2 * count}; got {sums.min()} to {sums.max()}")
     return {"captures": captured, "copies": copier.copies}
@@ -48,27 +48,27 @@ def beside_copies(rig: Rig) -> dict[str, Any]:
 class Copier(threading.Thread):
     """Copies to and from the device on a stream of its own, as the exchange thread of a worker."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         super().__init__(daemon=True)
-        self._rig = rig
+        self._rig = gpu
         self.began, self.stop = threading.Event(), threading.Event()
         self.copies = 0
         self.errors: list[str] = []
 
     def run(self) -> None:
-        rig = self._rig
-        rig.device.enter()
-        size = 4 * (QUICK_CELLS if rig.quick else CELLS)
+        gpu = self._rig
+        gpu.device.enter()
+        size = 4 * (QUICK_CELLS if gpu.quick else CELLS)
         with (
-            host_array(rig, "pageable", size) as pageable,
-            host_array(rig, "registered", size) as registered,
+            host_array(gpu, "pageable", size) as pageable,
+            host_array(gpu, "registered", size) as registered,
         ):
-            there = rig.device.to_device(pageable)
+            there = gpu.device.to_device(pageable)
             while not self.stop.is_set() and len(self.errors) < MAX_ERRORS:
                 try:
                     for here in (pageable, registered):
-                        rig.device.copy_into(there, here)
-                        rig.device.to_host(there, here)
+                        gpu.device.copy_into(there, here)
+                        gpu.device.to_host(there, here)
                         self.copies += 2
                     self.began.set()
                 except Exception as error:

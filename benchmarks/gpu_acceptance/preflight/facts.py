@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.record import nvidia_smi, one_line
 
 ATTRIBUTES: Final = {  # cudaDeviceAttr
@@ -39,22 +39,22 @@ KERNEL_FILES: Final = {
 }
 
 
-def versions(rig: Rig) -> dict[str, Any]:
+def versions(gpu: Gpu) -> dict[str, Any]:
     """Versions of CuPy, of the driver's and the runtime's CUDA, and the cuBLAS that is used."""
     from cuda import pathfinder
 
-    runtime = rig.cupy.cuda.runtime
+    runtime = gpu.cupy.cuda.runtime
     return {
-        "cupy": rig.cupy.__version__,
+        "cupy": gpu.cupy.__version__,
         "driver_cuda": runtime.driverGetVersion(),
         "runtime_cuda": runtime.runtimeGetVersion(),
         "cublas": pathfinder.load_nvidia_dynamic_lib("cublas").abs_path,
     }
 
 
-def device(rig: Rig) -> dict[str, Any]:
+def device(gpu: Gpu) -> dict[str, Any]:
     """Name, memory and attributes; an attribute that this CUDA does not know has its error."""
-    runtime = rig.cupy.cuda.runtime
+    runtime = gpu.cupy.cuda.runtime
     properties = runtime.getDeviceProperties(0)
     free, total = runtime.memGetInfo()
     found: dict[str, Any] = {
@@ -72,12 +72,12 @@ def device(rig: Rig) -> dict[str, Any]:
     return found
 
 
-def clocks_and_link(rig: Rig) -> dict[str, str]:
+def clocks_and_link(gpu: Gpu) -> dict[str, str]:
     """Clocks, power, and generation and width of the PCIe link, as nvidia-smi reports them.
 
     A link runs at a lower generation while the GPU is idle.
     """
-    bus = rig.cupy.cuda.runtime.deviceGetPCIBusId(0)
+    bus = gpu.cupy.cuda.runtime.deviceGetPCIBusId(0)
     if not nvidia_smi("name", "-i", bus):
         return {"nvidia-smi": "missing, or failed"}
     if lines := nvidia_smi(",".join(QUERIES), "-i", bus):
@@ -86,7 +86,7 @@ def clocks_and_link(rig: Rig) -> dict[str, str]:
     return {name: ", ".join(nvidia_smi(name, "-i", bus)) or "unknown" for name in QUERIES}
 
 
-def host(rig: Rig) -> dict[str, Any]:
+def host(gpu: Gpu) -> dict[str, Any]:
     """Cores, load, memory and its limits."""
     found: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)),

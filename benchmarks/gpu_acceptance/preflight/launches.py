@@ -3,17 +3,17 @@
 import time
 from collections.abc import Callable
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 
 LAUNCHES, QUICK_LAUNCHES = 2000, 20
 KERNELS = 50  # of the graph
 EMPTY = 'extern "C" __global__ void empty() {}'
 
 
-def overheads(rig: Rig) -> dict[str, float]:
+def overheads(gpu: Gpu) -> dict[str, float]:
     """Of an empty kernel and of a graph: per call with many queued, and of a call with its wait."""
-    count = QUICK_LAUNCHES if rig.quick else LAUNCHES
-    empty = rig.cupy.RawKernel(EMPTY, "empty")
+    count = QUICK_LAUNCHES if gpu.quick else LAUNCHES
+    empty = gpu.cupy.RawKernel(EMPTY, "empty")
 
     def launch() -> None:
         empty((1,), (32,), ())
@@ -22,25 +22,25 @@ def overheads(rig: Rig) -> dict[str, float]:
         for _ in range(KERNELS):
             launch()
 
-    replay = rig.device.capture(launch_all)
+    replay = gpu.device.capture(launch_all)
     return {
-        "launch_us": per_call_us(rig, launch, count),
-        "launch_and_wait_us": waited_us(rig, launch, count // 10),
-        f"graph_of_{KERNELS}_us": per_call_us(rig, replay, count // 10),
-        f"graph_of_{KERNELS}_and_wait_us": waited_us(rig, replay, count // 10),
-        f"graph_of_{KERNELS}_call_us": call_us(rig, replay, count // 10),
-        f"{KERNELS}_launches_us": per_call_us(rig, launch_all, count // 10),
+        "launch_us": per_call_us(gpu, launch, count),
+        "launch_and_wait_us": waited_us(gpu, launch, count // 10),
+        f"graph_of_{KERNELS}_us": per_call_us(gpu, replay, count // 10),
+        f"graph_of_{KERNELS}_and_wait_us": waited_us(gpu, replay, count // 10),
+        f"graph_of_{KERNELS}_call_us": call_us(gpu, replay, count // 10),
+        f"{KERNELS}_launches_us": per_call_us(gpu, launch_all, count // 10),
     }
 
 
-def per_call_us(rig: Rig, work: Callable[[], object], count: int) -> float:
+def per_call_us(gpu: Gpu, work: Callable[[], object], count: int) -> float:
     """Microseconds per call of `count` calls in a row, until the device is done."""
-    return 1e6 * rig.seconds(lambda: [work() for _ in range(count)], 3) / count
+    return 1e6 * gpu.seconds(lambda: [work() for _ in range(count)], 3) / count
 
 
-def waited_us(rig: Rig, work: Callable[[], object], count: int) -> float:
+def waited_us(gpu: Gpu, work: Callable[[], object], count: int) -> float:
     """Microseconds of a call and a spinning wait for it; the fastest."""
-    stream, found = rig.cupy.cuda.get_current_stream(), []
+    stream, found = gpu.cupy.cuda.get_current_stream(), []
     for _ in range(count):
         began = time.perf_counter()
         work()
@@ -49,13 +49,13 @@ def waited_us(rig: Rig, work: Callable[[], object], count: int) -> float:
     return 1e6 * min(found)
 
 
-def call_us(rig: Rig, work: Callable[[], object], count: int) -> float:
+def call_us(gpu: Gpu, work: Callable[[], object], count: int) -> float:
     """Microseconds until a call returns while the device is idle; the fastest."""
     found = []
     for _ in range(count):
-        rig.device.synchronize()
+        gpu.device.synchronize()
         began = time.perf_counter()
         work()
         found.append(time.perf_counter() - began)
-    rig.device.synchronize()
+    gpu.device.synchronize()
     return 1e6 * min(found)

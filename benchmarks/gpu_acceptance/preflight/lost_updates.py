@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.preflight.transfers import adders, host_array
 from hogbatch.machine.linux import read_topology
 
@@ -36,13 +36,13 @@ class Adder(threading.Thread):
             self.passes += 1
 
 
-def measure(rig: Rig) -> dict[str, dict[str, Any]]:
+def measure(gpu: Gpu) -> dict[str, dict[str, Any]]:
     """For each way to merge: merges, passes of the CPU threads, and updates lost."""
-    cells, merges = (QUICK_CELLS, QUICK_MERGES) if rig.quick else (CELLS, MERGES)
-    change = rig.device.to_device(np.ones(cells, np.float32))
+    cells, merges = (QUICK_CELLS, QUICK_MERGES) if gpu.quick else (CELLS, MERGES)
+    change = gpu.device.to_device(np.ones(cells, np.float32))
     found = {}
-    with host_array(rig, "registered", 4 * cells) as shared:
-        for name, add in adders(rig, change, shared).items():
+    with host_array(gpu, "registered", 4 * cells) as shared:
+        for name, add in adders(gpu, change, shared).items():
             shared[:] = 0
             stop = threading.Event()
             parts = np.array_split(shared, max(1, read_topology().threads - 1))

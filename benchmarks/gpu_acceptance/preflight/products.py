@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -16,11 +16,11 @@ PRODUCTS = 20  # in a graph, so that the device does not wait for calls from Pyt
 REPETITIONS = 5
 
 
-def speeds(width: int, rig: Rig) -> dict[str, dict[str, float]]:
+def speeds(width: int, gpu: Gpu) -> dict[str, dict[str, float]]:
     """{precision: {rows: TFLOP/s}} of rows[B, width] times weights[width, width]."""
     from hogbatch.kernels.gpu.cublas import Cublas  # imports CuPy
 
-    width, sizes = (QUICK_WIDTH, QUICK_ROWS) if rig.quick else (width, ROWS)
+    width, sizes = (QUICK_WIDTH, QUICK_ROWS) if gpu.quick else (width, ROWS)
     found: dict[str, dict[str, float]] = {}
     for precision in PRECISIONS:
         multiply, device = Cublas(precision).multiply, CudaDevice(0, precision)
@@ -28,7 +28,7 @@ def speeds(width: int, rig: Rig) -> dict[str, dict[str, float]]:
         outputs = device.empty(inputs.shape, inputs.dtype)
         for rows in sizes:
             product = partial(multiply, inputs[:rows], weights, outputs[:rows])
-            seconds = graph_seconds(rig, product) / PRODUCTS
+            seconds = graph_seconds(gpu, product) / PRODUCTS
             found.setdefault(precision, {})[str(rows)] = 2 * rows * width**2 / seconds / 1e12
     return found
 
@@ -41,11 +41,11 @@ def random_operand(device: CudaDevice, rows: int, width: int) -> Any:
     return operands
 
 
-def graph_seconds(rig: Rig, product: Callable[[], object]) -> float:
+def graph_seconds(gpu: Gpu, product: Callable[[], object]) -> float:
     """Seconds of PRODUCTS calls of `product`, captured as one graph."""
 
     def repeated() -> None:
         for _ in range(PRODUCTS):
             product()
 
-    return rig.device_seconds(rig.device.capture(repeated), REPETITIONS)
+    return gpu.device_seconds(gpu.device.capture(repeated), REPETITIONS)

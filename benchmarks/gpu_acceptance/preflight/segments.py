@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.record import one_line
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
@@ -35,81 +35,81 @@ def shared_segment(quick: bool) -> Iterator[Segment]:
         segment.close()
 
 
-def registered(rig: Rig) -> dict[str, Any]:
+def registered(gpu: Gpu) -> dict[str, Any]:
     """Copies of all arrays while the model is registered; RuntimeError if any is wrong.
 
     A copy fails if it spans registered and unregistered memory.
     """
-    with shared_segment(rig.quick) as segment:
+    with shared_segment(gpu.quick) as segment:
         model = SharedModel.of(segment)
         memory = model.memory
-        pinned = rig.device.pin(memory)
+        pinned = gpu.device.pin(memory)
         try:
             names = ("model/params", "model/first", "model/second", "order/even", "order/odd")
-            wrong = {name: problem(rig, segment.array(name)) for name in names}
-            wrong["mapped add"] = mapped_add(rig, model.params) if pinned else "not registered"
+            wrong = {name: problem(gpu, segment.array(name)) for name in names}
+            wrong["mapped add"] = mapped_add(gpu, model.params) if pinned else "not registered"
         finally:
-            rig.device.unpin(memory)
-        wrong["registration"] = "" if pinned else refusal(rig, memory)
+            gpu.device.unpin(memory)
+        wrong["registration"] = "" if pinned else refusal(gpu, memory)
         del model, memory
     if any(wrong.values()):
         raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
     return {"registered": True, "equal": list(wrong)}
 
 
-def data(rig: Rig) -> dict[str, Any]:
+def data(gpu: Gpu) -> dict[str, Any]:
     """Copies from a segment as that of the data, by its read-only and by its registered mapping.
 
     RuntimeError if one is wrong, or the mapping for the device cannot be registered.
     """
-    with shared_segment(rig.quick) as segment:
+    with shared_segment(gpu.quick) as segment:
         segment.make_read_only()
         attached = Segment.attach(os.dup(segment.fd), segment.layout, writable=False)
         memory = attached.map_for_device()
-        pinned = rig.device.pin(memory)
+        pinned = gpu.device.pin(memory)
         try:
-            wrong = {"read-only mapping": problem(rig, attached.array("order/even"))}
-            wrong["mapping for the device"] = problem(rig, memory)
+            wrong = {"read-only mapping": problem(gpu, attached.array("order/even"))}
+            wrong["mapping for the device"] = problem(gpu, memory)
         finally:
-            rig.device.unpin(memory)
+            gpu.device.unpin(memory)
             attached.close()
-        wrong["registration"] = "" if pinned else refusal(rig, memory)
+        wrong["registration"] = "" if pinned else refusal(gpu, memory)
         del memory
     if any(wrong.values()):
         raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
     return {"registered": True, "equal": list(wrong)}
 
 
-def problem(rig: Rig, array: NDArray[Any]) -> str:
+def problem(gpu: Gpu, array: NDArray[Any]) -> str:
     """Copy an array to the device and back; what went wrong, or an empty text."""
     try:
-        there, back = rig.device.to_device(array), np.empty_like(array)
-        rig.device.to_host(there, back)
+        there, back = gpu.device.to_device(array), np.empty_like(array)
+        gpu.device.to_host(there, back)
     except Exception as error:
         return one_line(error)
     differ = int((back != array).sum())
     return f"{differ} of {array.size} numbers differ" if differ else ""
 
 
-def mapped_add(rig: Rig, params: NDArray[np.float32]) -> str:
+def mapped_add(gpu: Gpu, params: NDArray[np.float32]) -> str:
     """Let the device add ones to the registered parameters; what went wrong, or an empty text."""
     try:
-        if (mapped := rig.device.mapped(params)) is None:
+        if (mapped := gpu.device.mapped(params)) is None:
             return "the device cannot use the addresses of the host"
         before, ones = params.copy(), np.ones_like(params)
-        rig.device.kernels.add(1.0, rig.device.to_device(ones), mapped)
-        rig.device.synchronize()
+        gpu.device.kernels.add(1.0, gpu.device.to_device(ones), mapped)
+        gpu.device.synchronize()
     except Exception as error:
         return one_line(error)
     differ = int((params != before + ones).sum())
     return f"{differ} of {params.size} sums differ" if differ else ""
 
 
-def refusal(rig: Rig, memory: NDArray[np.uint8]) -> str:
+def refusal(gpu: Gpu, memory: NDArray[np.uint8]) -> str:
     """The error of CUDA when memory cannot be registered, which `pin` does not tell."""
     try:
-        rig.cupy.cuda.runtime.hostRegister(memory.ctypes.data, memory.nbytes, PORTABLE)
+        gpu.cupy.cuda.runtime.hostRegister(memory.ctypes.data, memory.nbytes, PORTABLE)
     except Exception as error:
         return one_line(error)
-    rig.device.unpin(memory)
+    gpu.device.unpin(memory)
     return "registered, but not as mapped memory"

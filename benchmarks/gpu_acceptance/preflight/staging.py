@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, single_labels
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
@@ -42,21 +42,21 @@ KINDS = {
 }
 
 
-def measure(rig: Rig) -> dict[str, Any]:
+def measure(gpu: Gpu) -> dict[str, Any]:
     """GB/s of one large copy, and of staging each kind of rows in both ways."""
-    found: dict[str, Any] = {"one copy": link_speed(rig)}
+    found: dict[str, Any] = {"one copy": link_speed(gpu)}
     for name, kind in KINDS.items():
-        with data_segment(examples(kind, rig.quick)) as (segment, train):
-            found[name] = speeds(rig, segment, train, kind)
+        with data_segment(examples(kind, gpu.quick)) as (segment, train):
+            found[name] = speeds(gpu, segment, train, kind)
     return found
 
 
-def link_speed(rig: Rig) -> float:
+def link_speed(gpu: Gpu) -> float:
     """GB/s of a copy from pinned memory to the device."""
-    size = QUICK_SET_BYTES if rig.quick else SET_BYTES
-    here, there = rig.device.pinned(size, np.uint8), rig.device.empty(size, np.uint8)
+    size = QUICK_SET_BYTES if gpu.quick else SET_BYTES
+    here, there = gpu.device.pinned(size, np.uint8), gpu.device.empty(size, np.uint8)
     here[:] = 1
-    return size / rig.seconds(partial(there.set, here), 5) / 1e9
+    return size / gpu.seconds(partial(there.set, here), 5) / 1e9
 
 
 def examples(kind: Kind, quick: bool) -> Examples:
@@ -88,7 +88,7 @@ def data_segment(train: Examples) -> Iterator[tuple[Segment, Examples]]:
         made.close()
 
 
-def speeds(rig: Rig, segment: Segment, train: Examples, kind: Kind) -> dict[str, Any]:
+def speeds(gpu: Gpu, segment: Segment, train: Examples, kind: Kind) -> dict[str, Any]:
     """Bytes moved, seconds of the link and GB/s, gathered by the device and by the host.
 
     MappingError if the device cannot read the host's memory.
@@ -96,21 +96,21 @@ def speeds(rig: Rig, segment: Segment, train: Examples, kind: Kind) -> dict[str,
     rows = RowSet(train)
     small = SMALL_FRACTION * train.nbytes
     ways: dict[str, Gathering] = {
-        "by the host": HostGathering(rig.device, rows),
+        "by the host": HostGathering(gpu.device, rows),
         "by the device": DeviceGathering(
-            rig.device, rows, MappedSegment(rig.device, segment), small
+            gpu.device, rows, MappedSegment(gpu.device, segment), small
         ),
     }
-    batch = max(1, (QUICK_BATCH_BYTES if rig.quick else BATCH_BYTES) // kind.row_bytes)
-    return {name: speed(rig, way, train.rows, batch) for name, way in ways.items()}
+    batch = max(1, (QUICK_BATCH_BYTES if gpu.quick else BATCH_BYTES) // kind.row_bytes)
+    return {name: speed(gpu, way, train.rows, batch) for name, way in ways.items()}
 
 
-def speed(rig: Rig, gathering: Gathering, rows: int, batch: int) -> dict[str, float]:
+def speed(gpu: Gpu, gathering: Gathering, rows: int, batch: int) -> dict[str, float]:
     """All rows in random order, after a pass to warm up."""
-    feed = StagedSet(rig.device, gathering)
+    feed = StagedSet(gpu.device, gathering)
     feed.set_order(0, np.random.default_rng(0).permutation(rows))
     stage(feed, rows, batch)
-    seconds = rig.seconds(partial(stage, feed, rows, batch), 1)
+    seconds = gpu.seconds(partial(stage, feed, rows, batch), 1)
     moved = stage(feed, rows, batch)
     feed.release()
     return {

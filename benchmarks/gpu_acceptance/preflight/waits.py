@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu_acceptance.preflight.rig import Rig
+from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from hogbatch.machine.linux import read_topology
 
 KERNEL_S = 1e-3
@@ -59,11 +59,11 @@ def busy_cores() -> Iterator[NDArray[np.int64]]:
                 process.wait()
 
 
-def measure(rig: Rig) -> dict[str, Any]:
+def measure(gpu: Gpu) -> dict[str, Any]:
     """For spinning and blocking waits: delays after a kernel's end, and the work done by others."""
-    chain, out = rig.cupy.RawKernel(CHAIN, "chain"), rig.cupy.zeros(1, np.float32)
-    links, kernel_s = calibrated(rig, chain, out)
-    count = QUICK_WAITS if rig.quick else WAITS
+    chain, out = gpu.cupy.RawKernel(CHAIN, "chain"), gpu.cupy.zeros(1, np.float32)
+    links, kernel_s = calibrated(gpu, chain, out)
+    count = QUICK_WAITS if gpu.quick else WAITS
     found: dict[str, Any] = {"kernel_us": 1e6 * kernel_s}
     with busy_cores() as counts:
         for name, block in (("spinning", False), ("blocking", True)):
@@ -71,7 +71,7 @@ def measure(rig: Rig) -> dict[str, Any]:
             for _ in range(count):
                 start = time.perf_counter()
                 chain((1,), (1,), (np.int32(links), out))
-                rig.event(block=block).synchronize()
+                gpu.event(block=block).synchronize()
                 delays.append(time.perf_counter() - start - kernel_s)
             spent = time.perf_counter() - began
             found[name] = {
@@ -82,11 +82,11 @@ def measure(rig: Rig) -> dict[str, Any]:
     return found
 
 
-def calibrated(rig: Rig, chain: Any, out: Any) -> tuple[int, float]:
+def calibrated(gpu: Gpu, chain: Any, out: Any) -> tuple[int, float]:
     """The length of the chain that takes about KERNEL_S, and the seconds it takes."""
 
     def seconds_of(links: int) -> float:
-        return rig.device_seconds(lambda: chain((1,), (1,), (np.int32(links), out)), 3)
+        return gpu.device_seconds(lambda: chain((1,), (1,), (np.int32(links), out)), 3)
 
     links, seconds = 10_000, 0.0
     for _ in range(4):

@@ -166,7 +166,7 @@ def test_only_a_peer_without_a_finite_loss_is_mismatched():
     ],
     ids=["nothing was learned", "not a number", "only the batches differ"],
 )
-def test_losses_that_say_nothing_agree_with_none(hogbatch):
+def test_invalid_or_constant_losses_match_no_variant(hogbatch):
     found = compare({"hogbatch": hogbatch, "graph": hogbatch}, "bfloat16")
     assert found.mismatched == ["hogbatch", "graph"]
 

@@ -8,7 +8,9 @@ from typing import ClassVar
 import pytest
 
 import benchmarks.heterogeneous.__main__ as heterogeneous
+from benchmarks.common import hogbatch_run
 from benchmarks.common.hogbatch_run import TrainResult
+from benchmarks.common.peer_process import process_limit
 from benchmarks.common.search import TunedSettings
 from benchmarks.heterogeneous.__main__ import (
     as_flag,
@@ -193,6 +195,25 @@ def test_kinds_differ_in_workers_and_policy_and_extra_flags_go_to_gpu_runs():
     assert worker_flags(given, "adaptive")[1:4] == ["cpu:2,gpu:0", "--policy", "adaptive"]
 
 
+@pytest.mark.parametrize(
+    ("which", "limits"),
+    [("w8a", ["--target-loss", "0.05"]), ("citeulike", ["--eval-seconds", "0.05"])],
+)
+def test_a_run_has_limits_for_its_process_and_its_loss_or_metric(which, limits, monkeypatch):
+    calls = []
+
+    def train(command, limit_s):
+        calls.append((command, limit_s))
+        return TrainResult(-9, "killed", 1.0, {})
+
+    monkeypatch.setattr(hogbatch_run, "train", train)
+    given = flags(data=Path(SAMPLES), max_seconds=6.0, past_target=False)
+    found = heterogeneous.train_ours(given, CASES[which], "cpu", 0)
+    [(command, limit_s)] = calls
+    assert found["error"] == "exit code -9: killed"
+    assert command[-2:] == limits and limit_s == process_limit(6.0) > 60
+
+
 def test_the_networks_of_the_paper_are_deep_and_have_sigmoids(tmp_path):
     for which, depth in (("w8a-paper", 8), ("covtype-paper", 6)):
         found = CASES[which].flags(tmp_path)
@@ -367,7 +388,7 @@ def test_every_case_has_a_setting_for_pytorch():
     assert all(case.setting["batch"] in BATCHES for case in CASES.values())
 
 
-def test_the_loss_of_a_metric_is_its_distance_from_1():
+def test_the_loss_of_a_metric_is_one_minus_the_metric():
     history = [point(1.0, 7.0) | {"test_values": {"P@1": 0.25}}, point(2.0, None)]
     history[1]["test_values"] = {}
     found = CASES["citeulike"].points(history)

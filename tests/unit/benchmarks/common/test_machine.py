@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -34,3 +35,11 @@ def test_directories_are_removed_from_flags_only():
 
 def test_versions_are_those_of_installed_packages():
     assert list(machine.versions("numpy", "no-such-package")) == ["numpy"]
+
+
+def test_a_driver_query_that_hangs_has_no_result(monkeypatch):
+    def hangs(command, timeout, **given):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    assert machine.nvidia_driver() is None

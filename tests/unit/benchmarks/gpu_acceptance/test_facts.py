@@ -19,7 +19,7 @@ esac
 
 
 @pytest.fixture
-def rig():
+def gpu():
     runtime = SimpleNamespace(deviceGetPCIBusId=lambda device: BUS)
     return SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
 
@@ -37,9 +37,9 @@ def smi(tmp_path, monkeypatch):
     return put
 
 
-def test_all_fields_come_from_one_query(rig, smi):
+def test_all_fields_come_from_one_query(gpu, smi):
     smi(unknown="no.such.name")
-    found = facts.clocks_and_link(rig)
+    found = facts.clocks_and_link(gpu)
     assert found == {
         "clocks.sm": "1980 MHz",
         "clocks.max.sm": "1980 MHz",
@@ -47,14 +47,14 @@ def test_all_fields_come_from_one_query(rig, smi):
     }
 
 
-def test_a_name_that_nvidia_smi_does_not_know_costs_only_itself(rig, smi):
+def test_an_unknown_name_does_not_affect_the_others(gpu, smi):
     smi(unknown="mig.mode.current")
-    found = facts.clocks_and_link(rig)
+    found = facts.clocks_and_link(gpu)
     assert found["mig.mode.current"] == "unknown"
     assert {value for name, value in found.items() if name != "mig.mode.current"} == {"5"}
     assert found.keys() == set(facts.QUERIES)
 
 
-def test_without_nvidia_smi_there_is_a_note(rig, monkeypatch, tmp_path):
+def test_without_nvidia_smi_there_is_a_note(gpu, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert facts.clocks_and_link(rig) == {"nvidia-smi": "missing, or failed"}
+    assert facts.clocks_and_link(gpu) == {"nvidia-smi": "missing, or failed"}

@@ -1,11 +1,18 @@
-"""The parts of stages that need no process and no device."""
+"""The parts of stages that need no device."""
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu_acceptance import together
+from benchmarks.gpu_acceptance import gpu_tests, sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
@@ -13,6 +20,8 @@ from benchmarks.gpu_acceptance.sanitizer import findings
 from benchmarks.gpu_acceptance.step import ResultFile
 from benchmarks.gpu_acceptance.together import RunFile
 from benchmarks.heterogeneous.cases import CASES
+
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -145,4 +154,122 @@ def test_runs_of_heterogeneous_are_recorded_and_failed_runs_fail(tmp_path, recor
 def test_the_files_of_the_data_sets_are_those_of_heterogeneous(tmp_path):
     for which, names in together.FILES.items():
         assert CASES[which].task.files(tmp_path) == [tmp_path / name for name in names]
-    assert together.SETS.keys() == together.FILES.keys()
+    assert together.PARTS.keys() == together.FILES.keys()
+
+
+# Limits of the parts of a stage -------------------------------------------------------------------
+
+
+class KilledParts:
+    """In place of a stage: each part uses its whole limit, and writes `content` before."""
+
+    def __init__(self, record, left_s, content=None):
+        self.record, self.left_s, self._content = record, left_s, content
+        self.settings = SimpleNamespace(quick=False, data="")
+        self.commands, self.limits = [], []
+
+    def follow_python(self, arguments, poll, limit_s):
+        if self._content:
+            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(self._content))
+        return self.follow(arguments, poll, limit_s=limit_s)
+
+    def follow(self, command, poll=lambda: None, output=None, limit_s=None):
+        if output:
+            output.write(self._content)
+        poll()
+        self.commands.append(command)
+        self.limits.append(limit_s)
+        self.left_s -= limit_s
+
+    @contextlib.contextmanager
+    def failures_recorded(self, name):
+        yield
+
+
+def test_each_data_set_has_its_share_of_the_time(record, tmp_path):
+    for name in (*together.FILES["w8a"], *together.FILES["covtype"], *together.FILES["citeulike"]):
+        (tmp_path / name).touch()
+    stage = KilledParts(record, 800.0)
+    together.measure_all(stage, tmp_path)
+    assert stage.limits == pytest.approx([300.0, 200.0, 300.0])
+    seeds = [command[command.index("--seeds") + 1] for command in stage.commands]
+    assert seeds == ["3", "1", "1"]
+    assert measurements(record) == {
+        **dict.fromkeys(("w8a", "covtype", "citeulike"), "error"),
+        **dict.fromkeys(("delicious", "imdb"), "skipped"),
+    }
+
+
+def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_path):
+    run = {"set": "w8a", "name": "cpu", "seed": 0, "seconds": 1.0, "error": None}
+    stage = KilledParts(record, 60.0, {"about": {"limit_s": 10.0}, "results": [run]})
+    together.measure(stage, "w8a", tmp_path, together.PARTS["w8a"], [], 60.0)
+    assert measurements(record) == {"w8a cpu seed 0": "value", "w8a": "skipped"}
+
+
+def test_gpu_step_stops_by_itself_before_it_is_killed(record):
+    stage = KilledParts(record, 300.0)
+    step.measure(stage, step.PASSES[0], "tf32", "graph, tf32", 100.0)
+    (command,) = stage.commands
+    assert command[command.index("--limit") + 1] == "70"
+    assert measurements(record) == {"graph, tf32": "error"}
+    about = {"square_tflops": {"tf32": {"hogbatch": 1.0}}}
+    stage = KilledParts(record, 20.0, {"about": about, "results": [step_result(256)]})
+    step.measure(stage, step.PASSES[0], "tf32", "killed, tf32", 20.0)
+    assert stage.commands[0][stage.commands[0].index("--limit") + 1] == "1"
+    assert measurements(record)["killed, tf32"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("========= COMPUTE-SANITIZER\n", "skipped"),
+        ("========= COMPUTE-SANITIZER\n========= Invalid __global__ write\n", "error"),
+    ],
+)
+def test_a_file_that_is_killed_fails_if_the_sanitizer_has_reported_errors(text, kind, record):
+    stage = KilledParts(record, 30.0, text)
+    sanitizer.check(stage, "memcheck test_it.py", ["memcheck"], "test_it.py", 30.0)
+    assert measurements(record) == {"memcheck test_it.py": kind}
+
+
+def test_every_file_of_the_sanitizer_has_its_share_of_the_time(record, monkeypatch):
+    monkeypatch.setattr(sanitizer, "find", lambda: "compute-sanitizer")
+    stage = KilledParts(record, 60.0, "")
+    sanitizer.run(stage)
+    assert stage.limits == pytest.approx([10.0] * len(sanitizer.PATHS) * len(sanitizer.TOOLS))
+    assert stage.commands[0][:3] == ["compute-sanitizer", "--tool", "memcheck"]
+
+
+FOLLOWS = """
+import sys, time
+from pathlib import Path
+from benchmarks.gpu_acceptance.record import Record
+from benchmarks.gpu_acceptance.stage import Settings, Stage
+
+stage = Stage(Record(Path(sys.argv[1]), "stage"), Settings(1000))
+print(stage.follow(["sleep", "1000"], limit_s=0.1), stage.follow(["true"], limit_s=100.0))
+"""
+
+
+def test_a_program_is_killed_at_its_own_limit(tmp_path):
+    command, began = [sys.executable, "-c", FOLLOWS, tmp_path / "stage.json"], time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "None 0\n" and time.monotonic() - began < 100
+
+
+@pytest.mark.slow
+def test_the_tests_are_found_without_scipy(tmp_path):
+    (tmp_path / "scipy.py").write_text("raise ImportError('not here')")
+    paths = [tmp_path, ROOT]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, *gpu_tests.command(tmp_path / "events"), "--collect-only"]
+    done = subprocess.run(
+        [*command, *gpu_tests.PATHS], capture_output=True, text=True, cwd=ROOT, env=env
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_commands_of_hogbatch_are_read_from_its_help():
+    text = "usage: hogbatch COMMAND\n\n  train    trains\n    \n  profile  describes\nend\n"
+    assert together.commands(text) == {"train", "profile"}

@@ -1,6 +1,7 @@
 """On the CPU: what is left untested so is the capture of a step as a CUDA graph."""
 
 import subprocess
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -79,6 +80,81 @@ def test_every_epoch_has_full_batches_of_different_rows(signs, torch):
     first, second, third = (next(found).tolist() for _ in range(3))
     assert len(set(first + second)) == 400
     assert len(third) == 200 and set(third) & set(first + second)
+
+
+def test_the_first_order_of_rows_is_made_before_the_clock_starts(signs, torch, monkeypatch):
+    events, made = [], pytorch_gpu.batches
+
+    def noted(step, seed):
+        for rows in made(step, seed):
+            events.append(rows.tolist())
+            yield rows
+
+    class Watch(Stopwatch):
+        def start(self, measure):
+            events.append("start")
+            super().start(measure)
+
+    monkeypatch.setattr(pytorch_gpu, "batches", noted)
+    watch = Watch(target=-1.0, limit_s=0.01)
+    PEER.train(signs, setting(batch=200), 0, watch)
+    assert events.index("start") == 1
+    batches = [rows for rows in events if rows != "start"]
+    assert len(set(batches[0] + batches[1])) == 400  # the first batch is used, and only once
+    assert watch.rows in (200 * len(batches), 200 * (len(batches) - 1))
+
+
+class Events:
+    """In place of torch.cuda.Event; notes what is recorded and waited for."""
+
+    def __init__(self):
+        self.log = []
+
+    def __call__(self):
+        number = len([each for each in self.log if each[0] == "record"])
+        return SimpleNamespace(
+            record=lambda: self.log.append(("record", number)),
+            synchronize=lambda: self.log.append(("wait", number)),
+        )
+
+
+def test_the_device_is_never_idle_while_python_waits_for_it(signs, torch, monkeypatch):
+    step, events = pytorch_gpu.GpuStep(signs, setting(), 0), Events()
+    monkeypatch.setattr(torch.cuda, "Event", events)
+    step.limit_lead()
+    assert events.log == []  # on the CPU
+    step._on_gpu = True
+    for _ in range(3):
+        step.limit_lead()
+    assert events.log == [
+        *(("record", 0), ("wait", 0), ("record", 1)),
+        *(("wait", 1), ("record", 2)),
+    ]
+
+
+def test_a_gpu_warms_up_for_a_while(signs, torch, monkeypatch):
+    step = pytorch_gpu.GpuStep(signs, setting(), 0)
+    done = []
+    step._run = lambda: done.append("step")
+    monkeypatch.setattr(step, "synchronize", lambda: done.append("wait"))
+    began = time.perf_counter()
+    step._warm_up()
+    assert time.perf_counter() - began >= pytorch_gpu.WARM_UP_S
+    lead = [*["step"] * pytorch_gpu.AHEAD, "wait"]
+    assert done[: len(lead)] == done[-len(lead) :] == lead
+
+
+def test_bfloat16_is_that_of_the_operands_only(signs, torch):
+    step = pytorch_gpu.GpuStep(replace(signs, hidden=(16,)), setting(precision="bfloat16"), 0)
+    products = []
+    for layer in step._network:
+        layer.register_forward_hook(lambda layer, given, out: products.append(out.dtype))
+    step._train()
+    assert {*products} == {torch.bfloat16}
+    assert {p.grad.dtype for p in step._network.parameters()} == {torch.float32}
+    products.clear()
+    step.scores(step._x[:2])
+    assert {*products} == {torch.float32}  # evaluation
 
 
 def test_no_batch_of_the_grid_is_larger_than_the_set(signs):

@@ -1,13 +1,13 @@
 import pytest
 
 from benchmarks.gpu_acceptance.step import PRECISIONS
-from benchmarks.gpu_acceptance.verdicts import (
+from benchmarks.gpu_acceptance.targets import (
     MISSED,
     NETWORKS,
     REACHED,
     SETS,
     UNKNOWN,
-    verdicts,
+    target_results,
 )
 
 ALONE, CEILING, MERGING, ADAPTIVE, TWO = range(5)
@@ -38,27 +38,27 @@ def all_steps(**fields):
     return list(results.values())
 
 
-def step_verdicts(*results):
-    return verdicts({"step": record(*results)})[:2]
+def step_targets(*results):
+    return target_results({"step": record(*results)})[:2]
 
 
-def test_without_measurements_every_figure_is_unknown():
-    assert {verdict.state for verdict in verdicts({})} == {UNKNOWN}
+def test_without_measurements_every_target_is_unknown():
+    assert {each.state for each in target_results({})} == {UNKNOWN}
 
 
 def test_small_sizes_do_not_count():
-    assert verdicts({"step": record(*all_steps(), quick=True)})[CEILING].state == UNKNOWN
+    assert target_results({"step": record(*all_steps(), quick=True)})[CEILING].state == UNKNOWN
 
 
 def test_everything_measured_and_good_is_reached():
-    alone, ceiling = step_verdicts(*all_steps())
+    alone, ceiling = step_targets(*all_steps())
     assert (alone.state, ceiling.state) == (REACHED, REACHED)
     assert alone.detail.startswith("worst of 12: 2.00")
 
 
 def test_one_slow_size_is_missed_and_named():
     slow = result(NETWORKS[1], "float32", 1024, ours=0.9)
-    alone, ceiling = step_verdicts(*all_steps(of_products=0.69), slow)
+    alone, ceiling = step_targets(*all_steps(of_products=0.69), slow)
     assert (alone.state, ceiling.state) == (MISSED, MISSED)
     assert "0.90, 54-512x3-7, float32, 1024 rows" in alone.detail
     assert "0.69, 300-512x8-2, tf32" in ceiling.detail
@@ -75,26 +75,26 @@ def test_one_slow_size_is_missed_and_named():
     ],
     ids=["no graph", "graph differs", "ours differs", "ours diverged", "others differ"],
 )
-def test_times_that_cannot_be_compared_make_the_figure_unknown(fields, states):
-    found = step_verdicts(*all_steps(**fields))
-    assert tuple(verdict.state for verdict in found) == states
+def test_times_that_cannot_be_compared_make_the_target_unknown(fields, states):
+    found = step_targets(*all_steps(**fields))
+    assert tuple(each.state for each in found) == states
 
 
-def test_a_size_that_is_missing_makes_the_figure_unknown():
+def test_a_size_that_is_missing_makes_the_target_unknown():
     results = [each for each in all_steps() if each["batch"] == 256]
-    alone, ceiling = step_verdicts(*results)
+    alone, ceiling = step_targets(*results)
     assert alone.state == ceiling.state == UNKNOWN
     assert "6 not measured" in alone.detail
 
 
 def test_small_batches_do_not_have_to_be_fast():
-    alone, _ = step_verdicts(*all_steps(), result(NETWORKS[0], "tf32", 64, ours=0.1))
+    alone, _ = step_targets(*all_steps(), result(NETWORKS[0], "tf32", 64, ours=0.1))
     assert alone.state == REACHED
 
 
 def test_a_later_measurement_without_a_graph_does_not_replace_one_with_it():
     eager = result(NETWORKS[0], "tf32", 256, graph=None)
-    assert step_verdicts(*all_steps(), eager)[ALONE].state == REACHED
+    assert step_targets(*all_steps(), eager)[ALONE].state == REACHED
 
 
 def runs(**fractions):
@@ -105,18 +105,19 @@ def runs(**fractions):
 
 def test_merging_counts_on_every_data_set():
     good = runs(a9a=0.05, w8a=0.1, citeulike=0.01)
-    assert verdicts({"cli": good})[MERGING].state == REACHED
-    assert verdicts({"cli": runs(a9a=0.05, w8a=0.11, citeulike=0.1)})[MERGING].state == MISSED
-    assert verdicts({"cli": runs(a9a=0.05, w8a=0.1)})[MERGING].state == UNKNOWN
+    assert target_results({"cli": good})[MERGING].state == REACHED
+    assert target_results({"cli": runs(a9a=0.05, w8a=0.11, citeulike=0.1)})[MERGING].state == MISSED
+    assert target_results({"cli": runs(a9a=0.05, w8a=0.1)})[MERGING].state == UNKNOWN
     good["measurements"][1]["error"] = "exit code 12"
-    assert verdicts({"cli": good})[MERGING].state == UNKNOWN
+    assert target_results({"cli": good})[MERGING].state == UNKNOWN
 
 
-def together(ratios, **fields):
+def together(ratios, seeds=3, **fields):
     """Runs in which adaptive takes `ratios` of the time of the better device, by data set."""
     return record(
         *(
             {"set": which, "name": name, "seconds": seconds} | fields
+            for _ in range(seeds)
             for which, ratio in ratios.items()
             for name, seconds in (("cpu", 4.0), ("gpu", 2.0), ("adaptive", 2.0 * ratio))
         )
@@ -126,7 +127,7 @@ def together(ratios, **fields):
 def adaptive_states(ratios, **fields):
     content = together(ratios, **fields)
     content["measurements"].append({"name": "hogbatch profile", "value": "some text"})
-    found = verdicts({"together": content})
+    found = target_results({"together": content})
     return found[ADAPTIVE].state, found[TWO].state
 
 
@@ -136,7 +137,17 @@ def test_adaptive_is_compared_with_the_better_device():
     assert adaptive_states(dict.fromkeys(SETS, 0.7) | {"imdb": 1.01}) == (MISSED, REACHED)
 
 
-def test_two_good_data_sets_are_enough_for_the_second_figure():
+def test_a_ratio_of_few_seeds_that_is_close_to_its_limit_is_unknown():
+    assert adaptive_states(dict.fromkeys(SETS, 0.95), seeds=2) == (UNKNOWN, MISSED)
+    assert adaptive_states(dict.fromkeys(SETS, 1.05), seeds=2) == (UNKNOWN, MISSED)
+    assert adaptive_states(dict.fromkeys(SETS, 1.15), seeds=1) == (MISSED, MISSED)
+    assert adaptive_states(dict.fromkeys(SETS, 0.79), seeds=2) == (REACHED, UNKNOWN)
+    assert adaptive_states(dict.fromkeys(SETS, 0.7), seeds=1) == (REACHED, REACHED)
+    detail = target_results({"together": together({"w8a": 0.95}, seeds=1)})[ADAPTIVE].detail
+    assert detail.startswith("worst of 1: 0.95, w8a (1 seed); 1 too close to the limit: w8a (1")
+
+
+def test_two_good_data_sets_are_enough_for_the_second_target():
     assert adaptive_states({"w8a": 0.7, "imdb": 0.8}) == (UNKNOWN, REACHED)
     assert adaptive_states({"w8a": 0.7, "imdb": 0.9}) == (UNKNOWN, UNKNOWN)
 
@@ -144,7 +155,7 @@ def test_two_good_data_sets_are_enough_for_the_second_figure():
 def test_failed_runs_and_missing_kinds_make_a_data_set_unknown():
     assert adaptive_states(dict.fromkeys(SETS, 0.7), failed="lost") == (UNKNOWN, UNKNOWN)
     one = record({"set": "w8a", "name": "adaptive", "seconds": 1.0})
-    assert verdicts({"together": one})[ADAPTIVE].detail.startswith("5 not measured")
+    assert target_results({"together": one})[ADAPTIVE].detail.startswith("5 not measured")
 
 
 def test_an_adaptive_run_that_does_not_reach_the_target_is_missed():
@@ -152,7 +163,7 @@ def test_an_adaptive_run_that_does_not_reach_the_target_is_missed():
         {"set": "w8a", "name": name, "seconds": seconds}
         for name, seconds in (("cpu", 4.0), ("gpu", None), ("adaptive", None))
     ]
-    assert verdicts({"together": record(*values)})[ADAPTIVE].state == MISSED
+    assert target_results({"together": record(*values)})[ADAPTIVE].state == MISSED
 
 
 def test_a_target_that_no_device_reaches_alone_is_unknown():
@@ -160,4 +171,4 @@ def test_a_target_that_no_device_reaches_alone_is_unknown():
         {"set": "w8a", "name": name, "seconds": seconds}
         for name, seconds in (("cpu", None), ("gpu", None), ("adaptive", 1.0))
     ]
-    assert verdicts({"together": record(*values)})[ADAPTIVE].state == UNKNOWN
+    assert target_results({"together": record(*values)})[ADAPTIVE].state == UNKNOWN

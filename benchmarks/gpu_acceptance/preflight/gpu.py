@@ -1,4 +1,4 @@
-"""The device of the measurements, and how they take the time."""
+"""The GPU of stage preflight."""
 
 import time
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
 
-class Rig(NamedTuple):
-    """The GPU, through CuPy and through hogbatch."""
+class Gpu(NamedTuple):
+    """The GPU under test, and timers for it."""
 
     cupy: Any
     device: CudaDevice
     quick: bool  # small sizes, to test the program
 
     @classmethod
-    def build(cls, quick: bool) -> "Rig":
+    def build(cls, quick: bool) -> "Gpu":
         """The first GPU that is visible; DeviceError if there is none."""
         device = CudaDevice(0)
         device.enter()
