@@ -1,11 +1,9 @@
 """Stage step: benchmarks.gpu_step in each precision, the most valuable sizes first."""
 
-import json
-import tempfile
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.gpu_acceptance.record import Record
+from benchmarks.gpu_acceptance.results import follow_results
 from benchmarks.gpu_acceptance.stage import Stage
 
 PRECISIONS: Final = ("float32", "tf32", "bfloat16")
@@ -55,43 +53,27 @@ def run(stage: Stage) -> None:
 
 def measure(stage: Stage, each: Pass, precision: str, name: str, limit_s: float) -> None:
     """Record every result as soon as gpu_step has written it."""
-    with tempfile.TemporaryDirectory() as directory:
-        results = ResultFile(Path(directory) / "out.json", stage.record)
-        flags = ["--networks", each.networks, "--batches", each.batches, "--peers", each.peers]
-        flags += ["--precision", precision, "--limit", f"{max(1.0, limit_s - MARGIN_S):.0f}"]
-        flags += ["--json", str(results.path), *each.more]
-        code = stage.follow_python(["-m", "benchmarks.gpu_step", *flags], results.poll, limit_s)
-    if code is None and results.count:
-        stage.record.skip(name, f"no time left after {results.count} results")
-    elif code is None:
-        stage.record.fail(name, "timed out")
-    elif code not in (0, 1):  # 1: losses differ, which the results tell
-        stage.record.fail(name, f"exit code {code}; see the log")
-    else:
-        stage.record.add(name, {"results": results.count})
+    flags = ["--networks", each.networks, "--batches", each.batches, "--peers", each.peers]
+    flags += ["--precision", precision, "--limit", f"{max(1.0, limit_s - MARGIN_S):.0f}"]
+    arguments = ["benchmarks.gpu_step", *flags, *each.more]
+    follow_results(stage, name, arguments, Results(stage.record).add, limit_s)
 
 
-class ResultFile:
-    """Transfers the results of gpu_step to the record."""
+class Results:
+    """Records the results of one call of gpu_step."""
 
-    def __init__(self, path: Path, record: Record) -> None:
-        self.path, self._record = path, record
-        self.count = 0
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._products_recorded = False
 
-    def poll(self) -> None:
-        """Record the results that are new."""
-        if not self.path.exists():
-            return
-        content: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-        new = content["results"][self.count :]
-        if new and self.count == 0:
-            precision = new[0]["precision"]
-            self._record.add(f"square product, {precision}", content["about"]["square_tflops"])
-        for result in new:
-            self.count += 1
-            where = f"{result['network']}, {result['precision']}, {result['batch']} rows"
-            wrong = [*result["mismatched"], *(f"{n} diverged" for n in result["diverged"])]
-            if wrong:
-                self._record.fail(where, f"losses differ: {', '.join(wrong)}", result)
-            else:
-                self._record.add(where, result)
+    def add(self, result: dict[str, Any], about: dict[str, Any]) -> None:
+        """Record a result, the first one after the speed of the large products."""
+        if not self._products_recorded:
+            self._record.add(f"square product, {result['precision']}", about["square_tflops"])
+            self._products_recorded = True
+        where = f"{result['network']}, {result['precision']}, {result['batch']} rows"
+        wrong = [*result["mismatched"], *(f"{n} diverged" for n in result["diverged"])]
+        if wrong:
+            self._record.fail(where, f"losses differ: {', '.join(wrong)}", result)
+        else:
+            self._record.add(where, result)

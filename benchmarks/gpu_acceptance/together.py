@@ -1,14 +1,14 @@
 """Stage together: benchmarks.heterogeneous on each data set, and `hogbatch profile`."""
 
-import json
 import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Record
+from benchmarks.gpu_acceptance.results import follow_results
 from benchmarks.gpu_acceptance.stage import Stage
 
 
@@ -76,43 +76,19 @@ def measure(
     stage: Stage, which: str, data: Path, part: Part, flags: list[str], limit_s: float
 ) -> None:
     """Record every run as soon as heterogeneous has written it."""
-    with tempfile.TemporaryDirectory() as directory:
-        runs = RunFile(Path(directory) / "out.json", stage.record)
-        command = ["-m", "benchmarks.heterogeneous", str(data), "--only", which]
-        command += ["--seeds", str(part.seeds), "--max-seconds", str(part.seconds)]
-        command += ["--json", str(runs.path), *flags]
-        code = stage.follow_python(command, runs.poll, limit_s)
-    if code is None and runs.count:
-        stage.record.skip(which, f"no time left after {runs.count} runs")
-    elif code is None:
-        stage.record.fail(which, "timed out")
-    elif code not in (0, 1):  # 1: a run failed, which its own record tells
-        stage.record.fail(which, f"exit code {code}; see the log")
+    arguments = ["benchmarks.heterogeneous", str(data), "--only", which]
+    arguments += ["--seeds", str(part.seeds), "--max-seconds", str(part.seconds), *flags]
+    follow_results(stage, which, arguments, partial(add_run, stage.record), limit_s)
+
+
+def add_run(record: Record, run: dict[str, Any], about: dict[str, Any]) -> None:
+    """Record one run, with the limit of its training time."""
+    name = f"{run['set']} {run['name']} seed {run['seed']}"
+    value = run | {"limit_s": about["limit_s"]}
+    if run["error"]:
+        record.fail(name, run["error"], value)
     else:
-        stage.record.add(which, {"runs": runs.count})
-
-
-class RunFile:
-    """Transfers the runs of heterogeneous to the record."""
-
-    def __init__(self, path: Path, record: Record) -> None:
-        self.path, self._record = path, record
-        self.count = 0
-
-    def poll(self) -> None:
-        """Record the runs that are new."""
-        if not self.path.exists():
-            return
-        content: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-        limit_s = content["about"]["limit_s"]
-        for run in content["results"][self.count :]:
-            self.count += 1
-            name = f"{run['set']} {run['name']} seed {run['seed']}"
-            value = run | {"limit_s": limit_s}
-            if run["error"]:
-                self._record.fail(name, run["error"], value)
-            else:
-                self._record.add(name, value)
+        record.add(name, value)
 
 
 def profile(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.contract import DeviceKernels
+from hogbatch.kernels.gpu.contract import DeviceKernels
 from hogbatch.kernels.gpu.device import HostArray, Shape
 from hogbatch.kernels.gpu.nvidia_smi import query_gpu
 

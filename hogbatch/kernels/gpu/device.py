@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import DeviceKernels
+from hogbatch.kernels.gpu.contract import DeviceKernels
 from hogbatch.machine.budget import available
 
 Shape = int | tuple[int, ...]

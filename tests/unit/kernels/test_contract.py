@@ -3,6 +3,7 @@ import inspect
 import pytest
 
 from hogbatch.kernels import contract, load
+from hogbatch.kernels.gpu import contract as device_contract
 
 
 @pytest.mark.parametrize("name", contract.OPERATIONS)
@@ -10,15 +11,15 @@ def test_every_backend_takes_the_arguments_of_the_contract(kernels, name):
     assert arguments(getattr(kernels.module, name)) == arguments(getattr(contract.Kernels, name))
 
 
-@pytest.mark.parametrize("name", contract.REPLICA_OPERATIONS)
+@pytest.mark.parametrize("name", device_contract.REPLICA_OPERATIONS)
 def test_the_backend_of_every_device_exchanges_replicas(device_kernels, name):
-    declared = getattr(contract.ReplicaKernels, name)
+    declared = getattr(device_contract.ReplicaKernels, name)
     assert arguments(getattr(device_kernels.module, name)) == arguments(declared)
 
 
-@pytest.mark.parametrize("name", contract.STAGING_OPERATIONS)
+@pytest.mark.parametrize("name", device_contract.STAGING_OPERATIONS)
 def test_the_backend_of_every_device_stages_rows(device_kernels, name):
-    declared = getattr(contract.StagingKernels, name)
+    declared = getattr(device_contract.StagingKernels, name)
     assert arguments(getattr(device_kernels.module, name)) == arguments(declared)
 
 
@@ -31,8 +32,8 @@ def arguments(function):
     ("operations", "protocol"),
     [
         (contract.OPERATIONS, contract.Kernels),
-        (contract.REPLICA_OPERATIONS, contract.ReplicaKernels),
-        (contract.STAGING_OPERATIONS, contract.StagingKernels),
+        (device_contract.REPLICA_OPERATIONS, device_contract.ReplicaKernels),
+        (device_contract.STAGING_OPERATIONS, device_contract.StagingKernels),
     ],
     ids=["kernels", "replica", "staging"],
 )

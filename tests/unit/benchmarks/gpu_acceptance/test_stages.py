@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,8 @@ from benchmarks.gpu_acceptance import gpu_tests, sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
+from benchmarks.gpu_acceptance.results import ResultFile
 from benchmarks.gpu_acceptance.sanitizer import findings
-from benchmarks.gpu_acceptance.step import ResultFile
-from benchmarks.gpu_acceptance.together import RunFile
 from benchmarks.heterogeneous.cases import CASES
 
 ROOT = Path(__file__).parents[4]
@@ -121,7 +121,7 @@ def step_result(batch, **fields):
 
 
 def test_results_of_gpu_step_are_recorded_once_and_mismatches_fail(tmp_path, record):
-    results = ResultFile(tmp_path / "out.json", record)
+    results = ResultFile(tmp_path / "out.json", step.Results(record).add)
     results.poll()
     found = [step_result(256)]
     for _ in range(2):
@@ -139,7 +139,7 @@ def test_results_of_gpu_step_are_recorded_once_and_mismatches_fail(tmp_path, rec
 
 
 def test_runs_of_heterogeneous_are_recorded_and_failed_runs_fail(tmp_path, record):
-    runs = RunFile(tmp_path / "out.json", record)
+    runs = ResultFile(tmp_path / "out.json", partial(together.add_run, record))
     found = [
         {"set": "w8a", "name": name, "seed": 0, "seconds": 1.0, "error": error}
         for name, error in (("cpu", None), ("gpu", "exit code 12"))
@@ -243,6 +243,7 @@ def test_every_file_of_the_sanitizer_has_its_share_of_the_time(record, monkeypat
 
 FOLLOWS = """
 import sys, time
+from functools import partial
 from pathlib import Path
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.stage import Settings, Stage

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.contract import OPERATIONS, REPLICA_OPERATIONS, STAGING_OPERATIONS
+from hogbatch.kernels.contract import OPERATIONS
+from hogbatch.kernels.gpu.contract import REPLICA_OPERATIONS, STAGING_OPERATIONS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory, memory_shortage
 from hogbatch.machine import budget
