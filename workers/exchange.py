@@ -127,9 +127,7 @@ class Exchange:
     def submit(self, interval: Interval, events: IntervalEvents) -> None:
         """Queue the change that the replica has taken."""
         pending = _PendingMerge(interval, events, self._based_on)
-        self._based_on = (
-            self._fetched
-        )  # before the put; after it, the exchange thread may change it
+        self._based_on = self._fetched  # after the put, the exchange thread may change it
         self._jobs.put(pending)
         self._pending = True
 

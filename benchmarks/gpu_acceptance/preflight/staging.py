@@ -14,7 +14,7 @@ from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
 from workers.gathering import DeviceGathering, Gathering, HostGathering, RowSet
-from workers.mapping import MappedSegment
+from workers.mapping import MappedSegment, MappingError
 from workers.staged import StagedSet, stage
 
 SET_BYTES, QUICK_SET_BYTES = 128 << 20, 1 << 18  # the caches do not hold the set
@@ -89,20 +89,20 @@ def data_segment(train: Examples) -> Iterator[tuple[Segment, Examples]]:
 
 
 def speeds(gpu: Gpu, segment: Segment, train: Examples, kind: Kind) -> dict[str, Any]:
-    """Bytes moved, seconds of the link and GB/s, gathered by the device and by the host.
+    """Bytes moved, seconds of the link and GB/s, gathered by the host and by the device.
 
-    MappingError if the device cannot read the host's memory.
+    The reason instead, if the device cannot read the host's memory.
     """
     rows = RowSet(train)
-    small = SMALL_FRACTION * train.nbytes
-    ways: dict[str, Gathering] = {
-        "by the host": HostGathering(gpu.device, rows),
-        "by the device": DeviceGathering(
-            gpu.device, rows, MappedSegment(gpu.device, segment), small
-        ),
-    }
     batch = max(1, (QUICK_BATCH_BYTES if gpu.quick else BATCH_BYTES) // kind.row_bytes)
-    return {name: speed(gpu, way, train.rows, batch) for name, way in ways.items()}
+    by_host = speed(gpu, HostGathering(gpu.device, rows), train.rows, batch)
+    mapped, small = MappedSegment(gpu.device, segment), SMALL_FRACTION * train.nbytes
+    try:
+        gathering = DeviceGathering(gpu.device, rows, mapped, small)
+    except MappingError as error:
+        return {"by the host": by_host, "by the device": str(error)}
+    by_device = speed(gpu, gathering, train.rows, batch)
+    return {"by the host": by_host, "by the device": by_device}
 
 
 def speed(gpu: Gpu, gathering: Gathering, rows: int, batch: int) -> dict[str, float]:

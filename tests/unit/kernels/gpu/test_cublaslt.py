@@ -37,15 +37,6 @@ def products(lt, gpu):
     return lt.CublasLt("float32", cupy.empty(lt.WORKSPACE_BYTES, np.uint8))
 
 
-@pytest.fixture
-def imitation(lt):
-    """The stand-in for cuBLASLt, whose properties a test may change."""
-    module = pytest.importorskip("cupy._cublaslt", reason="a real cuBLASLt has its own properties")
-    yield module
-    module.refused.clear()
-    module.relu_keeps_nan = True
-
-
 class Layer:
     """A layer on the device and on the host."""
 

@@ -36,15 +36,6 @@ def make_cuda():
     return make
 
 
-@pytest.fixture
-def imitation(make_cuda):
-    """The stand-in for cuBLASLt; the nodes of a real one depend on its algorithms."""
-    module = pytest.importorskip("cupy._cublaslt", reason="the numbers are those of the stand-in")
-    yield module
-    module.refused.clear()
-    module.relu_keeps_nan = True
-
-
 class Step:
     """One training step on a device; equal arguments make equal steps."""
 
