@@ -13,6 +13,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("model.optimizers", "model.losses", "model.layers"),
     *("config.flags", "config.train", "config.arguments", "config.sources"),
     *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
+    "compute",
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     *("launch", "run", "simulate", "cli", "__main__"),
 ]
@@ -22,17 +23,17 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.wire", "hogbatch.data", "hogbatch.store", "hogbatch.kernels"),
     *("hogbatch.model.losses", "hogbatch.model.optimizers", "hogbatch.model.network"),
     "hogbatch.model.layers",
-    *("hogbatch.model.footprint", "hogbatch.telemetry.records"),
+    *("hogbatch.model.footprint", "hogbatch.compute", "hogbatch.telemetry.records"),
 ]
 PURE = [  # packages and modules that only decide: no clock, no disk, no processes, no threads
-    *("hogbatch.coordinator", "hogbatch.policy", "hogbatch.simulate"),
+    *("hogbatch.coordinator", "hogbatch.policy", "hogbatch.simulate", "hogbatch.compute"),
     *("hogbatch.config.lsh", "hogbatch.data.columns", "hogbatch.data.header"),
     *("hogbatch.kernels.contract", "hogbatch.kernels.executor", "hogbatch.kernels.layers"),
     *("hogbatch.launch.restarts", "hogbatch.model.layers", "hogbatch.model.losses"),
     *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),
-    *("workers.merge_interval", "workers.speed_check"),
+    "workers.speed_check",
 ]
 IMPURE_EXCEPTIONS = ["hogbatch.coordinator.loop", "hogbatch.coordinator.background"]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]

@@ -14,34 +14,25 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.compute.assignment import Assignment, run_sizes
+from hogbatch.compute.ranges import cut
+from hogbatch.compute.report import report
+from hogbatch.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Work
-from workers.report import report
-from workers.session import Assignment, Post, Profile, run_sizes
+from workers.session import Post, Profile
 from workers.start import parser, run
-from workers.thread_state import ThreadState, copy_slots, thread_state
 
 if TYPE_CHECKING:
     from workers.hashed import HashedLayer
-
-
-def cut(rows: int, batch_size: int, threads: int) -> list[tuple[int, int]]:
-    """Divide [0, rows) into at most `threads` ranges of whole batches.
-
-    Only the last batch may be incomplete.
-    """
-    batches = -(-rows // batch_size)
-    edges = [min(rows, batches * t // threads * batch_size) for t in range(threads + 1)]
-    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 @dataclass(slots=True)

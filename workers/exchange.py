@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.compute.report import MergeReport, report
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
@@ -21,9 +23,7 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
-from workers.merge_interval import IntervalTimes, MergeCost
 from workers.replica import Replica
-from workers.report import MergeReport, report
 from workers.session import Post
 from workers.transfers import Transfers
 

@@ -21,6 +21,9 @@ from functools import partial
 
 import numpy as np
 
+from hogbatch.compute.assignment import Assignment, run_sizes
+from hogbatch.compute.merge_interval import IntervalTimes, MergeInterval
+from hogbatch.compute.report import MergeReport, report
 from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
@@ -29,10 +32,8 @@ from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
-from workers.merge_interval import IntervalTimes, MergeInterval
 from workers.profile import discard, profile
-from workers.report import MergeReport, report
-from workers.session import Assignment, Post, Profile, run_sizes
+from workers.session import Post, Profile
 from workers.speed_check import SpeedCheck
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.thread_state import ThreadState
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, HashFunctions, draw
 from hogbatch.kernels.cpu.lsh.network import HashedThread
@@ -22,8 +24,6 @@ from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.lsh.selection import RULES, NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
-from workers.session import Assignment
-from workers.thread_state import ThreadState
 
 UNKNOWN = -(2**62)  # updates of other workers: less than any count, so a change is assumed
 

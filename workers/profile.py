@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hogbatch.compute.assignment import Assignment
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
 from hogbatch.version import version
 from workers import stored_profile
-from workers.session import Assignment, Profile
+from workers.session import Profile
 from workers.stored_profile import StoredProfile
 from workers.trainer import Trainer
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from hogbatch.compute.merge_interval import MergeCost
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.model import SharedModel
-from workers.merge_interval import MergeCost
 from workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
 from workers.transfers import Transfers
 

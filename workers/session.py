@@ -13,21 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hogbatch.data.batch import Examples
+from hogbatch.compute.assignment import Assignment
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
-from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes, max_stored_values
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
-from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments
 from hogbatch.version import version
 from hogbatch.wire.channel import WorkerChannel
@@ -49,20 +43,6 @@ WELCOME_WITHIN_S = 30.0
 
 Profile = tuple[tuple[int, float], ...]
 Post = Callable[[ToCoordinator | BaseException], None]  # an error fails the session
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The run that a worker takes part in; all arrays are in shared memory."""
-
-    welcome: Welcome
-    network: Network
-    train: Examples
-    test: Examples | None
-    orders: EpochOrders
-    model: SharedModel
-    fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
-    data: Segment | None = None  # contains `train` and `test`; None if no segment does
 
 
 class Engine(Protocol):
@@ -197,22 +177,6 @@ def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
         data=data,
-    )
-
-
-def run_sizes(assignment: Assignment) -> RunSizes:
-    """Return the sizes on which the memory of a worker depends."""
-    train, model = assignment.train, assignment.model
-    sets = (train,) if assignment.test is None else (train, assignment.test)
-    return RunSizes(
-        assignment.network,
-        (model.first.size > 0) + (model.second.size > 0),
-        sum(each.nbytes for each in sets),
-        train.rows,
-        train.sparse,
-        stored=max_stored_values(train.inputs.indptr, EVALUATION_ROWS),
-        labels=max_stored_values(train.labels.indptr, EVALUATION_ROWS),
-        lsh=assignment.welcome.lsh,
     )
 
 

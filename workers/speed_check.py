@@ -3,7 +3,7 @@
 from statistics import median
 from typing import NamedTuple
 
-from workers.merge_interval import IntervalTimes
+from hogbatch.compute.merge_interval import IntervalTimes
 from workers.session import Profile
 
 MAX_DIFFERENCE = 0.25  # of the measured time

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hogbatch.compute.assignment import Assignment
 from hogbatch.kernels.contract import (
     IGNORES_ZEROS,
     LOSSES,
@@ -21,7 +22,6 @@ from hogbatch.wire.messages import Work
 from workers.feed import CachedSet, Feed, feed_for
 from workers.mapping import MappedSegment
 from workers.replica import Replica
-from workers.session import Assignment
 from workers.transfers import Transfers
 
 COPIES = 5  # of the parameters that a replica allocates later: gradients, and changes to send

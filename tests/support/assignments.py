@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from hogbatch.compute.assignment import Assignment
 from hogbatch.config.lsh import defaults
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
@@ -15,7 +16,6 @@ from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Optimizer, Welcome
-from workers.session import Assignment
 
 FEATURES, LABELS = 12, 4
 NEURONS, WIDE_ROWS = 40, 60  # of an assignment whose outputs are hashed

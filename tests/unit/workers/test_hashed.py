@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.compute.thread_state import thread_state
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh import network
@@ -19,7 +20,6 @@ from tests.unit.workers.conftest import WITHIN_S
 from workers import hashed
 from workers.cpu import CpuEngine
 from workers.hashed import HashedLayer
-from workers.thread_state import thread_state
 
 HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.compute.thread_state import copy_slots, thread_state
 from hogbatch.wire.messages import Done
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
@@ -14,7 +15,6 @@ from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.test_hashed import Rig, in_tables, true_codes, wait_for
 from workers.cpu import CpuEngine
 from workers.exchange import MAX_REFUSED
-from workers.thread_state import copy_slots, thread_state
 
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.merge_interval import IntervalTimes, MergeCost
+from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
 from workers.speed_check import (
     ENOUGH_BATCHES,
     ENOUGH_INTERVALS,

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from hogbatch.compute.report import MergeReport, report
 from hogbatch.kernels.contract import (
     ACTIVE,
     LOSS,
@@ -15,7 +16,6 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Work
-from workers.report import MergeReport, report
 
 TRAIN = Work(7, "train", 2, 100, 160, 16, 0.1, 3)
 EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)

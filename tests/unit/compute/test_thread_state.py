@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.compute.thread_state import thread_state
 from hogbatch.data.batch import Examples, csr_inputs, single_labels
 from tests.support.assignments import assignment, wide
-from workers.thread_state import thread_state
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from workers.cpu import cut
+from hogbatch.compute.ranges import cut
 
 leases = given(rows=st.integers(1, 5000), batch=st.integers(1, 700), threads=st.integers(1, 40))
 

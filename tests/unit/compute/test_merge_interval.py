@@ -5,9 +5,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.compute.merge_interval import (
+    MAX_FACTOR,
+    WINDOW,
+    IntervalTimes,
+    MergeCost,
+    MergeInterval,
+)
 from hogbatch.store.merge import MERGING_FRACTION, batches_between_merges
 from tests.support.property_tests import max_examples
-from workers.merge_interval import MAX_FACTOR, WINDOW, IntervalTimes, MergeCost, MergeInterval
 
 SIZE, BATCH = 64, 1e-3  # rows and seconds of a batch, as measured before training
 COST = MergeCost(blocking=2e-4, background=2e-3)  # 2 batches

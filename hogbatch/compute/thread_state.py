@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.session import Assignment
+from hogbatch.compute.assignment import Assignment
 
 
 class ThreadState(NamedTuple):

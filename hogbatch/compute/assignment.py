@@ -1,0 +1,44 @@
+"""The run that a worker takes part in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Examples
+from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes, max_stored_values
+from hogbatch.model.network import Network
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.wire.messages import Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The run that a worker takes part in; all arrays are in shared memory."""
+
+    welcome: Welcome
+    network: Network
+    train: Examples
+    test: Examples | None
+    orders: EpochOrders
+    model: SharedModel
+    fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
+    data: Segment | None = None  # contains `train` and `test`; None if no segment does
+
+
+def run_sizes(assignment: Assignment) -> RunSizes:
+    """Return the sizes on which the memory of a worker depends."""
+    train, model = assignment.train, assignment.model
+    sets = (train,) if assignment.test is None else (train, assignment.test)
+    return RunSizes(
+        assignment.network,
+        (model.first.size > 0) + (model.second.size > 0),
+        sum(each.nbytes for each in sets),
+        train.rows,
+        train.sparse,
+        stored=max_stored_values(train.inputs.indptr, EVALUATION_ROWS),
+        labels=max_stored_values(train.labels.indptr, EVALUATION_ROWS),
+        lsh=assignment.welcome.lsh,
+    )
