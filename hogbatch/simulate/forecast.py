@@ -11,9 +11,10 @@ from hogbatch.coordinator.plan import StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.planning import epochs_for, limits_for
-from hogbatch.simulate.scenario import simulated_plan
+from hogbatch.simulate.scenario import simulated_plan, simulated_world, speed_of, start_worker
+from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
 from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.world import Conditions, World
+from hogbatch.simulate.world import World
 from hogbatch.telemetry.records import WorkerRecord
 
 MAX_SHOWN = 4  # batch sizes of a worker in the table
@@ -63,18 +64,21 @@ def forecast(
         start_with=workers,
     )
     settings = PolicySettings(config.alpha, config.beta)
-    world = World(plan, lambda: choose(config.policy, settings), Conditions(), seed)
+    world = simulated_world(plan, lambda: choose(config.policy, settings), Conditions(), seed)
     for count, speed in groups:
         for _ in range(count):
-            world.start(speed)
+            start_worker(world, speed)
     world.begin()
     world.run(math.inf)
     return _summarize(world, groups)
 
 
-def _summarize(world: World, groups: list[tuple[int, Speed]]) -> Forecast:
+def _summarize(world: World[SimulatedModel], groups: list[tuple[int, Speed]]) -> Forecast:
     totals = world.state.totals(world.queue.now)
-    speeds = {w.name: world.processes[w.pid].speed for w in world.state.workers.values()}
+    speeds = {
+        worker.name: speed_of(world.processes[worker.pid])
+        for worker in world.state.workers.values()
+    }
     kinds = [
         WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
         for _, speed in groups

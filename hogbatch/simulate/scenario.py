@@ -7,16 +7,20 @@ from random import Random
 
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import HogbatchError
 from hogbatch.model.layers import DenseLayer
-from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.base import BatchPolicy, PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.simulate.link_quality import LinkQuality
+from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
 from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.speed_engine import SpeedEngine
 from hogbatch.simulate.worker import SimulatedWorker
-from hogbatch.simulate.world import Conditions, World
+from hogbatch.simulate.world import World
 from hogbatch.wire.messages import Optimizer
 
 HORIZON_S = 20_000.0  # of simulated time; a longer run counts as endless
@@ -72,6 +76,41 @@ def simulated_plan(
         start_with=start_with,
         checkpoint_seconds=checkpoint_seconds,
     )
+
+
+def simulated_world(
+    plan: Plan,
+    policy: Callable[[], BatchPolicy],
+    conditions: Conditions,
+    seed: int,
+    audit: Audit | None = None,
+) -> World[SimulatedModel]:
+    """A world in which nothing is computed; add workers with :func:`start_worker`."""
+
+    def coordinator(saved: SavedState | None) -> Coordinator:
+        if saved is None:
+            return Coordinator(plan, policy())
+        return Coordinator.resumed(plan, policy(), saved)
+
+    rng = Random(seed)
+    model = SimulatedModel(conditions, plan.train_rows, seed, rng)
+    return World(coordinator, model, rng, conditions.network, conditions.restarts, audit)
+
+
+def start_worker(world: World[SimulatedModel], speed: Speed, after: float = 0.0) -> None:
+    """Start a worker of `speed` after `after` seconds."""
+    world.start(lambda: SpeedEngine(speed, world.rng, world.effects.deadly_row), after)
+
+
+def speed_of(worker: SimulatedWorker) -> Speed:
+    """The speed of a worker that :func:`start_worker` has started."""
+    return engine_of(worker).speed
+
+
+def engine_of(worker: SimulatedWorker) -> SpeedEngine:
+    """The engine of a worker that :func:`start_worker` has started."""
+    assert isinstance(worker.engine, SpeedEngine)
+    return worker.engine
 
 
 # Drawing -------------------------------------------------------------------------------------
@@ -170,14 +209,14 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
 # Running -------------------------------------------------------------------------------------
 
 
-def run_scenario(scenario: Scenario) -> World:
+def run_scenario(scenario: Scenario) -> World[SimulatedModel]:
     """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
     settings = PolicySettings(beta=scenario.plan.beta)
     policy = lambda: choose(scenario.policy, settings)  # noqa: E731
     audit = Audit(scenario.plan)
-    world = World(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
+    world = simulated_world(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
     for speed in scenario.speeds:
-        world.start(speed, world.rng.uniform(0, 0.5))
+        start_worker(world, speed, world.rng.uniform(0, 0.5))
     world.begin()
     injector = FaultInjector(world, scenario)
     for fault in scenario.faults:
@@ -197,7 +236,7 @@ def run_scenario(scenario: Scenario) -> World:
 class FaultInjector:
     """Injects faults by name."""
 
-    world: World
+    world: World[SimulatedModel]
     scenario: Scenario
     interrupted_at: float | None = None
     corruptions: int = 0
@@ -208,7 +247,7 @@ class FaultInjector:
         if world.finish is not None:
             return
         global_faults: dict[str, Callable[[], None]] = {
-            "join": lambda: world.start(rng.choice(self.scenario.speeds)),
+            "join": lambda: start_worker(world, rng.choice(self.scenario.speeds)),
             "stop coordinator": lambda: world.stop_coordinator(10 ** rng.uniform(-1, 2)),
             "corrupt model": self._corrupt,
             "kill coordinator": self._kill_coordinator,
@@ -223,7 +262,7 @@ class FaultInjector:
             self._harm(worker, name)
 
     def _harm(self, worker: SimulatedWorker, name: str) -> None:
-        rng = self.world.rng
+        rng, engine = self.world.rng, engine_of(worker)
         match name:
             case "die":
                 worker.exit("killed by SIGKILL")
@@ -232,11 +271,11 @@ class FaultInjector:
             case "stop":
                 worker.stop(10 ** rng.uniform(0.5, 2))
             case "slow down":
-                worker.slowdown = 10 ** rng.uniform(0, 1.5)
+                engine.slowdown = 10 ** rng.uniform(0, 1.5)
             case "speed up":
-                worker.slowdown = 1.0
+                engine.slowdown = 1.0
             case "misreport":
-                worker.misreports = True
+                engine.misreports = True
             case "fail":
                 worker.later(0.0, worker.fail)
             case "leave":
@@ -245,7 +284,7 @@ class FaultInjector:
                 worker.hung = True
 
     def _corrupt(self) -> None:
-        self.world.corrupted = True
+        self.world.effects.corrupted = True
         self.corruptions += 1
 
     def _kill_coordinator(self) -> None:
@@ -253,14 +292,14 @@ class FaultInjector:
         world.kill_coordinator(after=0.5)
         speeds = self.scenario.speeds
         for speed in speeds[: world.rng.randint(1, len(speeds))]:  # possibly fewer than before
-            world.start(speed, 0.5 + world.rng.random())
+            start_worker(world, speed, 0.5 + world.rng.random())
 
     def _interrupt(self) -> None:
         self.interrupted_at = self.world.queue.now
         self.world.interrupt()
 
 
-def _check_end(world: World, scenario: Scenario, injector: FaultInjector) -> None:
+def _check_end(world: World[SimulatedModel], scenario: Scenario, injector: FaultInjector) -> None:
     """Check that the run ended, and ended correctly."""
     finish = world.finish
     if finish is None:

@@ -1,14 +1,16 @@
-"""A simulated worker: sends what a real one would send, at the same times."""
+"""A simulated worker: sends what a real one would send, at the same times.
 
-from collections import deque
+It is the counterpart of `workers.session.Session`; an engine computes.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
+from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import Link, LinkQuality
-from hogbatch.simulate.speed import EVALUATION_SPEEDUP, Speed
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -31,16 +33,16 @@ class Environment(Protocol):
     """What a simulated worker interacts with."""
 
     queue: EventQueue
-    package: str
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The version of hogbatch and the fingerprint of the data, as in Hello."""
 
     def send(self, worker: "SimulatedWorker", message: ToCoordinator) -> None:
         """Send `message` to the coordinator."""
 
     def fence(self, number: int) -> int:
         """The fence of worker `number` in shared memory."""
-
-    def deadly_row(self, work: Work) -> int | None:
-        """The first row of `work` that kills workers that train on it; None without one."""
 
     def exited(self, worker: "SimulatedWorker", cause: str) -> None:
         """The process of `worker` has exited; `cause` is empty if that was intended."""
@@ -52,21 +54,18 @@ class SimulatedWorker:
 
     environment: Environment
     pid: int
-    speed: Speed
+    engine: SimulatedEngine
     network: LinkQuality
     rng: Random
     alive: bool = True
-    slowdown: float = 1.0  # factor of its usual times
     number: int | None = None  # of its fence, once it is admitted
     beat_seconds: float = 1.0
     sent_at: float = 0.0  # when it last sent a message
     finished: int = 0  # leases
     resumes_at: float = 0.0  # stopped until then
-    hung: bool = False  # it sends heartbeats and does nothing else
-    misreports: bool = False  # its next Done reports wrong rows
+    hung: bool = False  # it sends heartbeats and starts nothing else
     inbox: Link = field(init=False)
     outbox: Link = field(init=False)
-    _works: deque[Work] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.inbox, self.outbox = Link(self.network, self.rng), Link(self.network, self.rng)
@@ -80,8 +79,10 @@ class SimulatedWorker:
 
     def start(self) -> None:
         """Connect to the coordinator."""
-        device = self.speed.device
-        self._send(Hello(device, device, 1, self.pid, self.environment.package, ""))
+        engine, (package, fingerprint) = self.engine, self.environment.identity
+        self._send(
+            Hello(engine.device, engine.label, engine.threads, self.pid, package, fingerprint)
+        )
         self.later(self.beat_seconds, self._beat)
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 
@@ -121,18 +122,36 @@ class SimulatedWorker:
 
         queue.after(seconds, run)
 
-    # Work -----------------------------------------------------------------------------------
+    # The engine -----------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The simulated time, in seconds."""
+        return self.environment.queue.now
+
+    @property
+    def fence(self) -> int | None:
+        """The fence of this worker; None before it is admitted."""
+        return None if self.number is None else self.environment.fence(self.number)
+
+    def post(self, message: Done | Failed) -> None:
+        """Send a result of the engine; a worker that has failed exits."""
+        if isinstance(message, Done):
+            self.finished += 1
+        self._send(message)
+        if isinstance(message, Failed):
+            self.exit(message.reason)
+
+    # Messages -------------------------------------------------------------------------------
 
     def _handle(self, message: ToWorker) -> None:
         match message:
             case Welcome(worker=number, beat_seconds=seconds):
                 self.number, self.beat_seconds = number, seconds
-                startup = self.speed.startup * self.rng.uniform(0.5, 1.5)
-                self.later(startup, self._become_ready)
-            case Work():
-                self._works.append(message)
-                if len(self._works) == 1:
-                    self._begin()
+                prepared = self.engine.prepare(message, self)
+                self.later(prepared.seconds, lambda: self._become_ready(prepared.profile))
+            case Work() if not self.hung:
+                self.engine.submit(message)
             case Stop() | Refused():
                 self.exit("")
 
@@ -140,54 +159,9 @@ class SimulatedWorker:
         if self.number is None:
             self.exit("exit code 4")
 
-    def _become_ready(self) -> None:
+    def _become_ready(self, profile: tuple[tuple[int, float], ...]) -> None:
         if not self.hung:
-            self._send(Ready(self.speed.profile()))
-
-    def _begin(self) -> None:
-        """Start the oldest lease."""
-        work = self._works[0]
-        rows = self._fitting(work)
-        size = min(work.batch_size, work.stop - work.start)
-        usual = self.speed.seconds(rows, size) / (
-            EVALUATION_SPEEDUP if work.task == "evaluate" else 1.0
-        )
-        noise = max(0.2, self.rng.gauss(1.0, self.speed.spread))
-        seconds = usual * self.slowdown * noise
-        deadly = self.environment.deadly_row(work)
-        if deadly is not None:
-            part = (deadly - work.start) / (work.stop - work.start)
-            self.later(part * seconds, lambda: self.exit("killed by SIGSEGV"))
-        elif not self.hung:
-            self.later(seconds, lambda: self._finish(work, rows, seconds))
-
-    def _fitting(self, work: Work) -> int:
-        """Rows that it can do before a batch does not fit into memory."""
-        size, memory = min(work.batch_size, work.stop - work.start), self.speed.memory
-        if memory is None or size <= memory:
-            return work.stop - work.start
-        return self.rng.randrange(work.stop - work.start)
-
-    def _finish(self, work: Work, rows: int, seconds: float) -> None:
-        self._works.popleft()
-        if self.number is not None and self.environment.fence(self.number) == work.fence:
-            self.finished += 1
-            self._send(self._done(work, rows, seconds))
-        if self._works:
-            self._begin()
-
-    def _done(self, work: Work, rows: int, seconds: float) -> Done:
-        misreported, self.misreports = self.misreports, False
-        return Done(
-            lease=work.lease,
-            rows=rows + 1 if misreported else rows,
-            updates=-(-rows // work.batch_size),
-            seconds=seconds,
-            loss=0.5 * rows,
-            skipped=0,
-            metric_sums=(),
-            too_large=0 if rows == work.stop - work.start else work.batch_size,
-        )
+            self._send(Ready(profile))
 
     def _beat(self) -> None:
         due = self.sent_at + self.beat_seconds - self.environment.queue.now

@@ -2,10 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import assert_never
+from typing import Generic, TypeVar, assert_never
 
 from hogbatch.coordinator.commands import (
     Command,
@@ -22,67 +21,56 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.policy.base import BatchPolicy
 from hogbatch.simulate.audit import Audit
+from hogbatch.simulate.effects import Effects
+from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
+E = TypeVar("E", bound=Effects)
+
 TICK_S = 0.05
+DIRECT = LinkQuality()
 NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit of a process
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Quality of the simulated environment."""
-
-    network: LinkQuality = field(default_factory=LinkQuality)
-    shuffle_seconds: float = 1e-3  # maximum, as for the next two
-    copy_seconds: float = 1e-3
-    write_seconds: float = 1e-3
-    disk_full: float = 0.0  # probability that a checkpoint cannot be written
-    restarts: int | None = 0  # of all workers together; None: unlimited
-    bad_rows: int = 0  # of the training set, which kill workers that train on them
-
-
-class World:
+class World(Generic[E]):
     """The loop, the workers and their server, simulated. `audit` checks the run, if given."""
 
     def __init__(
         self,
-        plan: Plan,
-        policy: Callable[[], BatchPolicy],
-        conditions: Conditions,
-        seed: int,
+        coordinator: Callable[[SavedState | None], Coordinator],
+        effects: E,
+        rng: Random,
+        network: LinkQuality = DIRECT,
+        restarts: int | None = 0,
         audit: Audit | None = None,
     ) -> None:
-        self.plan, self.policy, self.conditions, self.audit = plan, policy, conditions, audit
+        """`coordinator` creates one at the start of the run, or at a checkpoint. `restarts` is the
+        number of restarts of all workers together; None: unlimited.
+        """
+        self.coordinator, self.effects, self.audit = coordinator, effects, audit
+        self.network, self.restarts, self.rng = network, restarts, rng
         self.queue = EventQueue()
-        self.package = plan.identity.package
-        self.rng = Random(seed)
-        self.state = Coordinator(plan, policy())
+        self.state = coordinator(None)
         self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
         self.finish: Finish | None = None
-        self.corrupted = False
         self.coordinator_stopped_for = 0.0  # seconds
         self.left_for_good = 0  # workers that are not restarted
         self.messages: Counter[str] = Counter()
         self.lease_messages: Counter[int] = Counter()  # Work and Done, by whole seconds
         self.all_messages: Counter[int] = Counter()
         self.events: list[tuple[float, str]] = []  # (seconds, description), for the user
-        self._seed = seed
         self._keys: dict[str, SimulatedWorker] = {}
-        self._fences: Counter[int] = Counter()
+        self._engines: dict[int, Callable[[], SimulatedEngine]] = {}  # by pid, to restart workers
         self._task_ends: defaultdict[str, float] = defaultdict(float)  # by kind of task
         self._life = 0  # number of times that the coordinator was killed
         self._stopped_until = 0.0
         self._checkpoint: SavedState | None = None
-        self._quarantined: list[tuple[int, list[int]]] = []  # rows, and the bad ones among them
         self._pids = 0
         self._pending = 0  # processes that will start, or whose exit is not noticed yet
         self._restarts = 0
@@ -99,15 +87,16 @@ class World:
         while self.finish is None and self.queue.now < until and self.queue.step():
             pass
 
-    def start(self, speed: Speed, after: float = 0.0) -> None:
-        """Start a worker after `after` seconds."""
+    def start(self, engine: Callable[[], SimulatedEngine], after: float = 0.0) -> None:
+        """Start a worker after `after` seconds; a restart creates another `engine`."""
         self._pending += 1
 
         def begin() -> None:
             self._pending -= 1
             self._pids += 1
-            process = SimulatedWorker(self, self._pids, speed, self.conditions.network, self.rng)
+            process = SimulatedWorker(self, self._pids, engine(), self.network, self.rng)
             self.processes[process.pid] = self._keys[process.key] = process
+            self._engines[process.pid] = engine
             process.start()
 
         self._in_this_life(after, begin)
@@ -132,23 +121,14 @@ class World:
             process.alive = False
         self.processes.clear()
         self._keys.clear()
-        self._fences.clear()
         self._task_ends.clear()
         self._pending = 0
-        self.corrupted = False
         saved = self._checkpoint
-        while self._quarantined and self._rows_quarantined() > (saved.quarantined if saved else 0):
-            self._quarantined.pop()
-        if saved is None:
-            self.state = Coordinator(self.plan, self.policy())
-        else:
-            self.state = Coordinator.resumed(self.plan, self.policy(), saved)
+        self.effects.restart(saved)
+        self.state = self.coordinator(saved)
         if self.audit:
             self.audit.resume(saved)
         self._in_this_life(after, self.begin)
-
-    def _rows_quarantined(self) -> int:
-        return sum(rows for rows, _ in self._quarantined)
 
     def _in_this_life(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` in `seconds`, unless the coordinator was killed by then."""
@@ -183,32 +163,17 @@ class World:
             self.audit.received(worker.key, message)
         self._handle(lambda now: self.state.receive(worker.key, message, now))
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The version of hogbatch and the fingerprint of the data, as in Hello."""
+        identity = self.state.plan.identity
+        return identity.package, identity.fingerprint
+
     def fence(self, number: int) -> int:
-        return self._fences[number]
+        return self.effects.fence(number)
 
     def reachable(self, key: str) -> bool:
         return self._keys[key].alive
-
-    def deadly_row(self, work: Work) -> int | None:
-        if work.task != "train" or not self.conditions.bad_rows:
-            return None
-        places = self._bad_places(work.epoch, self.plan.train_rows - self._epoch_rows(work.epoch))
-        return min((row for row in places if work.start <= row < work.stop), default=None)
-
-    def _epoch_rows(self, epoch: int) -> int:
-        return self.state.epochs.rows.rows if epoch == self.state.epoch else self.plan.train_rows
-
-    def _bad_places(self, epoch: int, without: int) -> dict[int, int]:
-        """Places of the bad rows in the order of `epoch`, without quarantined ones: place → row."""
-        last, gone = self.plan.train_rows - without, set[int]()
-        for rows, bad in self._quarantined:
-            gone.update(bad if without > 0 else ())
-            without -= rows
-        return {
-            Random(f"{self._seed} {row} {epoch}").randrange(max(1, last)): row
-            for row in range(self.conditions.bad_rows)
-            if row not in gone
-        }
 
     def exited(self, worker: SimulatedWorker, cause: str) -> None:
         self.processes.pop(worker.pid, None)
@@ -227,10 +192,9 @@ class World:
         self._pending -= 1
         self.left_for_good += not cause
         self._handle(lambda now: self.state.lose(worker.key, cause or "it has exited", now))
-        left = self.conditions.restarts
-        if cause and (left is None or self._restarts < left):
+        if cause and (self.restarts is None or self._restarts < self.restarts):
             self._restarts += 1
-            self.start(worker.speed, 0.1 if worker.finished else 1.0)
+            self.start(self._engines[worker.pid], 0.1 if worker.finished else 1.0)
 
     # Commands of the coordinator -------------------------------------------------------------
 
@@ -246,29 +210,32 @@ class World:
                 case Send():
                     self._send(command)
                 case Revoke(number):
-                    self._fences[number] += 1
+                    self.effects.revoke(number)
                 case Kill(pid):
                     if pid in self.processes:
                         self.processes[pid].exit("killed by the coordinator")
                 case Shuffle(epoch, without):
                     ready = partial(self.state.order_ready, epoch, without)
-                    self._background("shuffle", self.conditions.shuffle_seconds, ready)
+                    self._background("shuffle", self.effects.shuffle(epoch, without), ready)
                 case Quarantine(epoch, start, stop):
-                    places = self._bad_places(epoch, self.plan.train_rows - self._epoch_rows(epoch))
-                    bad = [row for place, row in places.items() if start <= place < stop]
-                    self._quarantined.append((stop - start, bad))
+                    self.effects.quarantine(epoch, start, stop)
                     self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
                 case Snapshot(saved):
-                    self._background(
-                        "copy", self.conditions.copy_seconds, partial(self._copy, saved)
-                    )
+                    seconds = self.effects.copy_seconds()
+                    self._background("copy", seconds, partial(self._copy, saved))
                 case RollBack():
-                    self.corrupted = False
+                    self.effects.roll_back()
                     self.note("rolled back")
+                case Record(event, fields):
+                    self.effects.record(event, fields)
+                case Report(evaluation):
+                    self.effects.report(evaluation, self.state.totals(self.queue.now))
+                case ShowMean(shown):
+                    self.effects.show_mean(shown)
+                case Keep(evaluation):
+                    self.effects.keep(evaluation)
                 case Finish():
                     self.finish = command
-                case Record() | Report() | ShowMean() | Keep():
-                    pass
                 case _:
                     assert_never(command)
 
@@ -290,7 +257,7 @@ class World:
     def _background(
         self, work: str, seconds: float, event: Callable[[float], list[Command]]
     ) -> None:
-        """Pass `event` to the coordinator within `seconds`, after all other such `work`."""
+        """Pass `event` to the coordinator in `seconds`, after all other such `work`."""
 
         def report() -> None:
             if self.queue.now < self._stopped_until:
@@ -298,21 +265,22 @@ class World:
             else:
                 self._handle(event)
 
-        ended = max(self._task_ends[work], self.queue.now) + self.rng.uniform(0, seconds)
+        ended = max(self._task_ends[work], self.queue.now) + seconds
         self._task_ends[work] = ended
         self._in_this_life(ended - self.queue.now, report)
 
     def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
         """Check the model and copy it; with `saved`, also begin to write it."""
-        bad = "layers.0.weight[1, 2]" if self.corrupted else ""
+        bad = self.effects.copy()
         if self.audit:
             self.audit.copied(finite=not bad)
         if saved is not None and not bad:
-            self._background("write", self.conditions.write_seconds, partial(self._write, saved))
+            seconds = self.effects.write_seconds()
+            self._background("write", seconds, partial(self._write, saved))
         return self.state.snapshot_taken(bad, now)
 
     def _write(self, saved: SavedState, now: float) -> list[Command]:
-        if self.rng.random() < self.conditions.disk_full:
-            return self.state.checkpoint_written("No space left on device", now)
+        if failure := self.effects.write(saved):
+            return self.state.checkpoint_written(failure, now)
         self._checkpoint = saved
         return self.state.checkpoint_written("", now)

@@ -9,9 +9,9 @@ import pytest
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
-from hogbatch.simulate.scenario import simulated_plan
+from hogbatch.simulate.scenario import simulated_plan, simulated_world, start_worker
+from hogbatch.simulate.simulated_model import Conditions
 from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.world import Conditions, World
 
 MAX_MESSAGES_PER_S = 2000
 
@@ -36,10 +36,10 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
         beta=1.0,
         start_with=workers,
     )
-    world = World(plan, lambda: Adaptive(PolicySettings()), Conditions(), seed=0)
+    world = simulated_world(plan, lambda: Adaptive(PolicySettings()), Conditions(), seed=0)
     rng = Random(0)
     for _ in range(workers):
-        world.start(Speed("cpu", rng.uniform(1000, 4000)))
+        start_worker(world, Speed("cpu", rng.uniform(1000, 4000)))
     world.begin()
     lease = workers / 800  # seconds
     until = 10 + 2 * lease
