@@ -78,9 +78,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
-    from hogbatch.run.training import execute  # here: help and flag errors do not need it
+    from hogbatch.run.this_server import ThisServer  # here: help and flag errors do not need it
+    from hogbatch.run.training import execute
 
-    return execute(config, launch=launch).exit_code
+    return execute(config, ThisServer(launch)).exit_code
 
 
 def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:

@@ -35,7 +35,10 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.store.layout", "hogbatch.store.merge"),
     "workers.speed_check",
 ]
-IMPURE_EXCEPTIONS = ["hogbatch.coordinator.loop", "hogbatch.coordinator.background"]
+IMPURE_EXCEPTIONS = [
+    *("hogbatch.coordinator.loop", "hogbatch.coordinator.background"),
+    "hogbatch.coordinator.interrupts",
+]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it
     "zmq": ["hogbatch.wire.sockets", "hogbatch.wire.curve"],

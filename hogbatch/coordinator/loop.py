@@ -7,14 +7,12 @@ no decisions.
 import os
 import select
 import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from types import FrameType
 from typing import assert_never
 
 from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, NotRestarted, Restarted
@@ -34,6 +32,7 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator
@@ -41,7 +40,6 @@ from hogbatch.wire.messages import ToCoordinator
 TICK_S = 0.05
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Loop:
@@ -55,7 +53,7 @@ class Loop:
         # pidfd → pid of all children and of all processes that have mapped our memory
         self._pidfds: dict[int, int] = {}
         self._background = BackgroundTasks()
-        self._interrupts = 0
+        self._interrupts = Interrupts()
         self._finish: Finish | None = None
 
     def run(self) -> tuple[Finish, RunTotals]:
@@ -69,7 +67,7 @@ class Loop:
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
-            with self._signals():
+            with self._interrupts.counted():
                 self._execute(state.begin(time.monotonic()))
                 while self._finish is None:
                     self._run_once(adapters.endpoint.wait(TICK_S))
@@ -100,9 +98,9 @@ class Loop:
             self._handle_exit(pidfd)
         for event in self._background.events():
             self._execute(event(time.monotonic()))
-        if self._interrupts:
+        if self._interrupts.count:
             self._execute(state.interrupt(time.monotonic()))
-        if self._finish is None and not self._interrupts:  # no restarts in a run that ends
+        if self._finish is None and not self._interrupts.count:  # no restarts in a run that ends
             self._record_restarts(adapters.processes.start_due(time.monotonic()))
         if not state.workers and (why := adapters.processes.all_ended()):
             self._execute(state.abandon(why, time.monotonic()))
@@ -212,31 +210,3 @@ class Loop:
             exited = select.poll()
             exited.register(pidfd, select.POLLIN)
             exited.poll(KILLED_WITHIN_MS)  # it takes longer only if the kernel itself is stuck
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Count Ctrl-C, SIGTERM and a closed terminal, if this thread may handle signals.
-
-        The second one goes to the previous handler of Ctrl-C, which usually raises
-        KeyboardInterrupt.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def count(number: int, frame: FrameType | None) -> None:
-            self._interrupts += 1
-            if self._interrupts > 1:
-                if callable(usual := before[signal.SIGINT]):
-                    usual(number, frame)
-                raise KeyboardInterrupt
-
-        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        ours = [s for s in ENDING_SIGNALS if not (nohup and s == signal.SIGHUP)]
-        before = {s: signal.signal(s, count) for s in ours}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                if signal.getsignal(number) is count:  # unless it was replaced meanwhile
-                    signal.signal(number, handler)

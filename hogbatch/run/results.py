@@ -60,14 +60,15 @@ class Run:
         save_model(self.model, path)
 
 
-def build_model(setup: RunSetup, params: NDArray[np.float32]) -> Model:
-    """Return the contents of the model file, with the parameters `params` [P]."""
+def build_model(setup: RunSetup, params: NDArray[np.float32], marks: Mapping[str, object]) -> Model:
+    """Return the contents of the model file, with the parameters `params` [P] and `marks`."""
     data, network = setup.data, setup.network
     columns = data.columns
     metadata = {
         "hogbatch": version(),
         "data": setup.config.data,
         "label": columns.label or "",
+        **{name: str(value) for name, value in marks.items()},
     }
     if columns.position is not None:
         metadata["label_column"] = str(columns.position)

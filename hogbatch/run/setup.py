@@ -15,7 +15,6 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import plain_name, shown
-from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.footprint import expect_memory
@@ -68,13 +67,6 @@ def choose_run_dir(config: TrainConfig) -> Path:
     name = plain_name(config.data)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
-
-
-def choose_workers(config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
-    """Return the workers to start; print one line about them."""
-    found = find_workers() if config.workers == "auto" else check_workers(config.workers)
-    console.say(found.line)
-    return found.workers
 
 
 def print_cache_note(console: Console) -> None:

@@ -13,17 +13,19 @@ from hogbatch.launch.local import log_name
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.resume import settings_file
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import (
     check_environment,
     choose_run_dir,
-    choose_workers,
     prepare,
     print_cache_note,
 )
+from hogbatch.run.this_server import ThisServer
 from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.recorder import RunRecorder
 
 
 def train(data: str | Path, **settings: Any) -> Run:
@@ -40,15 +42,15 @@ def train(data: str | Path, **settings: Any) -> Run:
     if not isinstance(data, str | Path):
         raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
     given = {"data": str(data), **settings}
-    return execute(merge_sources(given, settings_file(given)), launch=True)
+    return execute(merge_sources(given, settings_file(given)), ThisServer(launch=True))
 
 
-def execute(config: TrainConfig, *, launch: bool) -> Run:
-    """Execute a run. With `launch`, start its workers; otherwise wait for workers to attach."""
-    console = Console(config.quiet)
+def execute(config: TrainConfig, platform: Platform) -> Run:
+    """Execute a run on `platform`."""
+    console = Console(config.quiet, prefix=platform.prefix)
     check_environment(config)
     run_dir = choose_run_dir(config)
-    workers = choose_workers(config, console) if launch else ()
+    workers = platform.choose_workers(config, console)
     print_cache_note(console)
     policy = choose(config.policy, PolicySettings(config.alpha, config.beta))
     logs = [log_name(number) for number in range(len(workers))]
@@ -60,8 +62,10 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy
         cleanup.callback(lambda: _print_if_any(console, directory.end()))
         directory.begin(setup.settings, setup.continues)
-        components = RunComponents.build(setup, policy, segments, directory, console)
-        outcome = components.run(workers, launch=launch)
+        params, continues = segments.model.params, setup.continues
+        recorder = RunRecorder(run_dir, console, params, continues, platform.marks, platform.now)
+        components = RunComponents.build(setup, policy, segments, directory, recorder)
+        outcome = platform.run(components, workers)
         if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
             components.save_checkpoint()
         return _finished_run(components, outcome)
@@ -70,7 +74,7 @@ def execute(config: TrainConfig, *, launch: bool) -> Run:
 def _finished_run(components: RunComponents, outcome: Outcome) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
-    trained = build_model(setup, recorder.params) if totals.rows else None
+    trained = build_model(setup, recorder.params, recorder.marks) if totals.rows else None
     summary = recorder.summary(finish.status, finish.reason, totals, refused)
     recorder.log.close()
     run = Run(setup.run_dir, trained, summary, exit_code(finish))

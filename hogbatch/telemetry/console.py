@@ -8,12 +8,13 @@ from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
 class Console:
-    """Prints to `stream`, by default the current stdout.
+    """Prints to `stream`, by default the current stdout. Every line starts with `prefix`.
 
     Stops printing, without an error, when the stream is closed.
     """
 
-    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
+    def __init__(self, quiet: bool, stream: TextIO | None = None, prefix: str = "") -> None:
+        self._prefix = prefix
         self._stream = None if quiet else stream or sys.stdout
         self._last = (0.0, 0)  # training seconds and rows at the last line
 
@@ -22,7 +23,8 @@ class Console:
         if self._stream is None:
             return
         try:
-            print(encodable(printable_lines(line), self._stream), file=self._stream, flush=True)
+            text = printable_lines(self._prefix + line)
+            print(encodable(text, self._stream), file=self._stream, flush=True)
         except OSError:  # a closed pipe or terminal
             self._stream = None
 

@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 log = logging.getLogger(__name__)
@@ -17,8 +18,18 @@ MAX_LINE = 1 << 20  # bytes
 class EventLog:
     """events.jsonl: one JSON object per line, {"event": name, "at": Unix seconds, ...}."""
 
-    def __init__(self, path: Path, append: bool = False) -> None:
-        """Create a new file, or `append` to the complete lines of an existing one."""
+    def __init__(
+        self,
+        path: Path,
+        append: bool = False,
+        marks: Mapping[str, object] = MappingProxyType({}),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Create a new file, or `append` to the complete lines of an existing one.
+
+        `marks` are fields of every event.
+        """
+        self._marks, self._now = marks, now
         self._file: TextIO | None = None
         try:
             if append:
@@ -31,7 +42,8 @@ class EventLog:
         """Append one event; after an error, which is logged once, no more events are written."""
         if self._file is None:
             return
-        line = json.dumps({"event": event, "at": round(time.time(), 4), **fields}) + "\n"
+        about = {"event": event, "at": round(self._now(), 4), **self._marks}
+        line = json.dumps({**about, **fields}) + "\n"
         try:
             self._file.write(line)
         except OSError as error:

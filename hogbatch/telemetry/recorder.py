@@ -1,9 +1,11 @@
 """What a run records: events, evaluations, and the parameters to save."""
 
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,9 +52,17 @@ class RunRecorder:
     """Records one run; `params`[P] are the shared parameters, which :meth:`keep` copies."""
 
     def __init__(
-        self, run_dir: Path, console: Console, params: NDArray[np.float32], append: bool = False
+        self,
+        run_dir: Path,
+        console: Console,
+        params: NDArray[np.float32],
+        append: bool = False,
+        marks: Mapping[str, Any] = MappingProxyType({}),
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self.log = EventLog(run_dir / "events.jsonl", append)
+        """`marks` are fields of every event and of the summary, `now` is the time of events."""
+        self.log = EventLog(run_dir / "events.jsonl", append, marks, now)
+        self.marks = marks
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
         self.console = console
@@ -117,6 +127,7 @@ class RunRecorder:
         )
         kept = self.kept
         return {
+            **self.marks,
             "status": status,
             "reason": reason,
             "train_seconds": totals.seconds,

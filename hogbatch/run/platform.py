@@ -1,0 +1,30 @@
+"""Where a run trains: on this server, or on a simulated one."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.telemetry.console import Console
+
+
+class Platform(Protocol):
+    """The processors that a run trains on, and its clock."""
+
+    @property
+    def prefix(self) -> str:
+        """What every printed line starts with."""
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        """Fields added to every event, to summary.json and to the metadata of the model file."""
+
+    def now(self) -> float:
+        """The time of an event, in seconds; on a real server since 1970."""
+
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        """Return the workers to start; print one line about them."""
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        """Train until the coordinator finishes."""
