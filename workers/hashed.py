@@ -1,8 +1,8 @@
-"""The hash tables of a worker's output layer, and when they are rebuilt.
+"""The hashed output layer of a CPU worker: its threads, and a thread that builds hash tables.
 
-There are two sets of tables. Threads look up outputs in one set while the other is built from
-weights that the same threads keep changing; then the sets are swapped. The tables are private to a
-CPU worker, so that a worker that dies leaves no half-built tables to other workers.
+Training threads look up outputs in one of the two sets of tables of `hogbatch.compute.hash_tables`,
+while a background thread builds the other one. The background thread waits until nobody looks up
+outputs in that set any more.
 """
 
 import threading
@@ -16,16 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.hash_tables import HashTables
 from hogbatch.compute.thread_state import ThreadState
 from hogbatch.kernels.contract import UPDATES, Hyper
-from hogbatch.kernels.cpu.lsh.functions import FAMILIES, HashFunctions, draw
-from hogbatch.kernels.cpu.lsh.network import HashedThread
-from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.lsh.selection import RULES, NeuronFinder, SelectionRule, scratch
-from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
-from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
-
-UNKNOWN = -(2**62)  # updates of other workers: less than any count, so a change is assumed
+from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 
 
 class HashedLayer:
@@ -42,40 +36,19 @@ class HashedLayer:
         threads: int,
         fail: Callable[[BaseException], None],
     ) -> None:
-        lsh = assignment.welcome.lsh
-        assert lsh is not None, "a hashed output layer needs the settings of its hash tables"
-        self._lsh, self._assignment, self._threads, self._fail = lsh, assignment, threads, fail
+        assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
+        self._background = assignment.welcome.lsh.background
+        self._assignment, self._threads, self._fail = assignment, threads, fail
         self._train = train
-        layer, weight = assignment.network.layers[-1], assignment.network.tensors()[-2]
-        self._fan_in, self._neurons = layer.fan_in, layer.width
-        stop = weight.offset + weight.stored[0] * weight.stored[1]
-        self._weights = assignment.model.params[weight.offset : stop].reshape(weight.stored)
-        self._codes = np.empty((self._neurons, lsh.tables), np.int32)
-        self._changed = np.zeros(self._neurons, np.uint8)
-        self._max_found = min(lsh.most, self._neurons)
-        random = min(lsh.random, self._neurons)
-        rule = SelectionRule(RULES[lsh.sampling], lsh.top, lsh.seen, self._max_found, random)
-        functions = self._draw(0)
-        self._sketches = empty_sketches(self._fan_in, self._neurons, lsh.seed)
-        self._sets = [
-            NeuronFinder(
-                *(rule, functions, empty_tables(lsh.tables, lsh.bits, lsh.bucket)), self._sketches
-            )
-            for _ in range(2)
-        ]
-        self._own: dict[int, HashedThread] = {}
-        self._condition = threading.Condition()
-        self._current, self._users = 0, [0, 0]  # threads that are looking up outputs, for each set
-        self._updates, self._in_progress = 0, 0  # of this worker: updates done, batches in progress
-        self._foreign = assignment.model.updates  # of other workers, at the last full hash
-        self._due, self._interval = lsh.rehash, float(lsh.rehash)
-        self._builds = self._rollbacks = 0
+        self._tables = HashTables(assignment)
+        self._condition = threading.Condition()  # of all calls of `_tables` but `build`
+        self._users = [0, 0]  # threads that are looking up outputs, for each set
         self._rebuild_due = threading.Event()
 
     def start(self) -> None:
         """Build the first tables on all threads, and start building in the background."""
         self._build(self._threads)
-        if self._lsh.background:
+        if self._background:
             threading.Thread(target=self._keep_building, daemon=True).start()
 
     def reset(self, rollbacks: int) -> None:
@@ -84,14 +57,9 @@ class HashedLayer:
         Every thread may call this; only the first call for a roll-back has an effect.
         """
         with self._condition:
-            known, self._rollbacks = self._rollbacks, rollbacks
-            if known == rollbacks:
-                return
-            self._foreign = UNKNOWN
-        if self._lsh.background:
-            self._rebuild_due.set()
-        else:
-            self._build(1)
+            due = self._tables.reset(rollbacks)
+        if due:
+            self._rebuild()
 
     def train(
         self,
@@ -102,63 +70,47 @@ class HashedLayer:
         totals: NDArray[np.float64],
     ) -> None:
         """Train on `rows` of the training set with the state of the calling thread."""
-        own = self._own_state(thread, lease.batch_size)
+        own = self._tables.thread(thread, lease.batch_size)
         train, fence = self._assignment.train, self._assignment.fence
         while len(rows):
             until = len(rows)
-            if not self._lsh.background:
-                until = min(until, (self._due - self._updates) * lease.batch_size)
+            if not self._background:
+                until = min(until, self._tables.updates_until_due * lease.batch_size)
             before, batches = totals[UPDATES], -(-len(rows[:until]) // lease.batch_size)
             with self._condition:
-                self._in_progress += batches
-            with self._tables() as finder:
+                self._tables.begin(batches)
+            with self._finder() as finder:
                 self._train(
                     *(thread.model, finder, train.inputs, train.labels, rows[:until]),
                     *(lease, hyper, own, fence, totals),
                 )
-            self._count(int(totals[UPDATES] - before), batches)
+            self._end(batches, int(totals[UPDATES] - before))
             rows = rows[until:]
             if fence[0] != lease.fence:
                 break
 
-    def _own_state(self, thread: ThreadState, batch: int) -> HashedThread:
-        """Return the state that a thread keeps between leases, allocated for `batch` rows."""
-        own = self._own.get(thread.number)
-        if own is None or len(own.space.sizes) < batch:
-            seed = _seed(self._lsh.seed, self._assignment.welcome.worker, thread.number)
-            tables, max_found = self._sets[0].tables, self._max_found
-            own = HashedThread(
-                thread.head,
-                scratch(batch, tables, self._neurons, max_found, seed),
-                np.full(self._neurons, -1, np.int32),
-                self._changed,
-            )
-            self._own[thread.number] = own
-        return own
-
     @contextmanager
-    def _tables(self) -> Iterator[NeuronFinder]:
+    def _finder(self) -> Iterator[NeuronFinder]:
         """The current set of tables, which is not rebuilt inside the `with` block."""
         with self._condition:
-            mine = self._current
+            mine = self._tables.current
             self._users[mine] += 1
         try:
-            yield self._sets[mine]
+            yield self._tables.finder(mine)
         finally:
             with self._condition:
                 self._users[mine] -= 1
                 self._condition.notify_all()
 
-    def _count(self, updates: int, batches: int) -> None:
+    def _end(self, batches: int, updates: int) -> None:
         """Count `updates` of this worker in `batches` finished batches; rebuild if it is time."""
         with self._condition:
-            self._updates += updates
-            self._in_progress -= batches
-            if self._updates < self._due:
-                return
-            self._interval *= self._lsh.growth
-            self._due = self._updates + int(self._interval)
-        if self._lsh.background:
+            due = self._tables.end(batches, updates)
+        if due:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        if self._background:
             self._rebuild_due.set()
         else:
             self._build(1)
@@ -173,64 +125,18 @@ class HashedLayer:
             self._fail(error)
 
     def _build(self, threads: int) -> None:
-        """Hash the changed outputs (all with new functions), fill the other set, and swap."""
-        lsh, other = self._lsh, 1 - self._current
-        functions = self._sets[self._current].functions
-        everything = self._others_wrote() or self._builds % lsh.rebuild == 0
-        if self._builds % lsh.rebuild == 0 and self._builds > 0:
-            functions = self._draw(self._builds)
-        ids = np.arange(self._neurons)
-        if not everything:  # a copy: NumPy counts in two passes, while threads mark outputs
-            ids = np.flatnonzero(self._changed.copy())
-        order = np.random.default_rng((lsh.seed, self._builds)).permutation(self._neurons)
-        order = order.astype(np.int32)
+        """Build the other set of tables on `threads` threads once nobody uses it, and swap."""
         with self._condition:
-            self._condition.wait_for(lambda: self._users[other] == 0)
-        tables, seed = self._sets[other].tables, _seed(lsh.seed, self._builds)
-        reservoir = lsh.insertion == "reservoir"
-
-        def hash_part(first: int, last: int) -> None:
-            hash_neurons(
-                *(functions, self._sketches, self._weights, ids[first:last]),
-                *(self._changed, self._codes),
-            )
-
-        def fill(first: int, last: int) -> None:
-            clear(tables, first, last)
-            insert(tables, first, last, self._codes, order, reservoir, seed)
-
+            self._condition.wait_for(lambda: self._users[self._tables.other] == 0)
+            plan = self._tables.plan()
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(hash_part, *_parts(len(ids), threads)))
-            list(pool.map(fill, *_parts(lsh.tables, threads)))
+
+            def run_parts(function: Callable[[int, int], None], count: int) -> None:
+                list(pool.map(function, *_parts(count, threads)))
+
+            built = self._tables.build(plan, run_parts)
         with self._condition:
-            self._sets[other] = self._sets[other]._replace(functions=functions)
-            self._current = other
-        self._builds += 1
-
-    def _others_wrote(self) -> bool:
-        """Whether outputs have changed that this worker has not marked.
-
-        The count of updates in the model may already include batches of this worker that are in
-        progress. So other workers are assumed to have written only if these cannot explain the
-        count; a change is detected some builds later at the latest.
-        """
-        with self._condition:
-            updates, in_progress = self._updates, self._in_progress
-        foreign = self._assignment.model.updates - updates
-        if foreign - in_progress > self._foreign:
-            self._foreign = foreign
-            return True
-        self._foreign = min(self._foreign, foreign)  # the model's count misses a few updates
-        return False
-
-    def _draw(self, build: int) -> HashFunctions:
-        lsh = self._lsh
-        family, seed = FAMILIES[lsh.family], _seed(lsh.seed, build)
-        return draw(family, self._fan_in, lsh.hashes, lsh.tables, lsh.bits, seed)
-
-
-def _seed(*numbers: int) -> int:
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+            self._tables.swap(built)
 
 
 def _parts(count: int, parts: int) -> tuple[list[int], list[int]]:

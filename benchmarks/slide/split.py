@@ -112,7 +112,7 @@ class HashedTraining:
         self.building += time.clock_gettime(CLOCK) - began
 
     def train(self, train: Any, rows: NDArray[np.int64]) -> None:
-        """Train with the compiled loop `train`; tables are rebuilt as in `workers.hashed`."""
+        """Train with the compiled loop `train`; tables are rebuilt as in `HashTables`."""
         while len(rows):
             now = rows[: (self.due - int(self.model.steps[0])) * self.batch]
             began = time.clock_gettime(CLOCK)

@@ -1,23 +1,21 @@
-"""The hash tables of a CPU worker: what they are built from, when, and who reads them."""
+"""The hashed output layer of a CPU worker: when tables are built, and which threads read them."""
 
 import threading
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.compute import hash_tables
 from hogbatch.compute.thread_state import thread_state
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh import network
-from hogbatch.kernels.cpu.lsh.hashing import hash_rows
-from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Work
 from tests.support.assignments import NEURONS, WIDE_ROWS, wide
+from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
-from workers import hashed
 from workers.cpu import CpuEngine
 from workers.hashed import HashedLayer
 
@@ -28,20 +26,12 @@ class Rig:
     """A layer with its first tables, and one thread that trains; `builds` lists what was hashed."""
 
     def __init__(self, monkeypatch, given, threads=1):
-        self.given, self.failures, self.builds = given, [], []
+        self.given, self.failures = given, []
+        self.builds = RecordedBuilds(monkeypatch)
         self.layer = HashedLayer(given, network.train, threads, self.failures.append)
-        self.before = lambda: None  # called in each build, before anything is hashed
-        monkeypatch.setattr(hashed, "hash_neurons", self._hash)
-        self._lock = threading.Lock()
         self.layer.start()
         self.builds.clear()
         self.thread = thread_state(given, 0)
-
-    def _hash(self, functions, sketches, weights, ids, changed, codes):
-        with self._lock:
-            self.builds.append((functions, np.array(ids)))
-        self.before()
-        hash_neurons(functions, sketches, weights, ids, changed, codes)
 
     def train(self, updates, batch=3):
         """Make this number of updates, of `batch` rows each."""
@@ -52,132 +42,25 @@ class Rig:
         self.layer.train(self.thread, rows, lease, HYPER, totals)
         return totals
 
-    @property
-    def weights(self):
-        weight = self.given.network.tensors()[-2]
-        cells = self.given.model.params[weight.offset :][: weight.stored[0] * weight.stored[1]]
-        return cells.reshape(weight.stored)
 
-
-def in_tables(finder):
-    """The bucket of each neuron in each table; -1 where it is in none."""
-    count, width, size = finder.tables.buckets.shape
-    codes = np.full((NEURONS, count), -1)
-    for t in range(count):
-        for code in range(width):
-            held = min(size, finder.tables.counts[t, code])
-            codes[finder.tables.buckets[t, code, :held], t] = code
-    return codes
-
-
-def true_codes(rig, functions):
-    codes = np.empty((NEURONS, functions.tables), np.int32)
-    hash_rows(functions, rig.weights[:NEURONS], codes)
-    return codes
-
-
-# --- what is built --------------------------------------------------------------------------------
+# --- in the foreground ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 3, NEURONS + 5])
 @pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
 def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, threads, insertion):
     rig = Rig(monkeypatch, wide(insertion=insertion), threads)
-    with rig.layer._tables() as finder:
-        assert_array_equal(in_tables(finder), true_codes(rig, finder.functions))
+    with rig.layer._finder() as finder:
+        assert_array_equal(in_tables(finder), true_codes(rig.given, finder.functions))
 
 
-def test_a_later_build_hashes_only_changed_neurons(monkeypatch):
-    rig = Rig(monkeypatch, wide(most=3, random=1))
-    rig.train(3)
-    changed = np.flatnonzero(rig.layer._changed)
-    assert 0 < len(changed) < NEURONS and not rig.builds
-    rig.weights[changed] *= -1  # so that they belong in other buckets
-    rig.train(1)
-    ((functions, ids),) = rig.builds
-    assert set(changed) <= set(ids.tolist()) and len(ids) < NEURONS
-    assert not rig.layer._changed.any()
-    with rig.layer._tables() as finder:
-        assert finder.functions is functions
-        assert_array_equal(in_tables(finder), true_codes(rig, functions))
-
-
-def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
-    rig = Rig(monkeypatch, wide(most=3, random=0))
-    rig.given.model.merges[0] += 1
-    rig.weights[:] *= -1
-    rig.train(4)
-    rig.train(4)
-    (functions, first), (_, second) = rig.builds
-    assert len(first) == NEURONS and len(second) < NEURONS
-    with rig.layer._tables() as finder:
-        assert_array_equal(in_tables(finder), true_codes(rig, functions))
-
-
-def test_updates_of_batches_in_progress_are_not_counted_as_those_of_other_workers(monkeypatch):
-    """The build happens in the middle of a lease, as in the background."""
-    rig, steps = Rig(monkeypatch, wide(rehash=100)), 5
-    others = iter([0, steps + 1])
-
-    def train(*arguments):
-        rig.given.model.steps[0] += steps
-        rig.given.model.merges[0] += next(others)
-        rig.layer._build(1)
-        arguments[-1][UPDATES] += steps
-
-    monkeypatch.setattr(rig.layer, "_train", train)
-    for _ in range(2):
-        rig.train(steps)
-    assert [len(ids) for _, ids in rig.builds] == [0, NEURONS]
-
-
-def test_many_small_changes_of_other_workers_are_detected(monkeypatch):
-    rig = Rig(monkeypatch, wide(rehash=100))
-
-    def train(*arguments):
-        rig.given.model.merges[0] += 1
-        rig.layer._build(1)
-
-    monkeypatch.setattr(rig.layer, "_train", train)
-    for _ in range(7):
-        rig.train(5)
-    assert [len(ids) for _, ids in rig.builds] == [0] * 5 + [NEURONS, 0]
-
-
-def test_all_neurons_get_new_functions_every_rebuild_interval(monkeypatch):
-    rig = Rig(monkeypatch, wide(rehash=2, rebuild=3, most=3, random=0))
-    with rig.layer._tables() as finder:
-        functions = [finder.functions]
-    rig.train(2 * 7)
-    assert [len(ids) == NEURONS for _, ids in rig.builds] == [n % 3 == 2 for n in range(7)]
-    functions += [each for each, _ in rig.builds]
-    new = [not (a.bins == b.bins).all() for a, b in pairwise(functions)]
-    assert new == [n % 3 == 2 for n in range(7)]
-    with rig.layer._tables() as finder:
-        assert finder.functions is functions[-1]
-        assert_array_equal(in_tables(finder), true_codes(rig, functions[-1]))
-
-
-def test_a_worker_rebuilds_when_nothing_has_changed(monkeypatch):
-    """The rows have no labels, and no outputs are found for them."""
-    rig = Rig(monkeypatch, wide(most=0, random=0))
-    labels = rig.given.train.labels
-    labels.indptr[:] = 0
-    rig.train(4)
-    assert [len(ids) for _, ids in rig.builds] == [0]
-
-
-# --- when -----------------------------------------------------------------------------------------
-
-
-def test_intervals_between_builds_grow(monkeypatch):
+def test_tables_are_built_after_the_same_updates_whatever_the_leases(monkeypatch):
     rig = Rig(monkeypatch, wide(rehash=4, growth=1.5))
     steps, before = [], rig.given.model.steps
-    rig.before = lambda: steps.append(int(before[0]))
-    rig.train(4 + 6 + 9 + 13 + 20 - 1)
+    rig.builds.before = lambda: steps.append(int(before[0]))
+    for updates in (1, 2, 30):
+        rig.train(updates)
     assert steps == [4, 10, 19, 32]
-    rig.train(1)
-    assert steps == [4, 10, 19, 32, 52]
 
 
 def test_in_the_foreground_the_model_does_not_depend_on_lease_lengths(monkeypatch):
@@ -206,18 +89,6 @@ def test_a_raised_fence_stops_a_lease_without_a_build(monkeypatch):
     assert not totals.any() and not rig.builds
 
 
-def test_larger_batches_get_more_memory(monkeypatch):
-    rig = Rig(monkeypatch, wide())
-    for batch in (1, 50, 7):
-        assert rig.train(2, batch)[ROWS] == 2 * batch
-
-
-def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
-    huge = 2**31 - 1
-    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
-    assert rig.train(2)[UPDATES] == 2
-
-
 # --- in the background --------------------------------------------------------------------------
 
 
@@ -231,38 +102,38 @@ def background(monkeypatch):
         rig.began.release()
         assert rig.go.acquire(timeout=WITHIN_S)
 
-    rig.before = wait
+    rig.builds.before = wait
     yield rig
     for _ in range(100):
         rig.go.release()
 
 
 def test_threads_read_the_old_tables_while_others_are_filled(background):
-    with background.layer._tables() as old:
-        background.layer._count(1, 0)
+    with background.layer._finder() as old:
+        background.layer._end(0, 1)
         assert background.began.acquire(timeout=WITHIN_S)
         before = old.tables.counts.copy(), old.tables.buckets.copy()
-        with background.layer._tables() as second:
+        with background.layer._finder() as second:
             assert second is old
-        background.weights[:] *= -1
+        output_weights(background.given)[:] *= -1
         background.go.release()
         wait_for(background, lambda finder: finder is not old)
         assert_array_equal(old.tables.counts, before[0])  # they are still being read
         assert_array_equal(old.tables.buckets, before[1])
-    with background.layer._tables() as new:
+    with background.layer._finder() as new:
         assert new.tables.buckets is not old.tables.buckets
 
 
 def test_tables_are_not_filled_while_they_are_read(background):
     """The second build waits for the tables that a slow thread still reads."""
-    reading = background.layer._tables()
+    reading = background.layer._finder()
     old = reading.__enter__()
-    background.layer._count(1, 0)
+    background.layer._end(0, 1)
     background.go.release()
     wait_for(background, lambda finder: finder is not old)
     assert background.began.acquire(timeout=WITHIN_S)
     waiting = watched(background.layer)
-    background.layer._count(1, 0)
+    background.layer._end(0, 1)
     assert waiting.wait(WITHIN_S)  # the builder waits for readers
     assert not background.began.acquire(blocking=False)
     reading.__exit__(None, None, None)
@@ -288,7 +159,7 @@ def wait_for(rig, condition):
     """Wait until the current tables satisfy `condition`."""
     deadline = threading.Event()
     for _ in range(WITHIN_S * 200):
-        with rig.layer._tables() as finder:
+        with rig.layer._finder() as finder:
             if condition(finder):
                 return
         deadline.wait(0.005)
@@ -302,7 +173,7 @@ def test_an_error_in_a_build_is_passed_on(background):
     def fail():
         raise Broken("tables")
 
-    background.before = fail
+    background.builds.before = fail
     background.train(2)
     for _ in range(WITHIN_S * 200):
         if background.failures:
@@ -350,7 +221,7 @@ def test_an_error_in_a_build_reaches_the_session(monkeypatch):
     def fail(*arguments):
         raise HogbatchError("no room for tables")
 
-    monkeypatch.setattr(hashed, "clear", fail)
+    monkeypatch.setattr(hash_tables, "clear", fail)
     engine.submit(Work(1, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
     for _ in range(2):
         assert heard.acquire(timeout=WITHIN_S)

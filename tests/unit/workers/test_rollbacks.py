@@ -11,8 +11,9 @@ from hogbatch.compute.thread_state import copy_slots, thread_state
 from hogbatch.wire.messages import Done
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
+from tests.support.hash_table_builds import in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
-from tests.unit.workers.test_hashed import Rig, in_tables, true_codes, wait_for
+from tests.unit.workers.test_hashed import Rig, wait_for
 from workers.cpu import CpuEngine
 from workers.exchange import MAX_REFUSED
 
@@ -91,13 +92,13 @@ def test_no_thread_restores_a_poisoned_model(sparse):
 def test_hashed_outputs_are_hashed_again_once(monkeypatch):
     rig = Rig(monkeypatch, wide(most=3, random=1))
     rig.train(3)
-    rig.weights[:] *= -1
+    output_weights(rig.given)[:] *= -1
     for _ in range(3):  # as three threads do with one lease
         rig.layer.reset(1)
     ((functions, ids),) = rig.builds
     assert len(ids) == NEURONS
-    with rig.layer._tables() as finder:
-        assert_array_equal(in_tables(finder), true_codes(rig, functions))
+    with rig.layer._finder() as finder:
+        assert_array_equal(in_tables(finder), true_codes(rig.given, functions))
     rig.layer.reset(2)
     assert [len(ids) for _, ids in rig.builds] == [NEURONS, NEURONS]
     rig.train(4)
@@ -106,7 +107,7 @@ def test_hashed_outputs_are_hashed_again_once(monkeypatch):
 
 def test_hashed_outputs_are_hashed_again_in_the_background(monkeypatch):
     rig = Rig(monkeypatch, wide(background=True, rehash=1000))
-    with rig.layer._tables() as old:
+    with rig.layer._finder() as old:
         rig.given.model.steps[0] = 0  # as the snapshot has it
         rig.layer.reset(1)
         wait_for(rig, lambda finder: finder is not old)

@@ -25,7 +25,7 @@ from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.functions import HashFunctions
 from hogbatch.kernels.cpu.lsh.rng import mix, random_below
 from hogbatch.kernels.cpu.lsh.sketches import Sketches, rank_by_product
-from hogbatch.kernels.cpu.lsh.tables import HashTables
+from hogbatch.kernels.cpu.lsh.tables import BucketArrays
 
 VANILLA: Final = 0
 UNION: Final = 1
@@ -61,7 +61,7 @@ class NeuronFinder(NamedTuple):
 
     rule: SelectionRule
     functions: HashFunctions
-    tables: HashTables
+    tables: BucketArrays
     sketches: Sketches  # used by `nearest` only
 
 

@@ -17,16 +17,16 @@ INSERT_BLOCK = 512  # ids whose codes stay in cache while they are inserted into
 PREFETCH_DISTANCE = 16  # ids by which a bucket is prefetched before it is written
 
 
-class HashTables(NamedTuple):
+class BucketArrays(NamedTuple):
     """Bucket `code` of table t contains the first min(counts, bucket) ids of buckets[t, code]."""
 
     buckets: NDArray[np.int32]  # [L, 2**bits, bucket]
     counts: NDArray[np.int32]  # [L, 2**bits]: ids inserted, including replaced ones
 
 
-def empty_tables(tables: int, bits: int, bucket: int) -> HashTables:
+def empty_tables(tables: int, bits: int, bucket: int) -> BucketArrays:
     """Allocate `tables` tables of 2**bits buckets for `bucket` ids each."""
-    return HashTables(
+    return BucketArrays(
         np.zeros((tables, 1 << bits, bucket), np.int32), np.zeros((tables, 1 << bits), np.int32)
     )
 

@@ -26,7 +26,7 @@ from hogbatch.kernels.cpu.lsh.selection import (
     select,
 )
 from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches
-from hogbatch.kernels.cpu.lsh.tables import HashTables, empty_tables, insert
+from hogbatch.kernels.cpu.lsh.tables import BucketArrays, empty_tables, insert
 from tests.support.kernel_cases import examples
 from tests.support.lsh_theory import AGREEMENT
 
@@ -181,7 +181,7 @@ def test_vanilla_starts_with_every_table_equally_often():
 
 def test_bucket_counts_saturate():
     count = MAX_COUNT + 9
-    tables = HashTables(np.zeros((count, 2, 2), np.int32), np.ones((count, 2), np.int32))
+    tables = BucketArrays(np.zeros((count, 2, 2), np.int32), np.ones((count, 2), np.int32))
     tables.buckets[::2, 0] = 1
     codes = np.zeros((1, count), np.int32)
     for min_buckets, found in ((1, [0, 1]), (count, [])):
