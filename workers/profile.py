@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.device_profile import Profile
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
 from hogbatch.version import version
 from workers import stored_profile
-from workers.session import Profile
 from workers.stored_profile import StoredProfile
 from workers.trainer import Trainer
 
@@ -29,11 +29,6 @@ class MeasuredSpeeds:
 
     densify: bool  # whether sparse rows train faster as dense rows
     profile: Profile  # (rows, seconds) of each measured batch size
-
-    def seconds(self, batch: int) -> float:
-        """Estimated seconds of a batch of `batch` rows, from the nearest measured size."""
-        rows, seconds = min(self.profile, key=lambda one: abs(one[0] - batch))
-        return seconds if batch <= rows else seconds * batch / rows
 
 
 def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:

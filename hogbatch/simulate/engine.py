@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
+from hogbatch.compute.device_profile import Profile
 from hogbatch.wire.messages import Done, Failed, Welcome, Work
-
-Profile = tuple[tuple[int, float], ...]
 
 
 class Host(Protocol):

@@ -49,13 +49,14 @@ class World(Generic[E]):
         network: LinkQuality = DIRECT,
         restarts: int | None = 0,
         audit: Audit | None = None,
+        queue: EventQueue | None = None,
     ) -> None:
         """`coordinator` creates one at the start of the run, or at a checkpoint. `restarts` is the
         number of restarts of all workers together; None: unlimited.
         """
         self.coordinator, self.effects, self.audit = coordinator, effects, audit
         self.network, self.restarts, self.rng = network, restarts, rng
-        self.queue = EventQueue()
+        self.queue = EventQueue() if queue is None else queue
         self.state = coordinator(None)
         self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
         self.finish: Finish | None = None
