@@ -14,12 +14,13 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment, run_sizes
+from hogbatch.compute.device_profile import Profile
 from hogbatch.compute.ranges import cut
 from hogbatch.compute.report import report
 from hogbatch.compute.thread_state import ThreadState, copy_slots, thread_state
@@ -28,7 +29,8 @@ from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import Cores, parse_cores, show_cores
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Work
-from workers.session import Post, Profile
+from workers.recording import BatchRecording, open_log
+from workers.session import Post
 from workers.start import parser, run
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class CpuEngine:
         self.label = f"cpu:{threads}"
         self._ranges: queue.SimpleQueue[ThreadTask] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
+        self._recording: BatchRecording | None = None  # if updates are recorded
 
     def prepare(self, assignment: Assignment, post: Post) -> Profile:
         expect_memory(cpu_worker(run_sizes(assignment), self.threads), f"worker {self.label}")
@@ -90,10 +93,16 @@ class CpuEngine:
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
+        self._train = self._loop.train
+        if (log := open_log(assignment, self.device, self.threads)) is not None:
+            self._recording = BatchRecording(log, self._loop.train)
+            self._train = self._recording.train
         if self._loop.name == "hashed":
             from workers import hashed
 
-            self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
+            self._hashed = hashed.HashedLayer(
+                assignment, self._train, self.threads, post, self._recording
+            )
         self._warm_up()
         for number, core in enumerate(self._cores or [None] * self.threads):
             threading.Thread(target=self._serve, args=(number, core), daemon=True).start()
@@ -119,6 +128,8 @@ class CpuEngine:
         """Compute one range after the other on this thread, regardless of their leases."""
         if core is not None:
             pin(core)  # before it allocates anything
+        if self._recording is not None:
+            self._recording.joins(number)
         thread, rollbacks = thread_state(self._assignment, number), 0
         while True:
             lease, start, stop = self._ranges.get()
@@ -155,7 +166,23 @@ class CpuEngine:
             self._loop.evaluate(
                 thread.model, test.inputs, test.labels, rows, lease, self._line, totals
             )
-            return totals
+        elif self._recording is None:
+            self._train_rows(work, start, stop, thread, lease, totals)
+        else:
+            for first, last in self._recording.batches(work, start, stop, thread.number):
+                self._train_rows(work, first, last, thread, lease, totals)
+        return totals
+
+    def _train_rows(
+        self,
+        work: Work,
+        start: int,
+        stop: int,
+        thread: ThreadState,
+        lease: Any,
+        totals: NDArray[np.float64],
+    ) -> None:
+        """Train on rows [start, stop) of the epoch order."""
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
@@ -164,11 +191,10 @@ class CpuEngine:
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
-            self._loop.train(
+            self._train(
                 *(thread.model, train.inputs, train.labels, rows),
                 *(lease, hyper, thread.head, self._line, totals),
             )
-        return totals
 
 
 def pin(core: int) -> None:

@@ -22,7 +22,9 @@ from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
+from hogbatch.telemetry.update_log import Kind
 from hogbatch.wire.messages import Work
+from workers.recording import IntervalRecording, now
 from workers.replica import Replica
 from workers.session import Post
 from workers.transfers import Transfers
@@ -104,9 +106,11 @@ class Exchange:
         fence: NDArray[np.int64],
         damping: Damping,
         observe: Callable[[IntervalTimes], None],
+        recording: IntervalRecording | None = None,
     ) -> None:
         self._replica, self._model, self._fence = replica, model, fence
         self._damping, self._observe = damping, observe
+        self._recording = recording or IntervalRecording(None)
         self._post: Post | None = None
         self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[_Outcome | BaseException] = queue.SimpleQueue()
@@ -189,7 +193,9 @@ class Exchange:
                 progress.refused += 1
                 self._skip_rows(interval)
         others = self._foreign_updates()  # read first: the fetch contains at least these
+        fetched = now()
         self._replica.fetch()
+        self._recording.fetched(fetched)
         self._fetched = others
         self._count_costs(progress, events)
         background = time.perf_counter() - began
@@ -224,7 +230,14 @@ class Exchange:
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
-        self._replica.merge(self._damping.weight(staleness))
+        weight, merged = self._damping.weight(staleness), now()
+        self._replica.merge(weight)
+        interval = pending.interval
+        self._recording.add(
+            *(Kind.MERGE, merged, progress.work, (interval.start, interval.stop)),
+            staleness=staleness,
+            weight=weight,
+        )
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
         self._refused = 0

@@ -22,7 +22,8 @@ from functools import partial
 import numpy as np
 
 from hogbatch.compute.assignment import Assignment, run_sizes
-from hogbatch.compute.merge_interval import IntervalTimes, MergeInterval
+from hogbatch.compute.device_profile import Profile, first_merge_interval, touches_few_rows
+from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
 from hogbatch.compute.report import MergeReport, report
 from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
@@ -30,17 +31,15 @@ from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
+from hogbatch.telemetry.update_log import Kind
 from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
 from workers.profile import discard, profile
-from workers.session import Post, Profile
+from workers.recording import IntervalRecording, now, open_log
+from workers.session import Post
 from workers.speed_check import SpeedCheck
 from workers.start import parser, run
 from workers.trainer import UNSHUFFLED, Trainer
-
-# If a batch touches less than this fraction of a sparse layer's rows, only those are exchanged.
-MAX_TOUCHED_FRACTION = 0.5
-MEASURED_INTERVALS = 3  # maximum number of lengths with which touched rows are measured
 
 
 class GpuEngine:
@@ -98,54 +97,54 @@ class GpuEngine:
         assignment, welcome = self._assignment, self._assignment.welcome
         on_host = isinstance(device, HostDevice)
         expect_memory(gpu_worker(run_sizes(assignment), on_host=on_host), f"worker {self.label}")
+        self._recording = IntervalRecording(open_log(assignment, self.device, self.threads))
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
         self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
-        self._choose_exchange()
+        self._by_rows = self._choose_exchange()
+        self._recording.joins(by_rows=self._by_rows)
         damping = Damping(welcome.staleness_damping)
         self._exchange = Exchange(
-            self._replica, assignment.model, assignment.fence, damping, self._observe
+            *(self._replica, assignment.model, assignment.fence, damping, self._observe),
+            self._recording,
         )
         self._exchange.start(self._post)
 
-    def _choose_exchange(self) -> None:
-        """Choose which parameters a merge transfers, and measure how long it takes."""
+    def _choose_exchange(self) -> bool:
+        """Choose which parameters a merge transfers, and measure how long it takes.
+
+        Returns whether only touched rows of the first layer are transferred.
+        """
         batch = self._measured.profile[-1][0]
         self._trainer.follow(UNSHUFFLED)
         by_rows = self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()
         if not by_rows:
             self._replica.exchange_all()
-        self._merge_interval = self._measure_merging(batch, by_rows)
+        self._merge_interval = first_merge_interval(
+            *(self._assignment.welcome.merge_every, self._measured.profile),
+            *(self._assignment.train.rows, self._merge_cost),
+            by_rows=by_rows,
+        )
         logging.info(
             "measured batches (rows, seconds): %s; merging every %d batches of %d rows",
             *(self._measured.profile, self._merge_interval.batches(batch), batch),
         )
+        return by_rows
 
-    def _measure_merging(self, batch: int, by_rows: bool) -> MergeInterval:
-        """Measure merging; if `by_rows`, with the rows touched by a whole interval of batches."""
-        chosen = self._assignment.welcome.merge_every
-        batches = max(1, chosen)
-        for _ in range(MEASURED_INTERVALS):
-            stop = min(batches * batch, self._assignment.train.rows)
-            cost = self._replica.measure_merge(self._trainer.rows(0, stop))
-            interval = MergeInterval(chosen, self._measured.seconds, cost)
-            if not by_rows or interval.batches(batch) <= batches:
-                break
-            batches = interval.batches(batch)
+    def _merge_cost(self, rows: int) -> MergeCost:
+        """Measure merging an interval over the first `rows` rows."""
+        cost = self._replica.measure_merge(self._trainer.rows(0, rows))
         logging.info(
             "a merge of %d rows blocks training for %.2f ms and takes %.2f ms in the background",
-            *(stop, 1e3 * cost.blocking, 1e3 * cost.background),
+            *(rows, 1e3 * cost.blocking, 1e3 * cost.background),
         )
-        return interval
+        return cost
 
     def _touches_few_rows(self, batch: int) -> bool:
         """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
         train = self._assignment.train
-        if not train.sparse or self._measured.densify:
-            return False
-        touched = np.unique(train.inputs.indices[: train.inputs.indptr[batch]])
-        return len(touched) < MAX_TOUCHED_FRACTION * train.features
+        return train.sparse and not self._measured.densify and touches_few_rows(train, batch)
 
     def _observe(self, times: IntervalTimes) -> None:
         """Use the times of an interval for the next ones."""
@@ -180,7 +179,7 @@ class GpuEngine:
             if work.rollbacks != self._rollbacks:
                 yield None
                 self._rollbacks = work.rollbacks
-                self._replica.reset()
+                self._reset_replica()
             if work.task == "evaluate":
                 yield None
                 self._evaluate(work)
@@ -202,7 +201,9 @@ class GpuEngine:
         trainer.follow(work.epoch)
         if pull_needed:
             self._exchange.before_pull()
+            began = now()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
+            self._recording.add(Kind.PULL, began, work, (interval.start, interval.stop))
             self._begun = trainer.device.record_event()
         batches = interval.start, interval.stop, work.batch_size, work.learning_rate
         shortage = memory_shortage(trainer.device, partial(trainer.train, *batches))
@@ -224,21 +225,27 @@ class GpuEngine:
         record_event = self._trainer.device.record_event
         ended = record_event()
         if not self._exchange.wait():  # `trained` started from the refused parameters
-            self._replica.reset()
+            self._reset_replica()
             self._exchange.skip(trained)
             return True
-        ready = record_event()
+        ready, began = record_event(), now()
         self._replica.rejoin(rows)
         taken = self._replica.take()
         events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
+        work, done = trained.progress.work, (trained.start, trained.stop)
+        self._recording.add(Kind.TAKE, began, work, done)
         self._exchange.submit(trained, events)
         self._begun = taken
         return upcoming is None
 
+    def _reset_replica(self) -> None:
+        self._replica.reset()
+        self._recording.joins(by_rows=self._by_rows)
+
     def _wait_for_exchange(self) -> None:
         """Wait until no merge is pending."""
         if not self._exchange.wait():
-            self._replica.reset()
+            self._reset_replica()
 
     def _reserve(self, work: Work) -> bool:
         """Allocate for the batches of `work`; return it as too large if memory runs out."""

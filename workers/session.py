@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.device_profile import Profile
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
@@ -23,6 +25,7 @@ from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import FetchedSegments
+from hogbatch.telemetry import update_log
 from hogbatch.version import version
 from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
@@ -41,7 +44,6 @@ from hogbatch.wire.messages import (
 BEAT_S = 1.0  # between heartbeats, until Welcome sets another interval
 WELCOME_WITHIN_S = 30.0
 
-Profile = tuple[tuple[int, float], ...]
 Post = Callable[[ToCoordinator | BaseException], None]  # an error fails the session
 
 
@@ -62,8 +64,11 @@ class Engine(Protocol):
 class Session:
     """The connection of a worker to one coordinator."""
 
-    def __init__(self, end: WorkerChannel, received: FetchedSegments, engine: Engine) -> None:
+    def __init__(
+        self, end: WorkerChannel, received: FetchedSegments, engine: Engine, run_dir: Path
+    ) -> None:
         self._end = end
+        self._run_dir = run_dir
         self._received = received
         self._engine = engine
         self._outbox: queue.SimpleQueue[ToCoordinator] = queue.SimpleQueue()
@@ -139,7 +144,7 @@ class Session:
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
-            assignment = assign(self._received, welcome)
+            assignment = assign(self._received, welcome, self._run_dir)
             self._post(Ready(self._engine.prepare(assignment, self._post)))
         except BaseException as error:  # SystemExit too: the coordinator must be informed
             self._post(error)
@@ -164,7 +169,7 @@ class Session:
         return failure
 
 
-def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
+def assign(received: FetchedSegments, welcome: Welcome, run_dir: Path) -> Assignment:
     """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
     features = received.manifest.features
@@ -176,6 +181,7 @@ def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
+        record_to=run_dir / update_log.FOLDER if welcome.record else None,
         data=data,
     )
 

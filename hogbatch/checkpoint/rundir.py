@@ -27,6 +27,7 @@ from hogbatch.checkpoint.files import replace_file, sync_directory
 from hogbatch.checkpoint.snapshots import MAX_CHECKPOINTS
 from hogbatch.errors import RunDirectoryHeld, SaveError, UsageError
 from hogbatch.store import quarantine, segment_server
+from hogbatch.telemetry import update_log
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
@@ -47,6 +48,7 @@ RUN_FILES: Final = (
     CONFIG,
     CRASH,
     quarantine.NAME,
+    update_log.FOLDER,
 )  # plus the workers' logs
 DIRECTORY_FILES: Final = (
     *(address.NAME, address.SOCKET, segment_server.NAME),
@@ -251,10 +253,20 @@ def _remove(base: Path, names: Iterable[str]) -> None:
     for name in names:
         if Path(name).parent.name == FOLDER:
             folder.remove(base / name)
+        elif name == update_log.FOLDER:
+            _remove_updates(base / name)
         else:
             (base / name).unlink(missing_ok=True)
     folder.prune(base / FOLDER, 0)  # also partly removed ones of killed processes
     _remove_empty(base)
+
+
+def _remove_updates(updates: Path) -> None:
+    """Remove the record of a run; other files there are kept."""
+    for path in updates.glob(f"*{update_log.SUFFIX}"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # missing or not empty
+        updates.rmdir()
 
 
 def _remove_empty(base: Path) -> None:

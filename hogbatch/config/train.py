@@ -402,6 +402,12 @@ class TrainConfig:
         BOOLEAN,
         "replacement of an earlier run in --run-dir, once the new run has saved something",
     )
+    record: bool = flag(
+        Group.OUTPUT,
+        False,
+        BOOLEAN,
+        "recording of every update in the run directory, for hogbatch replay",
+    )
     quiet: bool = flag(Group.OUTPUT, False, BOOLEAN, "no progress output")
 
 

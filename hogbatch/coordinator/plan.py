@@ -45,6 +45,7 @@ class Training:
     staleness_damping: float | str
     precision: str
     lsh: Lsh | None = None
+    record: bool = False
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""
@@ -61,6 +62,7 @@ class Training:
             precision=self.precision,
             lsh=self.lsh,
             beat_seconds=beat_seconds,
+            record=self.record,
         )
 
 

@@ -141,6 +141,7 @@ class Worker:
             "worker": self.name,
             "batch_size": lease.batch_size,
             "updates": done.updates,
+            "busy_seconds": round(done.seconds, 6),
         }
         if self.device == "gpu":
             fields |= {

@@ -7,6 +7,7 @@ defaults      recommended values: learning rate, epochs, batch size, weight deca
 segments      the shared memory segments
 processes     the control and data plane, and the launched workers
 components    the coordinator with its recorder, snapshots and loop
+recording     the coordinator's part of the record of a run
 resume        the checkpoint to resume from
 results       the model file, the summary and the final message
 """

@@ -60,6 +60,7 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
             staleness_damping=config.staleness_damping,
             precision=config.precision,
             lsh=_lsh(config, network),
+            record=config.record,
         ),
         limits=limits_for(config, rows),
         stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.rundir import MODEL, SUMMARY, RunDirectory
+from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.model.file import Frequencies, Model, save_model
-from hogbatch.run.setup import RunSetup
+from hogbatch.model.network import Network
 from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.recorder import RunRecorder
 from hogbatch.version import version
@@ -60,20 +62,25 @@ class Run:
         save_model(self.model, path)
 
 
-def build_model(setup: RunSetup, params: NDArray[np.float32], marks: Mapping[str, object]) -> Model:
+def build_model(
+    config: TrainConfig,
+    data: LoadedData,
+    network: Network,
+    params: NDArray[np.float32],
+    marks: Mapping[str, object],
+) -> Model:
     """Return the contents of the model file, with the parameters `params` [P] and `marks`."""
-    data, network = setup.data, setup.network
     columns = data.columns
     metadata = {
         "hogbatch": version(),
-        "data": setup.config.data,
+        "data": config.data,
         "label": columns.label or "",
         **{name: str(value) for name, value in marks.items()},
     }
     if columns.position is not None:
         metadata["label_column"] = str(columns.position)
     if network.layers[-1].output_major:
-        metadata["lsh"] = setup.config.lsh
+        metadata["lsh"] = config.lsh
     frequencies = None
     if data.encoding.kind == "multilabel":
         labels, rows = data.train.labels.indices, data.train.rows

@@ -48,7 +48,7 @@ class ResumePoint:
                 )
 
 
-def identity_of(config: TrainConfig, data: LoadedData, network: Network) -> dict[str, object]:
+def identity_of(config: TrainConfig, data: LoadedData, network: Network) -> dict[str, str | int]:
     """Return the properties that a checkpoint and a run that resumes it must share."""
     train = data.train
     return {

@@ -38,7 +38,7 @@ class RunSegments:
         self.fences = Fences.of(self.shared)
         self.quarantined = QuarantinedRows(run_dir)
         self._network, self._mean_square = network, train.mean_square
-        self._orders = EpochOrders.attach(self.shared)
+        self.orders = EpochOrders.attach(self.shared)
         self._seed = config.seed
         self.features = train.features
         self.fingerprint = data.fingerprint
@@ -73,10 +73,10 @@ class RunSegments:
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last."""
-        order = self._orders.of(epoch)
+        order = self.orders.of(epoch)
         last = self.quarantined.rows[:quarantined]
         order[:] = epoch_order(len(order), self._seed, epoch, last)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""
-        self.quarantined.add(self._orders.of(epoch), epoch, start, stop)
+        self.quarantined.add(self.orders.of(epoch), epoch, start, stop)

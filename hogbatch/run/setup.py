@@ -15,6 +15,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import plain_name, shown
+from hogbatch.errors import UsageError
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.footprint import expect_memory
@@ -40,7 +41,7 @@ class RunSetup:
     data: LoadedData
     network: Network
     plan: Plan
-    identity: Mapping[str, object]  # what a checkpoint and a run that resumes it must share
+    identity: Mapping[str, str | int]  # what a checkpoint and a run that resumes it must share
     resume_point: ResumePoint | None  # None: a new run
     continues: bool  # the run resumes one in the same run directory
 
@@ -91,7 +92,7 @@ def prepare(
     continues = resume_point is not None and resume_point.run_dir.resolve() == run_dir.resolve()
     if not continues and not config.overwrite:
         directory.expect_no_run()
-    data = _load(config, console)
+    data = load_data(config, console)
     network = network_for(config, data)
     identity = identity_of(config, data, network)
     if resume_point:
@@ -112,6 +113,11 @@ def _choose_resume_point(
     if resume_point is None:
         console.say(f"{run_dir} contains no checkpoint: starting a new run")
         return None
+    if config.record:
+        raise UsageError(
+            "a resumed run cannot be recorded, because its record would begin with another model; "
+            "give --no-record"
+        )
     for problem in resume_point.unusable:
         console.say(f"skipping unusable checkpoint: {problem}")
     saved = resume_point.saved
@@ -122,7 +128,8 @@ def _choose_resume_point(
     return resume_point
 
 
-def _load(config: TrainConfig, console: Console) -> LoadedData:
+def load_data(config: TrainConfig, console: Console) -> LoadedData:
+    """Read the data that `config` names; print notes about them."""
     data = load(
         config.data,
         options=ReadOptions(

@@ -15,6 +15,7 @@ from hogbatch.launch.base import Launcher
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.processes import launched_workers, open_planes
+from hogbatch.run.recording import RunRecording
 from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
@@ -50,15 +51,21 @@ class ThisServer:
         setup, mean, segments = components.setup, components.moving_mean, components.segments
         config, run_dir = setup.config, setup.run_dir
         sample_mean = setup.plan.stopping.average and not config.deterministic
+        recording = RunRecording(run_dir, setup.identity) if config.record else None
+        on_sample = None if recording is None else recording.sampled
         with (
             open_planes(config, run_dir, segments, components.directory.run_lock) as planes,
             launched_workers(workers, run_dir, config.pin) as launcher,
-            mean.sampling() if sample_mean else nullcontext(),
+            recording or nullcontext(),
+            mean.sampling(on_sample) if sample_mean else nullcontext(),
         ):
             router, segment_server = planes
             if not self.launch:
                 components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            loop = Loop(components.coordinator, _adapters(components, *planes, launcher))
+            adapters = _adapters(components, *planes, launcher)
+            if recording is not None:
+                adapters = recording.of(adapters)
+            loop = Loop(components.coordinator, adapters)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             segment_server.close()  # rejects workers that are still connecting

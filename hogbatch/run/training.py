@@ -74,7 +74,10 @@ def execute(config: TrainConfig, platform: Platform) -> Run:
 def _finished_run(components: RunComponents, outcome: Outcome) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
-    trained = build_model(setup, recorder.params, recorder.marks) if totals.rows else None
+    trained = None
+    if totals.rows:
+        params, marks = recorder.params, recorder.marks
+        trained = build_model(setup.config, setup.data, setup.network, params, marks)
     summary = recorder.summary(finish.status, finish.reason, totals, refused)
     recorder.log.close()
     run = Run(setup.run_dir, trained, summary, exit_code(finish))

@@ -7,7 +7,7 @@ to Wider Optima").
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -60,25 +60,38 @@ class MovingMean:
             self._samples = 0
             self._mean_buffer = np.empty(0, np.float32)
 
+    def sample_change(self) -> None:
+        """Add the current parameters to the mean, if they have changed since the last sample."""
+        with self._lock:
+            if self._model.updates > self._updates:
+                self._sample()
+
     @contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Take samples in a background thread while the body runs."""
+    def sampling(self, on_sample: Callable[[], None] | None = None) -> Iterator[None]:
+        """Take samples in a background thread while the body runs; call `on_sample` before each."""
         ended = threading.Event()
-        thread = threading.Thread(target=self._keep_sampling, args=(ended,), daemon=True)
+        thread = threading.Thread(target=self._keep_sampling, args=(ended, on_sample), daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
 
-    def _keep_sampling(self, ended: threading.Event) -> None:
+    def _keep_sampling(self, ended: threading.Event, on_sample: Callable[[], None] | None) -> None:
         pause = INTERVAL_S
         while not ended.wait(pause):
             with self._lock:
                 began = time.thread_time()
                 if self._model.updates > self._updates:
+                    if on_sample is not None:
+                        on_sample()
                     self._sample()
                 pause = max(INTERVAL_S, (time.thread_time() - began) / MAX_LOAD)
+
+    def sample(self) -> None:
+        """Add the current parameters to the mean."""
+        with self._lock:
+            self._sample()
 
     def _sample(self) -> None:
         """Add the current parameters to the mean; workers may be writing them."""

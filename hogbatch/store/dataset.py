@@ -69,6 +69,16 @@ def _arrays(train: Examples, test: Examples | None) -> dict[str, NDArray[Any]]:
 
 
 def _examples(segment: Segment, name: str, features: int) -> Examples:
-    inputs = Inputs(*(segment.array(f"{name}/inputs/{array}") for array in Inputs._fields))
-    labels = Labels(*(segment.array(f"{name}/labels/{array}") for array in Labels._fields))
+    inputs = Inputs(*(_read_only(segment, f"{name}/inputs/{array}") for array in Inputs._fields))
+    labels = Labels(*(_read_only(segment, f"{name}/labels/{array}") for array in Labels._fields))
     return Examples(inputs, labels, features)
+
+
+def _read_only(segment: Segment, name: str) -> NDArray[Any]:
+    """An array of `segment` that is read-only in all processes, which then share compiled kernels.
+
+    Numba compiles a kernel again for arrays that can be written.
+    """
+    array = segment.array(name).view()
+    array.flags.writeable = False
+    return array

@@ -129,6 +129,7 @@ class Welcome(Message, frozen=True):
     precision: str  # of a GPU's matrix products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
+    record: bool = False  # record every update in the run directory
 
 
 class Work(Message, frozen=True):

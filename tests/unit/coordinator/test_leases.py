@@ -225,6 +225,7 @@ def test_every_finished_lease_is_recorded(stage):
         "worker": "cpu-0",
         "batch_size": 10,
         "updates": (work.stop - work.start) // 10,
+        "busy_seconds": 0.04,
     }
 
 

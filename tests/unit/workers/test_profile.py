@@ -5,7 +5,6 @@ import logging
 import math
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -13,7 +12,7 @@ from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.assignments import assignment, examples
 from workers import stored_profile
-from workers.profile import MAX_BATCH_SECONDS, MeasuredSpeeds, discard, profile
+from workers.profile import MAX_BATCH_SECONDS, discard, profile
 from workers.trainer import Trainer
 
 ROWS = 1000
@@ -311,12 +310,3 @@ def test_measuring_leaves_no_traces(sparse, optimizer):
     assert_array_equal(replica.params, before)
     assert (replica.slots[0] == 3).all() and not replica.slots[1].any()
     assert replica.steps == 0 and not replica.totals.any()
-
-
-def test_seconds_are_estimated_from_the_nearest_batch_size():
-    measured = MeasuredSpeeds(False, ((16, 0.1), (64, 0.2)))
-    assert measured.seconds(1) == measured.seconds(16) == 0.1
-    assert measured.seconds(32) == pytest.approx(0.2)
-    assert measured.seconds(60) == 0.2
-    assert measured.seconds(640) == pytest.approx(2.0)
-    assert np.isfinite(measured.seconds(2**40))

@@ -1,0 +1,154 @@
+"""The record of a worker's updates (`--record`), see :mod:`hogbatch.telemetry.update_log`."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.compute.assignment import Assignment
+from hogbatch.kernels.contract import UPDATES
+from hogbatch.telemetry.update_log import (
+    RECORD,
+    Kind,
+    LogHeader,
+    Records,
+    UpdateLog,
+    record,
+)
+from hogbatch.version import version
+from hogbatch.wire.messages import Work
+
+BLOCK = 4096  # records that are written together, at the latest at the end of a lease
+
+now = time.monotonic_ns  # the clock of all records
+
+
+def open_log(assignment: Assignment, device: str, threads: int) -> UpdateLog | None:
+    """Create the file in which this worker records its updates; None if it need not."""
+    if assignment.record_to is None:
+        return None
+    welcome = assignment.welcome
+    header = LogHeader(
+        version(), welcome.run, welcome.name, welcome.worker, device, threads, os.getpid()
+    )
+    return UpdateLog.create(assignment.record_to, header)
+
+
+class BatchRecording(threading.local):
+    """Records the updates of a CPU worker. Each thread sees the times of its own batches only.
+
+    `loop` is the compiled training loop; the worker calls `train` in its place, a batch at a time.
+    """
+
+    def __init__(self, log: UpdateLog, loop: Callable[..., None]) -> None:
+        self._log, self._loop = log, loop
+        self._begin = self._end = 0
+        self._trained = False
+
+    def joins(self, thread: int) -> None:
+        """Record that `thread` takes over the optimizer slots in shared memory now."""
+        at = now()
+        self._log.append(record(Kind.JOIN, at, at, thread=thread))
+
+    def train(self, *arguments: Any) -> None:
+        """Train on one batch; the last one of `arguments` are the totals."""
+        totals = arguments[-1]
+        before = totals[UPDATES]
+        self._begin = now()
+        self._loop(*arguments)
+        self._end = now()
+        self._trained = totals[UPDATES] > before
+
+    def batches(self, work: Work, start: int, stop: int, thread: int) -> Iterator[tuple[int, int]]:
+        """Yield the rows [first, last) of each batch of [start, stop), and record it afterwards.
+
+        Ends after a batch that was not trained on, because the lease has been revoked.
+        """
+        size, block_rows = work.batch_size, BLOCK * work.batch_size
+        for block in range(start, stop, block_rows):
+            starts = np.arange(block, min(block + block_rows, stop), size)
+            records, done = _updates(work, starts, stop, thread), 0
+            begins, ends = records["begin"], records["end"]
+            for first in starts.tolist():
+                self._trained = False
+                yield first, min(first + size, stop)
+                if not self._trained:
+                    break
+                begins[done], ends[done] = self._begin, self._end
+                done += 1
+            self._log.append(records[:done])
+            if done < len(records):
+                return
+
+    def builds(self, begin: int) -> None:
+        """Record hash tables that were built from outputs since `begin`, and are used from now."""
+        self._log.append(record(Kind.BUILD, begin, now()))
+
+
+def _updates(work: Work, starts: NDArray[np.int64], stop: int, thread: int) -> Records:
+    """The records of batches of `work` that begin at `starts`, up to row `stop`, without times."""
+    records = np.zeros(len(starts), RECORD)
+    records["kind"], records["thread"], records["number"] = Kind.UPDATE, thread, work.lease
+    records["start"], records["rows"] = starts, np.minimum(work.batch_size, stop - starts)
+    records["batch_size"], records["learning_rate"] = work.batch_size, work.learning_rate
+    records["epoch"], records["rollbacks"] = work.epoch, work.rollbacks
+    return records
+
+
+class IntervalRecording:
+    """Records what happens to the replica of a GPU worker. Without a `log`, does nothing."""
+
+    def __init__(self, log: UpdateLog | None) -> None:
+        self._log = log
+
+    def joins(self, *, by_rows: bool) -> None:
+        """Record that the replica takes over the optimizer slots in shared memory now.
+
+        `by_rows` is whether it exchanges only the touched rows of a sparse first layer.
+        """
+        at = now()
+        self._append(record(Kind.JOIN, at, at, number=by_rows))
+
+    def fetched(self, begin: int) -> None:
+        """Record that the shared model has been read since `begin`."""
+        self._append(record(Kind.FETCH, begin, now()))
+
+    def add(
+        self,
+        kind: Kind,
+        begin: int,
+        work: Work,
+        rows: tuple[int, int],
+        *,
+        staleness: int = 0,
+        weight: float = 0.0,
+    ) -> None:
+        """Record what has happened since `begin` with an interval: `rows` [start, stop) of `work`.
+
+        A merge has a `staleness` and a `weight`.
+        """
+        if self._log is None:
+            return
+        start, stop = rows
+        self._append(
+            record(
+                *(kind, begin, now()),
+                start=start,
+                rows=stop - start,
+                batch_size=work.batch_size,
+                learning_rate=work.learning_rate,
+                epoch=work.epoch,
+                rollbacks=work.rollbacks,
+                number=work.lease,
+                staleness=staleness,
+                weight=weight,
+            )
+        )
+
+    def _append(self, records: Records) -> None:
+        if self._log is not None:
+            self._log.append(records)
