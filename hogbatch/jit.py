@@ -13,14 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hogbatch.machine.cachedir import cache_root
 
 COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
     *("model/layers.py", "model/losses.py", "model/optimizers.py"),
     *("kernels/contract.py", "kernels/layers.py", "kernels/cpu/*.py", "kernels/cpu/lsh/*.py"),
-    "data/parse/*.py",
+    *("data/parse/*.py", "rehearse/changes.py"),
 )
 MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels together
 MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files
@@ -45,7 +45,11 @@ FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 _kernels: list[Any] = []  # all kernels defined in this process
 
 
-def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -> Any:
+def kernel(
+    function: Callable[..., Any],
+    fastmath: set[str] | bool = FASTMATH,
+    inline: Literal["never", "always"] = "never",
+) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
     import numba  # here, because callers that only need the cache directory do not need Numba
 
@@ -54,7 +58,11 @@ def kernel(function: Callable[..., Any], fastmath: set[str] | bool = FASTMATH) -
     settings.CACHE_DIR = str(cache_directory())  # for this function only, not for other packages
     try:
         compiled: Any = numba.njit(
-            nogil=True, cache=_cache_usable(), fastmath=fastmath, error_model="numpy"
+            nogil=True,
+            cache=_cache_usable(),
+            fastmath=fastmath,
+            error_model="numpy",
+            inline=inline,
         )(function)
     finally:
         settings.CACHE_DIR = previous
@@ -99,3 +107,11 @@ def _cache_usable() -> bool:
 def exact(function: Callable[..., Any]) -> Any:
     """Compile `function` as `kernel` does, but without fast math, because its rounding matters."""
     return kernel(function, fastmath=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile `function` as `kernel` does, and as a part of each kernel that calls it.
+
+    A call with dozens of arrays takes up to half a microsecond, for their reference counts.
+    """
+    return kernel(function, inline="always")

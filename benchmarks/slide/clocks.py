@@ -39,8 +39,10 @@ PHASES = {  # phase: the kernels that the loop calls in it
 def clocked_loop() -> tuple[Any, NDArray[np.int64]]:
     """The compiled loop and the array nanoseconds[phases] it adds to; compiled once per process."""
     nanoseconds = np.zeros(len(PHASES), np.int64)
-    find = with_clocks(network.find, PHASES.values(), nanoseconds)
-    return with_clocks(network.train, PHASES.values(), nanoseconds, find=find), nanoseconds
+    phases, between = PHASES.values(), {}
+    for name in ("find", "step_outputs"):  # between the loop and the phases
+        between[name] = with_clocks(getattr(network, name), phases, nanoseconds, **between)
+    return with_clocks(network.train, phases, nanoseconds, **between), nanoseconds
 
 
 def with_clocks(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs, Labels
+from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import (
     ADDITIVE,
@@ -46,11 +46,8 @@ class LeaseRows(NamedTuple):
     """The rows of a lease, and the gradients of the current batch."""
 
     inputs: Inputs
-    labels: Labels
     rows: Rows
     slopes: Floats  # [B]: d(mean loss)/d(score)
-    score: Floats  # [1]: of the current row
-    slope: Floats  # [1]
 
 
 class FeatureGradients(NamedTuple):
@@ -81,8 +78,15 @@ def fetch_row(inputs, row):
         prefetch_line(values + 4 * n)
 
 
+class Row(NamedTuple):
+    """The current row of a batch."""
+
+    score: Floats  # [1]
+    slope: Floats  # [1]: d(loss)/d(score)
+
+
 @kernel
-def set_slopes(work, start, stop, loss, weights, bias, totals):
+def set_slopes(work, labels, current, start, stop, loss, weights, bias, totals):
     """work.slopes of rows[start:stop]; `totals` as `contract.Kernels.loss_gradient` does."""
     inputs, rows = work.inputs, work.rows
     indices, values = address(inputs.indices), address(inputs.values)
@@ -90,12 +94,12 @@ def set_slopes(work, start, stop, loss, weights, bias, totals):
     for b in range(start, stop):
         fetch_row(inputs, rows[min(b + ROWS_AHEAD, rows.shape[0] - 1)])
         begin, end = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
-        work.score[0] = bias
-        dot_row(indices, values, begin, end, address(weights), address(work.score))
-        row_loss = row_gradient(loss, work.labels, rows[b], 1, work.score, work.slope)
-        if finite(row_loss) and finite(work.score[0]):
+        current.score[0] = bias
+        dot_row(indices, values, begin, end, address(weights), address(current.score))
+        row_loss = row_gradient(loss, labels, rows[b], 1, current.score, current.slope)
+        if finite(row_loss) and finite(current.score[0]):
             totals[LOSS] += row_loss
-            work.slopes[b - start] = work.slope[0] * fraction
+            work.slopes[b - start] = current.slope[0] * fraction
         else:
             skip(rows[b], totals)
             work.slopes[b - start] = 0.0
@@ -164,21 +168,33 @@ def step_bias(kind, hyper, slopes, count, bias):
 
 
 @kernel
+def steps_by_values(kind, hyper, size):
+    """Whether batches of `size` rows are stepped by values, which needs no FeatureGradients."""
+    return size == 1 or (kind in ADDITIVE and hyper.l2 == 0.0)
+
+
+@kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
-    """Train as `network.train` does, for one layer with one output, on CSR inputs."""
+    """Train as `network.train` does, for one layer with one output, on CSR inputs.
+
+    The steps of a batch are also those of `delayed.begin_linear` and `delayed.write_linear`. A call
+    with all these arrays would take as long as a row.
+    """
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)
     kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
-    one, another = np.empty(1, np.float32), np.empty(1, np.float32)
-    work = LeaseRows(inputs, labels, rows, np.empty(size, np.float32), one, another)
-    by_values = size == 1 or (kind in ADDITIVE and hyper.l2 == 0.0)
+    current = Row(np.empty(1, np.float32), np.empty(1, np.float32))
+    work = LeaseRows(inputs, rows, np.empty(size, np.float32))
+    by_values = steps_by_values(kind, hyper, size)
     most = 0 if by_values else max_values(inputs, rows, size)
     sums = FeatureGradients(head, np.empty(most, np.int32), np.empty(most, np.float32))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         stop = min(start + size, rows.shape[0])
-        set_slopes(work, start, stop, lease.loss, weights.weights, bias.weights[0], totals)
+        set_slopes(
+            work, labels, current, start, stop, lease.loss, weights.weights, bias.weights[0], totals
+        )
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(kind, hyper, model.steps[0])
         bound_slopes(kind, exact, work, start, stop)

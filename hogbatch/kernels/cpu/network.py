@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import (
     ADDITIVE,
     ROWS,
@@ -128,10 +128,10 @@ def forward(model, layers, inputs, rows, space):
 
 
 @kernel
-def step_bias(model, layer, optimizer, hyper, grad, first, second, space):
+def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     """Update the bias of `layer`, without weight decay; `first` and `second`[P] are its slots."""
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
-    gradient = space.bias[:fan_out]
+    gradient = scratch[:fan_out]
     bias_gradient(grad, gradient)
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
     step_row(
@@ -157,32 +157,56 @@ def backward(model, layers, inputs, rows, lease, hyper, links, space):
     above, below = space.grad, space.grad_below
     for layer in range(layers - 1, -1, -1):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-        offset = model.table[layer, WEIGHTS]
-        weights = matrix(model.params, offset, fan_in, fan_out)
         grad = matrix(above, 0, size, fan_out)
         if layer == 0 and sparse:
-            slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
-            csr_bound_rows(optimizer, hyper, inputs, rows, grad)
-            step_linked(optimizer, hyper, inputs, rows, grad, links, slots, weights)
-            step_bias(model, layer, optimizer, hyper, grad, model.first, model.second, space)
+            step_inputs(model, inputs, rows, optimizer, hyper, grad, links, space.bias)
         else:
             x = matrix(space.activations, space.starts[layer], size, fan_in)
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             passed = matrix(below, 0, size, fan_in if layer > 0 else 0)
-            scaled = matrix(space.dense.scaled, 0, size, fan_out)
-            slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
-            scale_rows(optimizer, own, x, grad, scaled)
-            dense_step(optimizer, own, x, used, scaled, grad, slots, weights, passed, space.dense)
-            step_scaled_bias(model, layer, optimizer, own, scaled, space)
+            step_layer(model, layer, optimizer, own, x, used, grad, passed, space)
             activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
         above, below = below, above
+
+
+@inlined
+def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
+    """Update a dense layer from x[B, K], of which `used` columns can be nonzero, and grad[B, H].
+
+    below[B, K] = grad @ weights.T from the weights before the update; below[B, 0]: not needed. The
+    slots are the thread's own, and `hyper` is a result of `with_own_slots`.
+    """
+    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+    offset = model.table[layer, WEIGHTS]
+    weights = matrix(model.params, offset, fan_in, fan_out)
+    scaled = matrix(space.dense.scaled, 0, grad.shape[0], fan_out)
+    slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
+    scale_rows(optimizer, hyper, x, grad, scaled)
+    dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
+    step_scaled_bias(model, layer, optimizer, hyper, scaled, space)
+
+
+@inlined
+def step_inputs(model, inputs, rows, optimizer, hyper, grad, links, scratch):
+    """Update a sparse first layer from grad[B, H]; `scratch` has room for H floats.
+
+    Its slots are those that all threads share.
+    """
+    fan_in, fan_out = model.table[0, FAN_IN], model.table[0, FAN_OUT]
+    offset = model.table[0, WEIGHTS]
+    weights = matrix(model.params, offset, fan_in, fan_out)
+    slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
+    csr_bound_rows(optimizer, hyper, inputs, rows, grad)
+    step_linked(optimizer, hyper, inputs, rows, grad, links, slots, weights)
+    step_bias(model, 0, optimizer, hyper, grad, model.first, model.second, scratch)
 
 
 @kernel
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
     """`step_bias` with a gradient that `scale_rows` has scaled."""
     if optimizer not in ADDITIVE:
-        step_bias(model, layer, optimizer, hyper, scaled, model.own_first, model.own_second, space)
+        first, second = model.own_first, model.own_second
+        step_bias(model, layer, optimizer, hyper, scaled, first, second, space.bias)
         return
     fan_out = model.table[layer, FAN_OUT]
     change = space.bias[:fan_out]
@@ -190,6 +214,32 @@ def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
     bias = vector(model.params, model.table[layer, BIAS], fan_out)
     for h in range(fan_out):
         bias[h] += change[h]
+
+
+@inlined
+def differentiate(model, inputs, labels, rows, lease, hyper, space, totals):
+    """Compute scores and their gradient for one batch, `rows`[B]; return grad[B, H] and `hyper`.
+
+    grad is in `space.grad`, the activations are in `space`; `hyper` has Adam's bias correction.
+    """
+    layers = model.table.shape[0]
+    width, fan_out = model.table[layers - 1, WIDTH], model.table[layers - 1, FAN_OUT]
+    scores = forward(model, layers, inputs, rows, space)
+    grad = matrix(space.grad, 0, rows.shape[0], fan_out)
+    loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
+    forget_not_finite(totals, space.activations)
+    model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+    totals[ROWS] += rows.shape[0]
+    totals[UPDATES] += 1.0
+    return grad, corrected(lease.optimizer, hyper, model.steps[0])
+
+
+@kernel
+def links_for(head, stored):
+    """Links for batches of up to `stored` values; `head`[F] belongs to the thread."""
+    return Links(
+        head, np.empty(stored, np.int32), np.empty(stored, np.int32), np.empty(stored, np.int32)
+    )
 
 
 @kernel
@@ -201,25 +251,13 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     space = workspace(model.table, sparse, size)
-    most = max_values(inputs, rows, size)
-    links = Links(
-        head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
-    )
-    layers = model.table.shape[0]
-    width, fan_out = model.table[layers - 1, WIDTH], model.table[layers - 1, FAN_OUT]
+    links = links_for(head, max_values(inputs, rows, size))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, layers, inputs, part, space)
-        grad = matrix(space.grad, 0, part.shape[0], fan_out)
-        loss_gradient(lease.loss, labels, part, part, width, scores, grad, totals)
-        forget_not_finite(totals, space.activations)
-        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
-        exact = corrected(lease.optimizer, hyper, model.steps[0])
-        backward(model, layers, inputs, part, lease, exact, links, space)
-        totals[ROWS] += part.shape[0]
-        totals[UPDATES] += 1.0
+        _, exact = differentiate(model, inputs, labels, part, lease, hyper, space, totals)
+        backward(model, model.table.shape[0], inputs, part, lease, exact, links, space)
 
 
 @kernel

@@ -6,10 +6,8 @@ matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a pa
 
 from typing import NamedTuple
 
-import numpy as np
-
-from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ROWS, UPDATES, Floats, Hyper, Links
+from hogbatch.jit import inlined, kernel
+from hogbatch.kernels.contract import ROWS, UPDATES, Floats, Hyper
 from hogbatch.kernels.cpu.brgemm import (
     matrix as as_matrix,
     multiply,
@@ -40,7 +38,13 @@ from hogbatch.kernels.cpu.model import (
     vector,
     with_own_slots,
 )
-from hogbatch.kernels.cpu.network import backward, forward, matrix, workspace
+from hogbatch.kernels.cpu.network import (
+    backward,
+    forward,
+    links_for,
+    matrix,
+    workspace,
+)
 from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue
 
@@ -87,22 +91,44 @@ def score(model, x, output):
 
 
 @kernel
+def pass_block_down(weights, grad, first, count, below):
+    """below[B, K] += grad @ weights for outputs first : first + count."""
+    batch, fan_in = below.shape
+    here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
+    add = Epilogue(ADD, 1.0, 0, 0.0)
+    multiply(batch, fan_in, count, block, here, as_matrix(below), single_block(), add)
+
+
+@kernel
+def pass_down(model, grad, below):
+    """below[B, K] = grad[B, H] @ weights."""
+    layer = model.table.shape[0] - 1
+    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+    weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
+    below[:] = 0.0
+    for first in range(0, fan_out, BLOCK):
+        pass_block_down(weights, grad, first, min(BLOCK, fan_out - first), below)
+
+
+@kernel
 def step_output(model, optimizer, hyper, x, grad, output, below):
     """below[B, K] = grad[B, H] @ weights before the step; then step weights and biases.
 
-    The slots are the thread's own, `model.own_first` and `model.own_second`.
+    below[B, 0]: not needed. The slots are the thread's own, `model.own_first` and
+    `model.own_second`.
     """
     layer, batch = model.table.shape[0] - 1, x.shape[0]
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     offset = model.table[layer, WEIGHTS]
     weights = matrix(model.params, offset, fan_out, fan_in)
     below[:] = 0.0
-    add, store = Epilogue(ADD, 1.0, 0, 0.0), Epilogue(STORE, 1.0, 0, 0.0)
     right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, BLOCK, fan_in))
+    store = Epilogue(STORE, 1.0, 0, 0.0)
     for first in range(0, fan_out, BLOCK):
         count = min(BLOCK, fan_out - first)
-        here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
-        multiply(batch, fan_in, count, block, here, as_matrix(below), single_block(), add)
+        block = submatrix(as_matrix(grad), 0, first)
+        if below.shape[1] > 0:
+            pass_block_down(weights, grad, first, count, below)
         bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
         multiply(count, fan_in, batch, transposed(block), right, out, single_block(), store)
         start, cells = offset + first * fan_in, count * fan_in
@@ -127,32 +153,41 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     )
 
 
+@inlined
+def differentiate(model, inputs, labels, rows, lease, hyper, space, output, totals):
+    """Compute scores and their gradient for one batch, `rows`[B].
+
+    Returns x[B, K] and grad[B, H] of the output layer, and `hyper` with Adam's bias correction.
+    """
+    hidden = model.table.shape[0] - 1
+    x = forward(model, hidden, inputs, rows, space)
+    scores = score(model, x, output)
+    grad = matrix(output.grad, 0, rows.shape[0], scores.shape[1])
+    width = model.table[hidden, WIDTH]
+    loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
+    forget_not_finite(totals, space.activations)
+    model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+    totals[ROWS] += rows.shape[0]
+    totals[UPDATES] += 1.0
+    return x, grad, corrected(lease.optimizer, hyper, model.steps[0])
+
+
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, with an output-major last layer above hidden layers."""
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     hidden = model.table.shape[0] - 1
     space, output = workspace(model.table[:hidden], sparse, size), output_for(model, size)
-    most = max_values(inputs, rows, size)
-    links = Links(
-        head, np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
-    )
-    width = model.table[hidden, WIDTH]
+    links = links_for(head, max_values(inputs, rows, size))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
-        chosen = rows[start : min(start + size, rows.shape[0])]
-        x = forward(model, hidden, inputs, chosen, space)
-        scores = score(model, x, output)
-        grad = matrix(output.grad, 0, chosen.shape[0], scores.shape[1])
-        loss_gradient(lease.loss, labels, chosen, chosen, width, scores, grad, totals)
-        forget_not_finite(totals, space.activations)
-        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
-        exact = corrected(lease.optimizer, hyper, model.steps[0])
-        below = matrix(space.grad, 0, chosen.shape[0], x.shape[1])
+        part = rows[start : min(start + size, rows.shape[0])]
+        x, grad, exact = differentiate(
+            model, inputs, labels, part, lease, hyper, space, output, totals
+        )
+        below = matrix(space.grad, 0, part.shape[0], x.shape[1])
         own = with_own_slots(lease.optimizer, exact, lease.threads)
         step_output(model, lease.optimizer, own, x, grad, output, below)
         activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        backward(model, hidden, inputs, chosen, lease, exact, links, space)
-        totals[ROWS] += chosen.shape[0]
-        totals[UPDATES] += 1.0
+        backward(model, hidden, inputs, part, lease, exact, links, space)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Labels
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import ACTIVE, ROWS, UPDATES, Links
 from hogbatch.kernels.cpu.dense import activate_backward, forget_not_finite
 from hogbatch.kernels.cpu.losses import loss_gradient
@@ -31,7 +31,14 @@ from hogbatch.kernels.cpu.lsh.neurons import (
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, HashedRows, SelectionScratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
-from hogbatch.kernels.cpu.network import Workspace, backward, forward, matrix, workspace
+from hogbatch.kernels.cpu.network import (
+    Workspace,
+    backward,
+    forward,
+    links_for,
+    matrix,
+    workspace,
+)
 
 
 class HashedThread(NamedTuple):
@@ -82,10 +89,7 @@ def hashed_workspace(model, finder, inputs, labels, rows, size, head):
     return HashedWorkspace(
         workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
         neuron_buffers(model, size, active.shape[0]),
-        Links(
-            *(head, np.empty(stored, np.int32)),
-            *(np.empty(stored, np.int32), np.empty(stored, np.int32)),
-        ),
+        links_for(head, stored),
         HashedRows(
             np.empty((size, finder.tables.counts.shape[0]), np.int32),
             np.empty((size, WORDS), np.int32),
@@ -124,6 +128,15 @@ def find(finder, x, labels, rows, thread, space):
     return select(finder, hashed, labels, rows, thread.space, thread.place, space.active)
 
 
+@inlined
+def step_outputs(model, finder, optimizer, hyper, x, grad, active, phase, thread, neurons):
+    """Update the active outputs, and some of their sketches."""
+    step_neurons(model, optimizer, hyper, x, grad, active, thread.place, neurons)
+    if finder.rule.kind == NEAREST:
+        refresh_sketches(model, finder.sketches, active, phase % REFRESH_INTERVAL, neurons)
+    mark(active, thread.changed)
+
+
 @kernel
 def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, totals):
     """Train as `kernels.cpu.network.train` does, on the active outputs that `finder` finds.
@@ -155,9 +168,6 @@ def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, tota
         below = matrix(space.hidden.grad, 0, part.shape[0], x.shape[1])
         pass_down(grad, space.neurons, below)
         activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        step_neurons(model, optimizer, exact, x, grad, active, thread.place, space.neurons)
-        if finder.rule.kind == NEAREST:
-            phase = model.steps[0] % REFRESH_INTERVAL
-            refresh_sketches(model, finder.sketches, active, phase, space.neurons)
-        mark(active, thread.changed)
+        phase, neurons = model.steps[0], space.neurons
+        step_outputs(model, finder, optimizer, exact, x, grad, active, phase, thread, neurons)
         backward(model, hidden, inputs, part, lease, exact, space.links, space.hidden)
