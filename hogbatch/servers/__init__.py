@@ -1,0 +1,1 @@
+"""Descriptions of servers, and what a batch costs on them."""

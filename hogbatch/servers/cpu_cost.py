@@ -1,0 +1,169 @@
+"""The seconds that a batch takes on one CPU thread, from the description of a server.
+
+Times that overlap (arithmetic, and the transfer of the weights that it needs) are combined as the
+square root of the sum of their squares: close to the larger one, without a sharp edge where the two
+are equal. Times that do not overlap are added. The formulas are explained in docs/servers.md.
+"""
+
+import math
+
+from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.layers import LayerView
+from hogbatch.servers.description import Cpu
+from hogbatch.servers.workload import Workload, weights
+
+EXPONENTIAL = (ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
+FLOAT = 4  # bytes
+LINE = 64  # bytes of a cache line
+SKETCH_HASHES = 128  # hashes of a sketch of 512 bits, in units of one hash of a row
+SKETCHED = 0.25  # fraction of the active outputs with a new sketch at each update
+
+
+class CpuCost:
+    """Costs of batches on one of `threads` threads that train one model at the same time."""
+
+    def __init__(self, cpu: Cpu, workload: Workload, threads: int) -> None:
+        self._cpu, self._workload, self._threads = cpu, workload, threads
+        self.cores = cpu.threads
+        self.slice_seconds = cpu.slice_seconds
+        self._together = min(threads, cpu.threads)
+        self._smt = max(1.0, self._together / cpu.cores / cpu.smt_gain)
+        footprint = FLOAT * workload.parameters * (1 + workload.slots)
+        self._cached_seconds, self._memory_seconds = self._streaming(footprint)
+        self._fetch_seconds = self._fetching()
+        last = len(workload.layers) - 1
+        self._linear = workload.sparse and last == 0 and workload.layers[0].fan_out == 1
+
+    def train_seconds(self, rows: int, stored: int, active: int = 0) -> float:
+        """Seconds of one batch of `rows` rows with `stored` stored values in total.
+
+        `active` is the number of outputs of a hashed layer that the batch computes; 0 stands for
+        the number that its settings allow.
+        """
+        if self._linear:
+            return self._smt * self._linear_seconds(rows, stored)
+        workload, dense = self._workload, self._cpu.dense
+        seconds = dense.batch_seconds + rows * dense.row_seconds
+        for index, layer in enumerate(workload.layers):
+            if index == 0 and workload.sparse:
+                seconds += self._sparse_seconds(layer, rows, stored)
+            elif workload.lsh is not None and layer is workload.layers[-1]:
+                seconds += self._hashed_seconds(layer, rows, active)
+            else:
+                seconds += self._dense_seconds(layer, rows, first=index == 0)
+        return self._smt * seconds
+
+    def evaluate_seconds(self, rows: int, stored: int) -> float:
+        """Seconds of the scores and losses of `rows` rows."""
+        workload, dense, sparse = self._workload, self._cpu.dense, self._cpu.sparse
+        seconds = dense.batch_seconds + rows * dense.row_seconds
+        for index, layer in enumerate(workload.layers):
+            seconds += self._cell_seconds(layer, rows) / 2
+            if index == 0 and workload.sparse:
+                values = sparse.value_seconds + layer.fan_out * sparse.cell_seconds
+                seconds += stored * values / 2
+            else:
+                flops = 2.0 * rows * weights(layer)
+                arithmetic = flops / dense.flops
+                nbytes = FLOAT * weights(layer)
+                seconds += math.hypot(arithmetic, nbytes * self._cached_seconds)
+                seconds += nbytes * self._memory_seconds
+        return self._smt * seconds
+
+    def rebuild_seconds(self, outputs: int) -> float:
+        """Seconds of hashing `outputs` outputs and putting them into new tables."""
+        lsh, hashed = self._workload.lsh, self._cpu.hashed
+        if lsh is None:
+            return 0.0
+        each = lsh.hashes * hashed.hash_seconds + hashed.insert_seconds
+        return outputs * lsh.tables * each
+
+    def _dense_seconds(self, layer: LayerView, rows: int, *, first: bool) -> float:
+        """Forward, backward and update of a dense layer; the first has no gradient to pass on."""
+        cells, slots, dense = weights(layer), self._workload.slots, self._cpu.dense
+        fan_in = self._workload.features if first else layer.fan_in
+        arithmetic = 2.0 * rows * fan_in * layer.fan_out * (2 if first else 3) / dense.flops
+        # Forward reads the weights, backward reads and update writes them; slots are both.
+        cached = FLOAT * cells * self._cached_seconds
+        in_memory = FLOAT * cells * self._memory_seconds
+        fetched = FLOAT * cells * self._fetch_seconds
+        products = math.hypot(arithmetic, 3 * cached, fetched) + 3 * in_memory
+        steps = 0.0
+        if slots:
+            steps = math.hypot(cells * dense.step_seconds, 2 * slots * cached)
+            steps += 2 * slots * in_memory
+        return products + steps + dense.layer_seconds + self._cell_seconds(layer, rows)
+
+    def _cell_seconds(self, layer: LayerView, rows: int) -> float:
+        """Seconds of the activations of a layer, or the loss of the last one, and its gradient."""
+        dense, cells = self._cpu.dense, rows * layer.fan_out
+        if layer is self._workload.layers[-1]:
+            return cells * (dense.cell_seconds + dense.score_seconds)
+        exponential = layer.activation in EXPONENTIAL
+        return cells * (dense.cell_seconds + exponential * dense.exp_seconds)
+
+    def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> float:
+        workload, sparse, width = self._workload, self._cpu.sparse, layer.fan_out
+        arrays = 1 + workload.slots
+        touched = min(float(stored), workload.touched(rows))
+        values = stored * (sparse.value_seconds + width * sparse.cell_seconds)
+        step = touched * (sparse.touched_seconds + arrays * width * sparse.slot_seconds)
+        row = FLOAT * width * arrays
+        hot = self._cpu.memory.private_cache / row  # features whose weights stay in the own cache
+        fetched = (
+            workload.touched_by_others(rows, self._together, hot) * row * self._line_fetching()
+        )
+        fetched += (touched - workload.touched(rows, hot)) * row / LINE * sparse.line_seconds
+        cells = self._cell_seconds(layer, rows)
+        return values + step + fetched + cells + self._cpu.dense.layer_seconds
+
+    def _hashed_seconds(self, layer: LayerView, rows: int, active: int) -> float:
+        workload, hashed, dense = self._workload, self._cpu.hashed, self._cpu.dense
+        lsh, width = workload.lsh, layer.fan_in
+        assert lsh is not None
+        active = active or min(layer.width, lsh.most + lsh.random + round(rows * workload.labels))
+        sketch = SKETCH_HASHES * hashed.hash_seconds
+        found = lsh.tables * min(lsh.bucket, layer.width / (1 << lsh.bits))
+        hashes = lsh.tables * lsh.hashes * hashed.hash_seconds
+        per_row = hashes + sketch + found * hashed.candidate_seconds
+        arrays = 1 + workload.slots
+        per_active = hashed.active_seconds + SKETCHED * sketch
+        per_active += width * arrays * hashed.step_seconds
+        arithmetic = 6.0 * rows * active * width / dense.flops
+        loss = rows * active * (dense.cell_seconds + dense.score_seconds)
+        return rows * per_row + active * per_active + arithmetic + loss
+
+    def _linear_seconds(self, rows: int, stored: int) -> float:
+        sparse = self._cpu.sparse
+        hot = self._cpu.memory.private_cache / LINE
+        lines = LINE * self._workload.touched_by_others(rows, self._together, hot)
+        seconds = rows * sparse.linear_row_seconds + stored * sparse.linear_value_seconds
+        return seconds + lines * self._line_fetching()
+
+    def _line_fetching(self) -> float:
+        """Seconds per byte of single lines that other threads have written last."""
+        near = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all are near
+        return self._cpu.sparse.fetch_seconds / LINE * near
+
+    def _streaming(self, footprint: float) -> tuple[float, float]:
+        """Seconds per byte of weights, read or written once per batch: from caches, from memory.
+
+        Prefetching hides the first behind arithmetic, but not the second.
+        """
+        cpu, memory = self._cpu, self._cpu.memory
+        sharing = min(self._together, cpu.cores_per_cache)
+        outside = max(0.0, 1 - memory.private_cache / footprint)
+        slots = footprint * self._workload.slots / (1 + self._workload.slots)
+        everything = footprint + (sharing - 1) * slots  # threads share the weights, not the slots
+        in_memory = everything / (everything + memory.shared_cache)
+        of_memory = min(memory.memory_speed, memory.server_speed / self._together)
+        cached = 1 / memory.private_speed + outside / memory.shared_speed
+        return cached, in_memory / of_memory
+
+    def _fetching(self) -> float:
+        """Seconds per byte of weights that other threads have written since the last batch."""
+        if self._together < 2:
+            return 0.0
+        memory, near = self._cpu.memory, min(self._together, self._cpu.cores_per_cache) - 1
+        far = self._together - 1 - near
+        return (near / memory.near_speed + far / memory.far_speed) / (near + far)

@@ -1,0 +1,130 @@
+"""The seconds that a batch and a merge take on a GPU, from the description of a server.
+
+A product keeps the device busy only if its result has enough cells: with `fill_cells` cells it runs
+at half of its speed. Every operation of a batch takes at least the time of a launch. `gpu:host` is
+described by the same figures, measured with NumPy.
+"""
+
+from typing import NamedTuple
+
+from hogbatch.kernels.layers import LayerView
+from hogbatch.servers.cpu_cost import FLOAT
+from hogbatch.servers.description import Cpu, ServerGpu
+from hogbatch.servers.workload import Workload, weights
+
+MIN_BATCH = 16  # these four constants are those of workers/profile.py
+MAX_BATCH_SECONDS = 0.25
+MIN_SPEEDUP = 1.02
+DENSIFY_TEST_ROWS = 1024
+CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
+REJOIN_AND_TAKE = 9  # arrays of parameters that the two operations read or write
+SPARSE_LINE = 32  # bytes; the least that the link transfers
+
+
+class MergeTimes(NamedTuple):
+    """The seconds of one merge."""
+
+    blocking: float  # rejoin and take, during which the device does not train
+    merge: float  # the change is copied to the host and added to the shared parameters
+    fetch: float  # the shared parameters are copied to the device
+
+
+class GpuCost:
+    """Costs of batches and merges on one GPU."""
+
+    def __init__(self, gpu: ServerGpu, cpu: Cpu, workload: Workload) -> None:
+        self._gpu, self._cpu, self._workload = gpu, cpu, workload
+        rows = min(DENSIFY_TEST_ROWS, workload.rows)
+        sparse, dense = (self._train_seconds(rows, densify) for densify in (False, True))
+        self.densify = workload.may_densify and dense < sparse
+
+    def train_seconds(self, rows: int) -> float:
+        """Seconds of one batch."""
+        return self._train_seconds(rows, self.densify)
+
+    def evaluate_seconds(self, rows: int) -> float:
+        """Seconds of the scores and losses of `rows` rows."""
+        gpu, workload = self._gpu, self._workload
+        seconds = gpu.step_seconds
+        for index, layer in enumerate(workload.layers):
+            seconds += self._cell_seconds(layer, rows) / 2 + gpu.launch_seconds
+            if index == 0 and workload.sparse:
+                seconds += self._value_seconds(layer, rows) / 2
+            else:
+                seconds += self._product(rows, layer.fan_out, layer.fan_in)
+        return seconds
+
+    def profile(self, rows: int) -> tuple[tuple[int, float], ...]:
+        """(rows, seconds) of the batch sizes that a worker measures before it trains on `rows`."""
+        measured: list[tuple[int, float]] = []
+        size, best, slow = min(MIN_BATCH, rows), 0.0, 0
+        while slow < 2:
+            seconds = self.train_seconds(size)
+            measured.append((size, seconds))
+            slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
+            best = max(best, size / seconds)
+            if seconds > MAX_BATCH_SECONDS or size >= rows:
+                break
+            size = min(2 * size, rows)
+        return tuple(measured)
+
+    def merge(self, touched: int | None) -> MergeTimes:
+        """Times of a merge of all parameters, or of `touched` rows of a sparse first layer only."""
+        first, gpu = self._workload.layers[0], self._gpu
+        cells = self._workload.parameters
+        if touched is None:
+            return self._flat(cells)
+        flat = self._flat(cells - weights(first))
+        tables = 1 + self._workload.exchanged_slots
+        nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * tables
+        on_device = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 3 * gpu.launch_seconds
+        pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
+        added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        return MergeTimes(flat.blocking + on_device + pulled, flat.merge + added, flat.fetch)
+
+    def _flat(self, cells: int) -> MergeTimes:
+        """Times of a merge of `cells` parameters, added by the device or by the host."""
+        gpu, nbytes = self._gpu, FLOAT * cells
+        blocking = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 2 * gpu.launch_seconds
+        copy = nbytes / gpu.link_speed + gpu.link_seconds
+        by_host = copy + nbytes / gpu.host_add_speed
+        by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        return MergeTimes(blocking, min(by_host, by_device), copy)
+
+    def _train_seconds(self, rows: int, densify: bool) -> float:
+        gpu, workload = self._gpu, self._workload
+        sparse = workload.sparse and not densify
+        seconds = gpu.step_seconds
+        stepped = 0.0
+        for index, layer in enumerate(workload.layers):
+            seconds += self._cell_seconds(layer, rows) + 3 * gpu.launch_seconds
+            if index == 0 and sparse:
+                touched = min(rows * workload.stored, workload.touched(rows)) * layer.fan_out
+                seconds += self._value_seconds(layer, rows) + touched * gpu.touched_seconds
+            else:
+                seconds += self._product(rows, layer.fan_out, layer.fan_in)
+                seconds += self._product(layer.fan_in, layer.fan_out, rows)
+                if index > 0:
+                    seconds += self._product(rows, layer.fan_in, layer.fan_out)
+                stepped += weights(layer)
+        if workload.sparse and densify:
+            seconds += FLOAT * rows * workload.layers[0].fan_in / gpu.memory_speed
+        # The gradient is written and read, the weights and each slot are read and written.
+        arrays = 4 + 2 * workload.slots
+        return seconds + FLOAT * stepped * arrays / gpu.memory_speed
+
+    def _product(self, rows: float, columns: float, inner: float) -> float:
+        """Seconds of a product with rows x columns cells, each a sum of `inner` terms."""
+        return 2 * inner * (rows * columns + self._gpu.fill_cells) / self._gpu.flops
+
+    def _cell_seconds(self, layer: LayerView, rows: int) -> float:
+        cells = rows * layer.fan_out
+        scores = cells if layer is self._workload.layers[-1] else 0
+        passes = CELL_PASSES * FLOAT * cells / self._gpu.memory_speed
+        return passes + scores * self._gpu.score_seconds
+
+    def _value_seconds(self, layer: LayerView, rows: int) -> float:
+        """Forward and step of a sparse first layer."""
+        gpu = self._gpu
+        each = gpu.value_seconds + layer.fan_out * gpu.cell_seconds
+        return rows * self._workload.stored * each

@@ -1,0 +1,1 @@
+"""`hogbatch profile`: measures the machine it runs on and writes its description."""

@@ -1,0 +1,141 @@
+"""Predicted times depend on sizes as real ones do."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.servers.cpu_cost import CpuCost
+from hogbatch.servers.description import bundled_names, read_server
+from hogbatch.servers.gpu_cost import GpuCost
+from hogbatch.servers.host_cost import HostCost
+from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_workload
+
+BATCHES = st.integers(1, 4096)
+NAMES = st.sampled_from(sorted(WORKLOADS))
+SERVERS = st.sampled_from(bundled_names())
+
+
+def stored(workload, rows):
+    return round(workload.stored * rows) if workload.sparse else 0
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 64))
+def test_a_larger_batch_takes_longer_but_less_per_row(name, kind, rows, threads):
+    workload = WORKLOADS[kind]
+    cost = CpuCost(read_server(name).cpu, workload, threads)
+    one = cost.train_seconds(rows, stored(workload, rows), active=200)
+    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows), active=200)
+    assert one < two <= 2 * one * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 63))
+def test_more_threads_never_make_one_thread_faster(name, kind, rows, threads):
+    workload, cpu = WORKLOADS[kind], read_server(name).cpu
+    fewer, more = (
+        CpuCost(cpu, workload, count).train_seconds(rows, stored(workload, rows))
+        for count in (threads, threads + 1)
+    )
+    assert fewer <= more * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, BATCHES)
+def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, rows):
+    server = read_server(name)
+    for gpu in server.gpus:
+        cost = GpuCost(gpu, server.cpu, WORKLOADS["dense"])
+        one, two = cost.train_seconds(rows), cost.train_seconds(2 * rows)
+        assert one < two <= 2 * one
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_evaluation_takes_less_than_training(server, kind):
+    workload = WORKLOADS[kind]
+    cost = CpuCost(server.cpu, workload, 1)
+    values = stored(workload, 256)
+    assert 0 < cost.evaluate_seconds(256, values) < cost.train_seconds(256, values)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_optimizer_slots_cost_time(server, slots):
+    costs = [
+        CpuCost(server.cpu, dense_workload(slots=count), 1).train_seconds(16, 0)
+        for count in (slots - 1, slots)
+    ]
+    assert costs[0] < costs[1]
+
+
+def test_a_core_of_twice_the_speed_takes_half_of_the_time_in_large_batches(server):
+    fast = replace(server.cpu, dense=replace(server.cpu.dense, flops=2 * server.cpu.dense.flops))
+    slow, half = (
+        CpuCost(cpu, dense_workload(slots=0), 1).train_seconds(4096, 0)
+        for cpu in (server.cpu, fast)
+    )
+    assert 0.5 < half / slow < 0.6
+
+
+def test_two_threads_compete_for_the_weights_of_small_batches(server):
+    workload = dense_workload()
+    one, two = (CpuCost(server.cpu, workload, count) for count in (1, 2))
+    small, large = (two.train_seconds(b, 0) / one.train_seconds(b, 0) for b in (1, 256))
+    assert small > 1.3
+    assert 1 <= large < 1.1
+
+
+def test_touched_features_never_exceed_the_stored_values_or_the_features():
+    workload = sparse_workload()
+    touched = [workload.touched(rows) for rows in (1, 10, 100, 100_000)]
+    assert touched == sorted(touched)
+    assert touched[0] <= 20
+    assert touched[-1] == pytest.approx(sum(count for count, _ in workload.frequencies), rel=0.01)
+    others = workload.touched_by_others(10, 2)
+    assert workload.touched_by_others(10, 1) == 0
+    assert touched[1] / 2 <= others < touched[1]
+
+
+def test_hash_tables_take_time_in_proportion_to_their_outputs(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.rebuild_seconds(2000) == pytest.approx(2 * cost.rebuild_seconds(1000))
+    assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
+
+
+def test_active_outputs_cost_time(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.train_seconds(64, 1280, 100) < cost.train_seconds(64, 1280, 1000)
+
+
+def test_the_profile_doubles_from_16_rows_until_there_is_no_gain():
+    server = read_server("h100-16cores")
+    cost = GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"])
+    profile = cost.profile(1 << 20)
+    assert [rows for rows, _ in profile] == [16 << n for n in range(len(profile))]
+    assert all(seconds == cost.train_seconds(rows) for rows, seconds in profile)
+    assert cost.profile(40)[-1][0] == 40
+    assert cost.profile(5) == ((5, cost.train_seconds(5)),)
+
+
+def test_a_merge_of_few_rows_is_faster_than_one_of_all():
+    server = read_server("h100-16cores")
+    workload = sparse_workload((100_000, 64, 2))
+    cost = GpuCost(server.gpus[0], server.cpu, workload)
+    few, everything = cost.merge(100), cost.merge(None)
+    assert few.merge < everything.merge
+    assert few.fetch < everything.fetch
+    assert min(few) > 0
+
+
+def test_only_workloads_that_allow_it_are_made_dense(server):
+    workload = sparse_workload()
+    gpu = replace(server.gpus[0], cell_seconds=1e-3)
+    assert GpuCost(gpu, server.cpu, workload).densify
+    assert not GpuCost(gpu, server.cpu, replace(workload, may_densify=False)).densify
+    assert not GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"]).densify
+
+
+def test_host_costs_are_in_proportion(server):
+    cost = HostCost(server.cpu)
+    assert cost.copy_seconds(2_000_000) == pytest.approx(2 * cost.copy_seconds(1_000_000))
+    assert 0 < cost.shuffle_seconds(1000) < 1e-3
