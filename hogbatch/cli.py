@@ -1,4 +1,4 @@
-"""The command line: `hogbatch train | coordinator | worker | evaluate | predict | simulate`."""
+"""The command line: `hogbatch train`, `coordinator`, `worker`, `evaluate`, `predict`, ..."""
 
 import argparse
 import os
@@ -19,6 +19,10 @@ from hogbatch.machine.printable import printable, printable_lines, rounded
 from hogbatch.version import version
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
+# Flags of processes, sockets, checkpoints and records, which a rehearsal does not have.
+NOT_REHEARSED: Final = (
+    *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
+)
 ONLY_IF_LAUNCHED: Final = ("workers", "pin")  # flags that the coordinator command does not have
 
 if TYPE_CHECKING:
@@ -68,12 +72,7 @@ def coordinate(arguments: Sequence[str]) -> int:
 def _run(command: str, arguments: Sequence[str]) -> int:
     launch = command == "train"
     parser = Parser(command)
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="TOML",
-        help="file with flags as keys; flags on the command line take precedence",
-    )
+    _add_config(parser)
     add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
@@ -82,6 +81,15 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     from hogbatch.run.training import execute
 
     return execute(config, ThisServer(launch)).exit_code
+
+
+def _add_config(parser: Parser) -> None:
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="TOML",
+        help="file with flags as keys; flags on the command line take precedence",
+    )
 
 
 def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:
@@ -230,6 +238,86 @@ def simulate(arguments: Sequence[str]) -> int:
     return execute(merge_sources({"data": "simulated", **given}), **own)
 
 
+def rehearse(arguments: Sequence[str]) -> int:
+    """`hogbatch rehearse`."""
+    from hogbatch.servers.description import bundled_names
+
+    parser = Parser("rehearse")
+    rehearsed = parser.add_argument_group("simulated server")
+    rehearsed.add_argument(
+        "--server",
+        metavar="NAME|TOML",
+        required=True,
+        help=f"the server to simulate: {', '.join(bundled_names())}, or a file as 'hogbatch "
+        "profile' writes it",
+    )
+    rehearsed.add_argument(
+        "--writes",
+        choices=("batch", "layer"),
+        default="batch",
+        help="whether a CPU thread writes its update to the model at the end of its batch, or "
+        "layer by layer while it computes it (default: %(default)s)",
+    )
+    _add_config(parser)
+    groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
+    groups[Group.OUTPUT].add_argument(
+        "--json", action="store_true", help="the summary as JSON instead of progress lines"
+    )
+    given = vars(parser.read(arguments))
+    own = {name: given.pop(name) for name in ("server", "writes", "json")}
+    config = merge_sources(given, given.pop("config"))
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.rehearse.command import execute
+
+    return execute(config, **own)
+
+
+def replay(arguments: Sequence[str]) -> int:
+    """`hogbatch replay`."""
+    parser = Parser("replay")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory of a run with --record")
+    parser.add_argument(
+        "--until",
+        metavar="SECONDSs|UPDATE",
+        help="end of the replay: training seconds, as in 2.5s, or a number of updates (default: "
+        "the end of the record)",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--output", metavar="MODEL", help="file for the model at the end of the replay"
+    )
+    output.add_argument("--json", action="store_true", help="all results as JSON")
+    given = vars(parser.read(arguments))
+    from hogbatch.replay.command import execute
+
+    return execute(given.pop("run_dir"), **given)
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """`hogbatch profile`."""
+    parser = Parser("profile")
+    parser.add_argument(
+        "--output", metavar="FILE", help="TOML file to write (default: standard output)"
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        default="this-machine",
+        help="name of the server (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few measurements, in a few seconds: tests the command, the figures are inexact",
+    )
+    given = parser.read(arguments)
+    for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    from hogbatch.servers.profile.command import execute
+
+    return execute(given.output, given.name, quick=given.quick)
+
+
 class Command(NamedTuple):
     """One command of the program."""
 
@@ -268,6 +356,21 @@ COMMANDS: Final = {
         simulate,
         "[options]",
         "Simulate a run with workers of given speeds, without the hardware.",
+    ),
+    "rehearse": Command(
+        rehearse,
+        "[DATA] --server NAME|TOML [options]",
+        "Train on a simulated server: real gradients, simulated times.",
+    ),
+    "replay": Command(
+        replay,
+        "RUN_DIR [options]",
+        "Repeat the updates of a recorded run on one core, without the races inside an update.",
+    ),
+    "profile": Command(
+        profile,
+        "[options]",
+        "Measure this machine and write its description, for rehearsals.",
     ),
 }
 

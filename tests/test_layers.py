@@ -15,7 +15,8 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
     "compute",
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
-    *("launch", "run", "simulate", "cli", "__main__"),
+    "servers",
+    *("launch", "run", "simulate", "rehearse", "replay", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.errors", "hogbatch.version", "hogbatch.machine", "hogbatch.jit"),
@@ -24,20 +25,26 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.model.losses", "hogbatch.model.optimizers", "hogbatch.model.network"),
     "hogbatch.model.layers",
     *("hogbatch.model.footprint", "hogbatch.compute", "hogbatch.telemetry.records"),
+    "hogbatch.telemetry.update_log",
 ]
 PURE = [  # packages and modules that only decide: no clock, no disk, no processes, no threads
     *("hogbatch.coordinator", "hogbatch.policy", "hogbatch.simulate", "hogbatch.compute"),
+    "hogbatch.rehearse",
     *("hogbatch.config.lsh", "hogbatch.data.columns", "hogbatch.data.header"),
     *("hogbatch.kernels.contract", "hogbatch.kernels.executor", "hogbatch.kernels.layers"),
     *("hogbatch.launch.restarts", "hogbatch.model.layers", "hogbatch.model.losses"),
     *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),
+    *("hogbatch.servers.description", "hogbatch.servers.estimates"),
+    *("hogbatch.servers.workload", "hogbatch.servers.cpu_cost"),
+    *("hogbatch.servers.gpu_cost", "hogbatch.servers.host_cost", "hogbatch.servers.toml_text"),
+    "hogbatch.servers.profile.fit",
     "workers.speed_check",
 ]
 IMPURE_EXCEPTIONS = [
     *("hogbatch.coordinator.loop", "hogbatch.coordinator.background"),
-    "hogbatch.coordinator.interrupts",
+    *("hogbatch.coordinator.interrupts", "hogbatch.rehearse.command"),
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

@@ -1,0 +1,1 @@
+"""Rehearsals: training on a simulated server, with real gradients in simulated time."""

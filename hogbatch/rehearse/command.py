@@ -1,0 +1,62 @@
+"""`hogbatch rehearse`: train on a simulated server."""
+
+import json as json_format
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from hogbatch.config.train import TrainConfig
+from hogbatch.rehearse.cpu import Writes
+from hogbatch.rehearse.rehearsal import Reached, Rehearsal
+from hogbatch.run.training import execute as run_on
+from hogbatch.servers.description import read_server
+
+PROGRESS_S = 10.0  # of real time between two progress lines
+
+
+class ProgressLines:
+    """Prints how far a rehearsal is, every PROGRESS_S seconds of real time, to stderr."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._next = self._began + PROGRESS_S
+        self._last = Reached(0.0, 0)
+
+    def observe(self, progress: Callable[[], Reached]) -> None:
+        """Print a line if it is time."""
+        now = time.monotonic()
+        if self._quiet or now < self._next:
+            return
+        reached = progress()
+        speed = (reached.rows - self._last.rows) / (now - self._next + PROGRESS_S)
+        self._next, self._last = now + PROGRESS_S, reached
+        print(
+            f"rehearsing for {now - self._began:.0f} s: {reached.seconds:.3f} s simulated, "
+            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Real seconds since the start."""
+        return time.monotonic() - self._began
+
+
+def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> int:
+    """Rehearse the run on `server`, a bundled name or a file; return the exit code.
+
+    With `json`, print the summary as JSON instead of progress lines. UsageError for an invalid
+    server.
+    """
+    described = read_server(server)
+    progress = ProgressLines(quiet=config.quiet)
+    settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
+    run = run_on(settings, Rehearsal(described, writes, progress.observe))
+    if json:
+        seconds = progress.seconds
+        cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
+        print(json_format.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
+    return run.exit_code

@@ -1,0 +1,104 @@
+"""When the hash tables of a rehearsed CPU worker are built; the counterpart of `workers.hashed`.
+
+A build reads the weights at its start, and its tables are used when its simulated time has passed.
+"""
+
+from collections.abc import Callable
+
+from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.hash_tables import HashTables
+from hogbatch.rehearse.concurrent_model import Thread
+
+Later = Callable[[float, Callable[[], object]], None]  # `simulate.engine.Host.later`
+
+
+class RehearsedTables:
+    """The hash tables of one worker, which are built in the background if its settings say so.
+
+    `seconds` returns the time of a build that hashes a number of outputs
+    (`CpuCost.rebuild_seconds`).
+    """
+
+    def __init__(
+        self, assignment: Assignment, later: Later, seconds: Callable[[int], float]
+    ) -> None:
+        assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
+        self.tables = HashTables(assignment)
+        self._background = assignment.welcome.lsh.background
+        self._later, self._seconds = later, seconds
+        self._users = [0, 0]  # threads that look up outputs, for each set
+        self._due = self._building = False
+
+    def start(self) -> float:
+        """Build the first tables; return the seconds that one thread takes."""
+        return self._build_now()
+
+    def enter(self, thread: Thread) -> None:
+        """Let `thread` use the current tables until `leave`, for one range of a lease.
+
+        A thread that builds tables itself uses the new ones immediately.
+        """
+        if self._background:
+            thread.pinned = self.tables.current
+            self._users[thread.pinned] += 1
+
+    def leave(self, thread: Thread) -> None:
+        """End the use of the tables that began with `enter`."""
+        if thread.pinned is not None:
+            self._users[thread.pinned] -= 1
+            thread.pinned = None
+            self._build_if_possible()
+
+    def begin(self) -> None:
+        """Count a batch that begins."""
+        self.tables.begin(1)
+
+    def end(self, updates: int) -> float:
+        """Count the `updates` of a batch that ends, 0 or 1.
+
+        Returns the seconds for which its thread builds tables itself: 0, unless that is done in the
+        foreground, where the thread must be the only one.
+        """
+        return self._rebuild() if self.tables.end(1, updates) else 0.0
+
+    def reset(self, rollbacks: int) -> float:
+        """Hash all outputs again after roll-back number `rollbacks`; returns seconds as `end`.
+
+        Every thread may call this; only the first call for a roll-back has an effect.
+        """
+        return self._rebuild() if self.tables.reset(rollbacks) else 0.0
+
+    def _rebuild(self) -> float:
+        if not self._background:
+            return self._build_now()
+        self._due = True
+        self._build_if_possible()
+        return 0.0
+
+    def _build_now(self) -> float:
+        hashed: list[int] = []
+        self.tables.rebuild(lambda function, count: _counted(hashed, function, count))
+        return self._seconds(hashed[0])
+
+    def _build_if_possible(self) -> None:
+        """Start a build that is due, if nobody uses the tables that it fills."""
+        if not self._due or self._building or self._users[self.tables.other]:
+            return
+        self._due, self._building = False, True
+        hashed: list[int] = []
+        built = self.tables.build(
+            self.tables.plan(), lambda function, count: _counted(hashed, function, count)
+        )
+
+        def swap() -> None:
+            self.tables.swap(built)
+            self._building = False
+            self._build_if_possible()
+
+        self._later(self._seconds(hashed[0]), swap)
+
+
+def _counted(counts: list[int], function: Callable[[int, int], None], count: int) -> None:
+    """Run all parts at once; the first count of a build is the number of outputs it hashes."""
+    counts.append(count)
+    function(0, count)

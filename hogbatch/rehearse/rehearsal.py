@@ -1,0 +1,190 @@
+"""A run on a simulated server: the real coordinator, policies, data and gradients.
+
+Only the clock, the network and the speeds of the processors are simulated. One core of this machine
+computes all batches, in the order and with the staleness that the simulated clock gives them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from hogbatch.compute.assignment import Assignment
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.errors import UsageError
+from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.rehearse.concurrent_model import ConcurrentModel
+from hogbatch.rehearse.cpu import RehearsedCpu, Writes
+from hogbatch.rehearse.effects import RehearsedEffects
+from hogbatch.rehearse.gpu import RehearsedGpu
+from hogbatch.rehearse.noise import Noise
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.servers.cpu_cost import CpuCost
+from hogbatch.servers.description import Server, ServerGpu
+from hogbatch.servers.gpu_cost import GpuCost
+from hogbatch.servers.host_cost import HostCost
+from hogbatch.servers.workload import Workload
+from hogbatch.simulate.engine import SimulatedEngine
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.world import World
+from hogbatch.store.average import INTERVAL_S, MAX_LOAD
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.recorder import RefusalCounts
+from hogbatch.wire.messages import Welcome
+
+SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
+PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a rehearsal is."""
+
+    seconds: float  # simulated
+    rows: int  # trained on
+
+
+class Rehearsal:
+    """The platform `server`. `observe` is called after every simulated event."""
+
+    def __init__(
+        self,
+        server: Server,
+        writes: Writes,
+        observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
+    ) -> None:
+        self._server, self._writes, self._observe = server, writes, observe
+        self._queue = EventQueue()
+
+    @property
+    def prefix(self) -> str:
+        return "rehearsed: "
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {"rehearsed": self._server.name}
+
+    def now(self) -> float:
+        return self._queue.now
+
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        requests = requested_workers(self._server, config)
+        console.say(
+            f"all times below are those of a simulated server, {self._server.name} "
+            f"({self._server.about})"
+        )
+        console.say(f"workers: {','.join(map(str, requests))}")
+        return requests
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        effects, world = self._world(components, workers)
+        interrupts = Interrupts()
+        world.begin()
+        if components.setup.plan.stopping.average:
+            self._keep_sampling(components, effects.cost)
+        with interrupts.counted():
+            while world.finish is None and self._queue.step():
+                if interrupts.count:
+                    world.interrupt()
+                self._observe(
+                    lambda: Reached(self._queue.now, components.coordinator.progress.rows)
+                )
+        assert world.finish is not None, "the coordinator ticks until it finishes"
+        return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
+
+    def _world(
+        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
+    ) -> tuple[RehearsedEffects, World[RehearsedEffects]]:
+        setup, segments = components.setup, components.segments
+        threads = sum(request.threads for request in workers)
+        alone = threads == 1 and len(workers) == 1
+        model = ConcurrentModel(
+            *(segments.model, setup.network, setup.data.train),
+            lsh=setup.plan.training.lsh,
+            alone=alone,
+        )
+        effects = RehearsedEffects(components, HostCost(self._server.cpu))
+        rng = Random(setup.config.seed)
+        world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
+        engines = EngineFactory(self._server, components, model, rng, self._writes, threads)
+        for request in workers:
+            world.start(partial(engines.create, request))
+        return effects, world
+
+    def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
+        """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
+        nbytes = PASSES_OF_A_SAMPLE * components.segments.model.params.nbytes
+        pause = max(INTERVAL_S, cost.copy_seconds(nbytes) / MAX_LOAD)
+
+        def sample() -> None:
+            components.moving_mean.sample_change()
+            self._queue.after(pause, sample)
+
+        self._queue.after(pause, sample)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFactory:
+    """Creates the engines of the workers of one rehearsal."""
+
+    server: Server
+    components: RunComponents
+    model: ConcurrentModel
+    rng: Random
+    writes: Writes
+    threads: int  # of all CPU workers
+
+    def create(self, request: WorkerRequest) -> SimulatedEngine:
+        """The engine of a worker."""
+        setup, noise = self.components.setup, Noise(self.rng, SPREAD)
+        spec = OPTIMIZERS[setup.config.optimizer]
+        workload = Workload.of(
+            *(setup.network, setup.data.train, spec.slots, setup.plan.training.lsh),
+            may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
+        )
+        if request.device == "cpu":
+            cost = CpuCost(self.server.cpu, workload, self.threads)
+            return RehearsedCpu(request.threads, cost, self.model, self._assign, noise, self.writes)
+        gpu = described_gpu(self.server, request)
+        gpu_cost = GpuCost(gpu, self.server.cpu, workload)
+        return RehearsedGpu(str(request), gpu_cost, self._assign, noise)
+
+    def _assign(self, welcome: Welcome) -> Assignment:
+        setup, segments = self.components.setup, self.components.segments
+        return Assignment(
+            welcome=welcome,
+            network=setup.network,
+            train=setup.data.train,
+            test=setup.data.test,
+            orders=segments.orders,
+            model=segments.model,
+            fence=segments.fences.line(welcome.worker),
+        )
+
+
+def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerRequest, ...]:
+    """The workers of `config` on `server`; by default those that a real run would start there.
+
+    UsageError if `server` does not have a requested GPU.
+    """
+    if config.workers == "auto":
+        gpus = [gpu for gpu in server.gpus if gpu.ordinal != "host"]
+        threads = max(1, server.cpu.threads - len(gpus))
+        requests = [WorkerRequest("cpu", threads=threads)]
+        return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
+    for request in config.workers:
+        if request.device == "gpu":
+            described_gpu(server, request)
+    return config.workers
+
+
+def described_gpu(server: Server, request: WorkerRequest) -> ServerGpu:
+    """The GPU of a worker; UsageError if `server` does not have it."""
+    for gpu in server.gpus:
+        if gpu.ordinal == request.ordinal:
+            return gpu
+    known = ", ".join(f"gpu:{gpu.ordinal}" for gpu in server.gpus) or "no GPU"
+    raise UsageError(f"--workers {request}: {server.name} has {known}; omit it")

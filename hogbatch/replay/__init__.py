@@ -1,0 +1,9 @@
+"""Replay of a recorded run on one core.
+
+command     `hogbatch replay`
+recorded    the recorded run: its settings, data, records and evaluations
+schedule    the order in which the recorded reads and writes of the model happened
+player      repeats them
+results     what a replay reports
+findings    the first update that ruined the model
+"""

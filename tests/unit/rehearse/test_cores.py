@@ -1,0 +1,76 @@
+"""Threads take turns on cores as under a fair scheduler."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.rehearse.cores import Cores
+from hogbatch.simulate.event_queue import EventQueue
+
+
+class QueueHost:
+    """A host that never stops or dies."""
+
+    def __init__(self):
+        self.queue = EventQueue()
+
+    @property
+    def now(self):
+        return self.queue.now
+
+    def later(self, seconds, action):
+        self.queue.after(seconds, action)
+
+    def finish(self):
+        while self.queue.step():
+            pass
+
+
+def ends(cores, slice_seconds, works):
+    """When each of `works` ends, a list of seconds for each thread."""
+    host = QueueHost()
+    server, found = Cores(cores, slice_seconds, host), {}
+
+    def begin(thread, rest):
+        if rest:
+            server.run(thread, rest[0], lambda: done(thread, rest))
+
+    def done(thread, rest):
+        found.setdefault(thread, []).append(round(host.now, 9))
+        begin(thread, rest[1:])
+
+    for thread, seconds in enumerate(works):
+        begin(thread, seconds)
+    host.finish()
+    return [found.get(thread, []) for thread in range(len(works))]
+
+
+def test_a_thread_with_a_core_of_its_own_is_never_interrupted():
+    assert ends(2, 0.003, [[0.01, 0.02], [0.005]]) == [[0.01, 0.03], [0.005]]
+
+
+def test_two_threads_on_one_core_take_turns():
+    assert ends(1, 0.003, [[0.004], [0.002]]) == [[0.006], [0.005]]
+
+
+def test_a_thread_keeps_its_core_between_short_batches():
+    found = ends(1, 0.003, [[0.001] * 4, [0.001] * 4])
+    assert found == [[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]]
+
+
+def test_a_thread_that_has_nothing_to_do_leaves_its_core():
+    assert ends(1, 0.003, [[0.001], [0.01]]) == [[0.001], [0.011]]
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.lists(st.floats(1e-4, 0.02), min_size=1, max_size=5), min_size=1, max_size=7),
+)
+def test_no_time_is_lost_or_invented(cores, works):
+    found = ends(cores, 0.003, works)
+    for thread, seconds in enumerate(works):
+        assert len(found[thread]) == len(seconds)
+        assert found[thread][-1] >= sum(seconds) - 1e-6
+    for core in range(cores):
+        own = range(core, len(works), cores)
+        busy = sum(sum(works[thread]) for thread in own)
+        assert max((found[thread][-1] for thread in own), default=0.0) == pytest.approx(busy)

@@ -1,0 +1,141 @@
+"""A rehearsed CPU worker: leases, batches and reports at simulated times."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from hogbatch.rehearse.cpu import RehearsedCpu
+from hogbatch.rehearse.noise import Noise
+from hogbatch.wire.messages import Done, Failed, Work
+from tests.support.virtual_host import VirtualHost
+from tests.unit.rehearse.conftest import concurrent, given
+
+ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
+
+
+@dataclass
+class FixedCost:
+    """Batches in proportion to their rows."""
+
+    cores: int = 4
+    slice_seconds: float = 0.003
+
+    def train_seconds(self, rows, stored, active=0):
+        return rows * ROW_S
+
+    def evaluate_seconds(self, rows, stored):
+        return rows * EVALUATED_ROW_S
+
+    def rebuild_seconds(self, outputs):
+        return 0.01
+
+
+class Driver:
+    """An engine in a host, on an assignment of `kind`."""
+
+    def __init__(self, kind="dense", threads=2, writes="batch", spread=0.0, alone=False):
+        self.assignment = given(kind)
+        self.host = VirtualHost(self.assignment)
+        model = concurrent(self.assignment, alone=alone)
+        noise = Noise(Random(0), spread)
+        self.engine = RehearsedCpu(
+            threads, FixedCost(), model, lambda welcome: self.assignment, noise, writes
+        )
+        assert self.engine.prepare(self.assignment.welcome, self.host).profile == ()
+
+    def submit(self, start, stop, batch=5, lease=1, **fields):
+        usual = {"task": "train", "epoch": 0, "learning_rate": 0.05, "fence": 0}
+        work = Work(lease=lease, start=start, stop=stop, batch_size=batch, **usual | fields)
+        self.engine.submit(work)
+
+    @property
+    def params(self):
+        return self.assignment.model.params
+
+
+def test_threads_share_a_lease():
+    driver = Driver()
+    driver.submit(0, 20)
+    driver.host.run()
+    ((at, done),) = driver.host.posted
+    assert isinstance(done, Done)
+    assert (done.rows, done.updates, done.lease) == (20, 4, 1)
+    assert at == done.seconds == pytest.approx(10 * ROW_S)
+    assert done.loss > 0
+
+
+def test_a_batch_changes_the_model_when_it_ends():
+    driver = Driver(threads=1)
+    before = driver.params.copy()
+    driver.submit(0, 10)
+    driver.host.run(4.9 * ROW_S)
+    np.testing.assert_array_equal(driver.params, before)
+    driver.host.run(5.1 * ROW_S)
+    first = driver.params.copy()
+    assert (first != before).any()
+    driver.host.run()
+    assert (driver.params != first).any()
+
+
+def test_layers_are_written_last_to_first_in_the_second_half():
+    driver = Driver(threads=1, writes="layer")
+    views = driver.assignment.network.layer_views()
+    before = driver.params.copy()
+
+    def written():
+        ends = [*(view.weights for view in views), len(before)]
+        return [bool((driver.params[a:b] != before[a:b]).any()) for a, b in pairwise(ends)]
+
+    driver.submit(0, 5)
+    seen = []
+    for tenth in range(1, 11):
+        driver.host.run(tenth * 5 * ROW_S / 10 + 1e-9)
+        seen.append(sum(written()))
+    assert seen[:3] == [0, 0, 0] and seen[-1] == len(views)
+    assert seen == sorted(seen) and len(set(seen)) == len(views) + 1
+
+
+def test_leases_follow_each_other_without_a_pause():
+    driver = Driver()
+    driver.submit(0, 20, lease=1)
+    driver.submit(20, 40, lease=2)
+    driver.host.run()
+    assert [done.lease for _, done in driver.host.posted] == [1, 2]
+    assert [at for at, _ in driver.host.posted] == pytest.approx([10 * ROW_S, 20 * ROW_S])
+
+
+def test_a_revoked_lease_fails_and_changes_nothing_more():
+    driver = Driver(threads=1)
+    driver.submit(0, 40)
+    driver.host.run(12 * ROW_S)  # two batches are done, the third is computed
+    driver.assignment.fence[0] = 1
+    driver.host.run()
+    ((_, failed),) = driver.host.posted
+    assert isinstance(failed, Failed) and "revoked after 15 rows" in failed.reason
+
+
+def test_evaluation_leaves_the_model_as_it_is():
+    driver = Driver("hashed", threads=2)
+    before = driver.params.copy()
+    driver.submit(0, 60, batch=30, task="evaluate", learning_rate=0.0)
+    driver.host.run()
+    ((at, done),) = driver.host.posted
+    assert (done.rows, len(done.metric_sums)) == (60, 3)
+    assert at == pytest.approx(30 * EVALUATED_ROW_S)
+    np.testing.assert_array_equal(driver.params, before)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "hashed"])
+def test_a_seed_gives_the_same_model_again(kind):
+    def trained():
+        driver = Driver(kind, threads=3, spread=0.3)
+        driver.submit(0, 45, batch=4)
+        driver.host.run()
+        return driver.host.posted, driver.params
+
+    (first, params), (second, again) = trained(), trained()
+    assert first == second
+    np.testing.assert_array_equal(params, again)
