@@ -1,4 +1,4 @@
-"""Our own runs: `hogbatch train` in a process of its own, with a temporary run directory."""
+"""Our own runs: `hogbatch train` or `rehearse` in a process, with a temporary run directory."""
 
 import json
 import signal
@@ -7,9 +7,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+PROGRAM = (sys.executable, "-m", "hogbatch.cli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class TrainResult:
     stderr: str
     wall_s: float  # of the whole process
     summary: dict[str, Any]  # summary.json; empty if the run wrote none
+    events: list[dict[str, Any]] = field(default_factory=list)  # events.jsonl, if wanted
 
     @property
     def error(self) -> str | None:
@@ -33,24 +36,37 @@ class TrainResult:
 
 
 def train(flags: Sequence[str], limit_s: float | None = None) -> TrainResult:
-    """Run `hogbatch train` with `flags`, quietly, in a run directory that is removed afterwards.
+    """Run `hogbatch train` with `flags`, as :func:`execute`."""
+    return execute([*PROGRAM, "train", *flags], limit_s)
+
+
+def execute(
+    command: Sequence[str], limit_s: float | None = None, events: bool = False
+) -> TrainResult:
+    """Run a command with flags of `train`, quietly, in a run directory that is removed afterwards.
 
     After `limit_s` of the whole process it is killed, which is an error; its workers then exit.
+    With `events`, the result contains events.jsonl, too.
     """
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
-        command = [sys.executable, "-m", "hogbatch.cli", "train", *flags]
-        command += ["--run-dir", str(run_dir), "--quiet"]
         began = time.perf_counter()
         try:
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=limit_s)
+            done = subprocess.run(
+                [*command, "--run-dir", str(run_dir), "--quiet"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=limit_s,
+            )
             code, stderr = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
             code, stderr = -signal.SIGKILL, f"killed after {limit_s:g} s"
         wall_s = round(time.perf_counter() - began, 3)
-        path = run_dir / "summary.json"
+        path, log = run_dir / "summary.json", run_dir / "events.jsonl"
         summary = json.loads(path.read_text()) if path.exists() else {}
-    return TrainResult(code, stderr, wall_s, summary)
+        lines = log.read_text().splitlines() if events and log.exists() else []
+    return TrainResult(code, stderr, wall_s, summary, [json.loads(line) for line in lines])
 
 
 def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

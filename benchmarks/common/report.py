@@ -35,6 +35,11 @@ def write_runs(path: Path | None, content: dict[str, Any]) -> None:
         replace(path, json.dumps(content) + "\n")
 
 
+def last_line(error: str) -> str:
+    """The last line of an error, where a traceback has its message."""
+    return (error.strip().splitlines() or [""])[-1]
+
+
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]

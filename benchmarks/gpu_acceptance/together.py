@@ -92,22 +92,15 @@ def add_run(record: Record, run: dict[str, Any], about: dict[str, Any]) -> None:
 
 
 def profile(stage: Stage) -> None:
-    """Record the output of `hogbatch profile`, if that command exists."""
+    """Record the description of this server by `hogbatch profile`."""
     if stage.left_s <= 0:
         stage.record.skip("hogbatch profile", "no time left")
-    elif "profile" not in commands(hogbatch("--help", timeout_s=30.0).stdout):
-        stage.record.skip("hogbatch profile", "not available")
-    else:
-        done = hogbatch("profile", timeout_s=max(1.0, stage.left_s))
-        if done.returncode != 0:
-            raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
-        stage.record.add("hogbatch profile", done.stdout)
-
-
-def commands(help_text: str) -> set[str]:
-    """The first words of the indented lines."""
-    lines = [line for line in help_text.splitlines() if line.startswith("  ") and line.strip()]
-    return {line.split()[0] for line in lines}
+        return
+    effort = ["--quick"] if stage.settings.quick else []
+    done = hogbatch("profile", *effort, timeout_s=max(1.0, stage.left_s))
+    if done.returncode != 0:
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
+    stage.record.add("hogbatch profile", done.stdout)
 
 
 def hogbatch(*arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":

@@ -14,7 +14,8 @@ citeulike-{train,test}.xmc.gz. w8a-paper and covtype-paper use the networks of M
 is 1 - P@1, and its runs of hogbatch last until --max-seconds, with 120 evaluations.
 
 PyTorch uses the best setting of a search over its grid on a GPU (--tune, kept for later runs), or
-without one a setting that was chosen on a CPU (cases.py); "setting_from" of a run tells which.
+without one a setting that was chosen on a CPU (common/cases.py); "setting_from" of a run tells
+which.
 
 Prints when each run reached the test loss, how many updates each device made, how busy the devices
 were, and the ratio to the better device alone. Seconds count training only and start when both
@@ -33,11 +34,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
+from benchmarks.common.cases import CASES, Case, short
 from benchmarks.common.data_sets import FILES, task_directory
 from benchmarks.common.peer_process import PeerProcess, process_limit
 from benchmarks.common.report import Run
 from benchmarks.common.search import PeerProcesses, TunedSettings, search
-from benchmarks.heterogeneous.cases import CASES, Case, short
 from benchmarks.heterogeneous.curves import draw
 from benchmarks.heterogeneous.table import ALONE, device_totals, table
 from benchmarks.peers import TUNED

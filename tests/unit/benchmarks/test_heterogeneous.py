@@ -9,6 +9,7 @@ import pytest
 
 import benchmarks.heterogeneous.__main__ as heterogeneous
 from benchmarks.common import hogbatch_run
+from benchmarks.common.cases import CASES
 from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.common.peer_process import process_limit
 from benchmarks.common.search import TunedSettings
@@ -21,7 +22,6 @@ from benchmarks.heterogeneous.__main__ import (
     with_epochs,
     worker_flags,
 )
-from benchmarks.heterogeneous.cases import CASES
 from benchmarks.heterogeneous.curves import best_loss, draw, normalised
 from benchmarks.heterogeneous.table import (
     better_alone,

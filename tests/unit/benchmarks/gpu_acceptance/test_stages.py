@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.common.cases import CASES
 from benchmarks.gpu_acceptance import gpu_tests, sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.results import ResultFile
 from benchmarks.gpu_acceptance.sanitizer import findings
-from benchmarks.heterogeneous.cases import CASES
 
 ROOT = Path(__file__).parents[4]
 
@@ -269,8 +269,3 @@ def test_the_tests_are_found_without_scipy(tmp_path):
         [*command, *gpu_tests.PATHS], capture_output=True, text=True, cwd=ROOT, env=env
     )
     assert done.returncode == 0, done.stdout
-
-
-def test_the_commands_of_hogbatch_are_read_from_its_help():
-    text = "usage: hogbatch COMMAND\n\n  train    trains\n    \n  profile  describes\nend\n"
-    assert together.commands(text) == {"train", "profile"}

@@ -1,0 +1,39 @@
+"""The servers on which rehearsals take place: their names, and which processors they have."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from hogbatch.servers.description import bundled_names, read_server
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """The processors of a server as values of --workers."""
+
+    threads: int  # of the CPU
+    gpus: tuple[str, ...]  # "0", "1", ... or "host"
+
+    @classmethod
+    def of(cls, server: str) -> "Processors":
+        """Those of a bundled server, or of a file; UsageError if there is no such server."""
+        found = read_server(server)
+        return cls(found.cpu.threads, tuple(f"{gpu.ordinal}" for gpu in found.gpus))
+
+
+def all_servers() -> list[str]:
+    """The names of the bundled servers."""
+    return bundled_names()
+
+
+def short_name(server: str) -> str:
+    """The name of a server in file names and tables."""
+    return Path(server).stem if server.endswith(".toml") else server
+
+
+def digest(server: str) -> str:
+    """A key of the description: a changed description makes earlier results invalid.
+
+    It covers the figures that the description takes from another one.
+    """
+    return sha256(repr(read_server(server)).encode()).hexdigest()[:12]

@@ -1,0 +1,27 @@
+"""A key of the program's sources, by which results of another version are recognised."""
+
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from hogbatch.version import version
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = (".py", ".cu")  # of files that change what a run computes
+
+
+@cache
+def source_key(without: tuple[str, ...] = ()) -> str:
+    """The version, and a hash of the sources of `hogbatch` and `workers`.
+
+    The packages of `hogbatch` in `without` are left out: those that the results do not depend on.
+    """
+    digest = sha256()
+    paths = (path for package in ("hogbatch", "workers") for path in (ROOT / package).rglob("*"))
+    left_out = [ROOT / "hogbatch" / name for name in without]
+    for path in sorted(path for path in paths if path.suffix in SUFFIXES):
+        if any(folder in path.parents for folder in left_out):
+            continue
+        digest.update(f"{path.relative_to(ROOT)}\n".encode())
+        digest.update(path.read_bytes())
+    return f"{version()}-{digest.hexdigest()[:12]}"

@@ -1,0 +1,97 @@
+"""One cell of the matrix: a rehearsal of one method on one set and server with one seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.common import hogbatch_run
+from benchmarks.common.servers import digest, short_name
+from benchmarks.common.source_key import source_key
+from benchmarks.rehearsals.methods import Method
+from benchmarks.rehearsals.outcome import outcome
+from benchmarks.rehearsals.sets import SETS, MatrixSet
+
+Json = dict[str, Any]
+REHEARSE: Final = (*hogbatch_run.PROGRAM, "rehearse")
+ALWAYS: Final = ("--patience", "0")
+
+
+class InterruptedCell(Exception):
+    """The rehearsal was stopped from outside: it has no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell; the order of its fields is that of its name."""
+
+    set_name: str
+    server: str  # bundled name, or path of a description
+    method: Method
+    seed: int
+
+    @property
+    def set(self) -> MatrixSet:
+        """The data set with its network and targets."""
+        return SETS[self.set_name]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Set and server: cells in the same place are compared."""
+        return self.set_name, short_name(self.server)
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return "--".join([*self.place, self.method.name, f"{self.seed}"])
+
+    def settings(self, within: float) -> Json:
+        """All that its result depends on, for :class:`ResultStore`."""
+        return {
+            "flags": self.flags(Path()),
+            "targets": self.set.targets,
+            "within": within,
+            "server": digest(self.server),
+            "sources": source_key(),
+        }
+
+    def flags(self, data: Path) -> list[str]:
+        """Flags of `hogbatch rehearse`, without the limit of time and the server."""
+        return [*self.set.flags(data), *self.method.flags, "--seed", f"{self.seed}", *ALWAYS]
+
+    def run(
+        self,
+        data: Path,
+        max_seconds: float | None,
+        limit_s: float,
+        program: Sequence[str],
+    ) -> Json:
+        """Rehearse for at most `max_seconds` of the virtual clock and `limit_s` of the real one.
+
+        A rehearsal that fails has the result {"error": ...}. Raises InterruptedCell if it was
+        stopped from outside, for example by Ctrl-C.
+        """
+        flags = [*self.flags(data), "--server", self.server]
+        if max_seconds is not None:
+            flags += ["--max-seconds", f"{max_seconds:.6g}"]
+        done = hogbatch_run.execute([*program, *flags], limit_s, events=True)
+        found = {**self._labels(), "max_seconds": max_seconds, "wall_s": done.wall_s}
+        if done.summary.get("status") == "stopped":
+            raise InterruptedCell(self.name)
+        if done.error or not done.summary:
+            return found | {"error": done.error or "there is no summary.json"}
+        try:
+            return found | {"error": None, **outcome(self.set, done.summary, done.events)}
+        except Exception as error:  # one broken result must not end the matrix
+            return found | {"error": f"its results cannot be read: {error!r}"}
+
+    def _labels(self) -> Json:
+        set_name, server = self.place
+        return {
+            "set": set_name,
+            "server": server,
+            "method": self.method.name,
+            "kind": self.method.kind,
+            "seed": self.seed,
+            "guess_s": self.set.wall_s,
+        }

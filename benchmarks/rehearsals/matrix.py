@@ -1,0 +1,91 @@
+"""Runs the cells that have no result yet, in several processes."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.result_store import ResultStore
+from benchmarks.rehearsals.cell import Cell
+from benchmarks.rehearsals.schedule import as_duration, limit, ordered, remaining_s
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long and how the matrix runs."""
+
+    within: float  # maximum of a cell, as a multiple of the better device's virtual seconds
+    jobs: int  # cells at the same time
+    budget_s: float  # real seconds after which no other cell starts
+    cell_s: float  # real seconds after which a cell is killed
+    retry: bool = False  # whether cells that failed run again
+
+
+@dataclass(slots=True)
+class Matrix:
+    """The results of cells: those that are stored, and those that `run` adds."""
+
+    data: Path
+    store: ResultStore
+    limits: Limits
+    program: Sequence[str]  # that rehearses a cell
+    results: list[Json] = field(default_factory=list)
+
+    def load(self, cells: Iterable[Cell], ignored: Collection[str] = ()) -> list[Cell]:
+        """Add the stored results of `cells`; return the cells without one, in their order.
+
+        Settings whose names are in `ignored` may differ from those of the results.
+        """
+        missing = []
+        for cell in ordered(cells):
+            found = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
+            if found is None or (found["error"] and self.limits.retry):
+                missing.append(cell)
+            else:
+                self.results.append(found)
+        return missing
+
+    def run(self, cells: Sequence[Cell], report: Callable[[Json, str], None]) -> list[Cell]:
+        """Run `cells`; return those for which no time was left.
+
+        `report` is called with each result, after it was written, and with the time that is left.
+        """
+        began, todo = time.monotonic(), list(cells)
+        with ThreadPoolExecutor(self.limits.jobs) as pool:
+            running: dict[Future[Json], Cell] = {}
+            try:
+                while todo or running:
+                    in_time = time.monotonic() - began < self.limits.budget_s
+                    while todo and in_time and len(running) < self.limits.jobs:
+                        cell = todo.pop(0)
+                        running[pool.submit(self._run, cell)] = cell
+                    if not running:
+                        break
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        cell = running.pop(done)
+                        self._keep(cell, done.result(), report, [*todo, *running.values()])
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        return todo
+
+    def _run(self, cell: Cell) -> Json:
+        """One cell; its limit is that of the results at its start."""
+        seconds = limit(list(self.results), cell, self.limits.within)
+        return cell.run(self.data, seconds, self.limits.cell_s, self.program)
+
+    def _keep(
+        self,
+        cell: Cell,
+        result: Json,
+        report: Callable[[Json, str], None],
+        rest: Sequence[Cell],
+    ) -> None:
+        settings = cell.settings(self.limits.within)
+        kept = self.store.save(cell.name, settings, result)
+        self.results.append(kept)
+        left = remaining_s(self.results, rest, self.limits.jobs)
+        report(kept, f"{len(rest)} cells left, about {as_duration(left)}")

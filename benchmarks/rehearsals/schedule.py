@@ -1,0 +1,66 @@
+"""Which cell comes next, how long its virtual clock may run, and how long the rest will take."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from benchmarks.rehearsals.cell import Cell
+
+Json = dict[str, Any]
+
+
+def ordered(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells in the order in which they run.
+
+    Devices alone come before methods that use all, because the limit of these depends on them. Of
+    each kind, cheap sets come first; the first seed of everything comes before the second.
+    """
+    return sorted(cells, key=lambda cell: (cell.seed, cell.set.wall_s, not cell.method.alone))
+
+
+def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
+    """The maximum virtual seconds of a cell; None: none, so that its epochs are the limit.
+
+    It is `within` times the time in which the best device alone has reached the late target so far,
+    with any seed. A better one that is found later makes the limit lower, so that a cell that did
+    not reach its target before the limit is not within that multiple of the best at the end either.
+    """
+    seconds: list[float] = [
+        result["reached"]["late"]["seconds"]
+        for result in results
+        if (result["set"], result["server"]) == cell.place
+        and result["kind"] in ("cpu", "gpu")
+        and not result["error"]
+        and result["reached"]["late"]
+    ]
+    return within * min(seconds) if seconds else None
+
+
+def expected_wall_s(results: Sequence[Json], cell: Cell) -> float:
+    """Expected real seconds of a cell: the median of the most similar cells that have run.
+
+    If none of its set has run, the rough time of its set, scaled by how far off this was elsewhere.
+    """
+    done = [result for result in results if not result["error"]]
+    similar: Sequence[Callable[[Json], bool]] = (
+        lambda r: (r["set"], r["server"], r["method"]) == (*cell.place, cell.method.name),
+        lambda r: (r["set"], r["method"]) == (cell.set_name, cell.method.name),
+        lambda r: r["set"] == cell.set_name,
+    )
+    for alike in similar:
+        if found := [result["wall_s"] for result in done if alike(result)]:
+            return float(statistics.median(found))
+    ratios = [result["wall_s"] / result["guess_s"] for result in done]
+    return cell.set.wall_s * (statistics.median(ratios) if ratios else 1.0)
+
+
+def remaining_s(results: Sequence[Json], cells: Iterable[Cell], jobs: int) -> float:
+    """Expected real seconds until all of `cells` have run in `jobs` processes."""
+    return sum(expected_wall_s(results, cell) for cell in cells) / jobs
+
+
+def as_duration(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

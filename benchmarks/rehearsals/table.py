@@ -1,0 +1,122 @@
+"""The matrix as JSON and as a Markdown table."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.common import report
+from benchmarks.common.report import markdown
+from benchmarks.rehearsals.causes import cause
+from benchmarks.rehearsals.compare import (
+    ALONE,
+    Timing,
+    at_place,
+    best_of,
+    comparison,
+    factor,
+    median_result,
+    places,
+    timing,
+)
+from benchmarks.rehearsals.methods import TOGETHER
+from benchmarks.rehearsals.sets import SETS
+
+Json = dict[str, Any]
+HEAD = (
+    *("set, target", "server", "CPU alone, default", "CPU alone, best fixed"),
+    *("GPU alone, best fixed", *TOGETHER, *(f"{name} / better alone" for name in TOGETHER)),
+    "suspected cause for adaptive",
+)
+
+
+def comparisons(results: Sequence[Json]) -> list[Json]:
+    """The entries of matrix.json, one for each set, server and target."""
+    return [
+        comparison(at_place(results, place), target) | {"shown": SETS[place[0]].shown(target)}
+        for place in places(results)
+        for target in SETS[place[0]].targets
+    ]
+
+
+def table(results: Sequence[Json]) -> str:
+    """One row for each set, server and target: seconds and rows, medians over the seeds."""
+    rows = [
+        _row(at_place(results, place), target)
+        for place in places(results)
+        for target in SETS[place[0]].targets
+    ]
+    return markdown(HEAD, rows)
+
+
+def _row(results: Sequence[Json], target: str) -> list[str]:
+    set_name, server = results[0]["set"], results[0]["server"]
+    better = best_of(results, ALONE, target)
+    fixed = [result for result in results if result["method"] not in ("cpu", *TOGETHER)]
+    timings = [
+        timing(results, "cpu", target),
+        best_of(fixed, ["cpu"], target) or _failed(fixed, "cpu", target),
+        best_of(fixed, ["gpu"], target) or _failed(fixed, "gpu", target),
+        *(timing(results, name, target) for name in TOGETHER),
+    ]
+    return [
+        f"{set_name}, {SETS[set_name].shown(target)}",
+        server,
+        *map(timing_cell, timings),
+        *(factor_cell(timing(results, name, target), better) for name in TOGETHER),
+        _cause(results, better, target),
+    ]
+
+
+def _failed(results: Iterable[Json], kind: str, target: str) -> Timing | None:
+    """The timing of a kind of which every run failed; None if none ran."""
+    failed = [result for result in results if result["kind"] == kind]
+    return timing(failed, failed[0]["method"], target) if failed else None
+
+
+def _cause(results: Sequence[Json], better: Timing | None, target: str) -> str:
+    ours = median_result(results, "adaptive")
+    alone = median_result(results, better.method) if better and better.reached else None
+    return cause(ours, alone, target) if ours and alone else ""
+
+
+def timing_cell(found: Timing | None) -> str:
+    """Seconds, rows and the batch size or the reason why there are none."""
+    if found is None:
+        return "-"
+    if found.failed == found.runs:
+        return "failed"
+    batch = found.method.partition("-")[2]
+    where = f" ({batch})" if batch else ""
+    failed = f", {found.failed} of {found.runs} failed" if found.failed else ""
+    if not found.reached:
+        return f"not in {found.lasted:.3g} s{where}{failed}"
+    return f"{found.seconds:.3g} s, {thousands(found.rows)} rows{where}{failed}"
+
+
+def thousands(rows: float) -> str:
+    """Rows, with three digits."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if rows >= size:
+            return f"{rows / size:.3g}{unit}"
+    return f"{rows:.0f}"
+
+
+def factor_cell(ours: Timing | None, better: Timing | None) -> str:
+    """The factor over the better device alone, or a bound of it; "-" if there is neither."""
+    if ours is None or better is None or ours.failed == ours.runs:
+        return "-"
+    bound, value = factor(ours, better)
+    if math.isnan(value):
+        return "-"
+    return f"{value:.2f}" if bound == "=" else f"{bound} {value:.2f}"
+
+
+def failures(results: Iterable[Json]) -> str:
+    """The cells that failed, one line each, with the end of their message."""
+    lines = [
+        f"- {', '.join(r[key] for key in ('set', 'server', 'method'))}, seed {r['seed']}: "
+        f"{report.last_line(r['error'])}"
+        for r in results
+        if r["error"]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""A command in place of `hogbatch rehearse` or `train`: writes a run directory, trains nothing.
+
+The loss is 1 / (1 + rows / scale), where each device has its own speed, and batches change the
+scale. `--seed 13` fails, as a crash would; the file named by FAKE_LOG gets a line for each call.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+ROWS_PER_S = {"cpu": 1000.0, "gpu": 4000.0}
+SPEED_OF_COMMAND = {"rehearse": 1.0, "train": 0.9}
+START_LOSS = 0.8
+FAILING_SEED = 13
+
+
+def devices(workers):
+    """The kinds of processors in a --workers list; both by default."""
+    return [part.partition(":")[0] for part in workers.split(",")] if workers else ["cpu", "gpu"]
+
+
+def worker(kind, seconds, rows, updates, batch):
+    """A worker of summary.json."""
+    of_gpu = kind == "gpu"
+    return {
+        "name": f"{kind}-0",
+        "device": kind,
+        "threads": 1 if of_gpu else 4,
+        "rows": rows,
+        "updates": updates,
+        "update_share": 0.5,
+        "busy": 0.75,
+        "batch_size": batch,
+        "batch_trace": [[0.0, batch]],
+        "update_trace": [[seconds, updates]],
+        "left_at": None,
+        "staleness": 12.0 if of_gpu else None,
+        "merge_seconds": 0.2 * seconds if of_gpu else None,
+        "active": None,
+    }
+
+
+def leases(kind, seconds):
+    """Events of leases of an eighth of the time each, computing for half of it."""
+    for number in range(1, 9):
+        stop = seconds * number / 8
+        base = {"event": "lease", "at": 0.0, "worker": f"{kind}-0", "seconds": stop}
+        yield base | {"busy_seconds": seconds / 16, "rows": [0, 1], "epoch": 0}
+
+
+def main():
+    """Write summary.json and events.jsonl."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=SPEED_OF_COMMAND)
+    for name in ("workers", "cpu-batch", "gpu-batch", "server", "policy"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-seconds", type=float, default=float("inf"))
+    parser.add_argument("--target-loss", type=float, default=0.0)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    given, _ = parser.parse_known_args()
+    if log := os.environ.get("FAKE_LOG"):
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(" ".join(sys.argv[1:]) + "\n")
+    if given.seed == FAILING_SEED:
+        print("Traceback (most recent call last):\nValueError: no rows", file=sys.stderr)
+        sys.exit(1)
+    kinds = devices(given.workers)
+    speed = sum(ROWS_PER_S[kind] for kind in kinds) * SPEED_OF_COMMAND[given.command]
+    history, seconds, loss = [], 0.0, START_LOSS
+    limit = min(given.max_seconds, 60.0, given.epochs * 26_000 / speed)
+    while loss > given.target_loss and seconds < limit:
+        seconds += 0.5
+        rows = int(speed * seconds)
+        loss = START_LOSS / (1 + rows / 10_000)
+        point = {"seconds": seconds, "epochs": rows / 26_000, "rows": rows, "train_loss": loss}
+        history.append(point | {"test_loss": loss, "test_value": 1 - loss, "test_values": {}})
+    batch = int((given.gpu_batch or given.cpu_batch or "64").partition(":")[0])
+    workers = [worker(kind, seconds, int(ROWS_PER_S[kind] * seconds), 100, batch) for kind in kinds]
+    summary = {"status": "target", "train_seconds": seconds, "rows": rows, "history": history}
+    given.run_dir.mkdir(parents=True)
+    faults = {"workers_lost": 0}
+    content = summary | {
+        "workers": workers,
+        "faults": faults,
+        "rehearsed": {"server": "fake", "wall_seconds": 1.5},
+    }
+    (given.run_dir / "summary.json").write_text(json.dumps(content))
+    events = [event for kind in kinds for event in leases(kind, seconds)]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (given.run_dir / "events.jsonl").write_text(lines)
+
+
+if __name__ == "__main__":
+    main()
