@@ -61,10 +61,16 @@ class MovingMean:
             self._mean_buffer = np.empty(0, np.float32)
 
     def sample_change(self) -> None:
-        """Add the current parameters to the mean, if they have changed since the last sample."""
-        with self._lock:
-            if self._model.updates > self._updates:
-                self._sample()
+        """Add the current parameters to the mean, if they have changed since the last sample.
+
+        Does nothing while the mean is shown; so a thread that shows it may call this.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._model.updates > self._updates:
+                    self._sample()
+            finally:
+                self._lock.release()
 
     @contextmanager
     def sampling(self, on_sample: Callable[[], None] | None = None) -> Iterator[None]:

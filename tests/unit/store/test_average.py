@@ -68,3 +68,19 @@ def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
         mean.show(False)
         until(lambda: mean._samples == 4)
     assert_array_equal(model.params, 4.0)
+
+
+def test_a_change_is_not_sampled_while_the_mean_is_shown(model):
+    """One thread does everything in a rehearsal: it must not wait for itself."""
+    mean = MovingMean(model)
+    model.params[:] = 1.0
+    mean.show(True)
+    model.steps[0] += 1
+    mean.sample_change()
+    assert_array_equal(model.params, np.ones(30))
+    mean.show(False)
+    model.params[:] = 3.0
+    mean.sample_change()
+    mean.show(True)
+    assert ((model.params > 1.0) & (model.params < 3.0)).all()
+    mean.show(False)
