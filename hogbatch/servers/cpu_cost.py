@@ -6,6 +6,7 @@ are equal. Times that do not overlap are added. The formulas are explained in do
 """
 
 import math
+from typing import NamedTuple
 
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
@@ -17,6 +18,21 @@ FLOAT = 4  # bytes
 LINE = 64  # bytes of a cache line
 SKETCH_HASHES = 128  # hashes of a sketch of 512 bits, in units of one hash of a row
 SKETCHED = 0.25  # fraction of the active outputs with a new sketch at each update
+
+
+class Passes(NamedTuple):
+    """Seconds of the two passes of a batch through a layer."""
+
+    up: float  # forward
+    both: float  # with backward and update
+
+
+class Touched(NamedTuple):
+    """Expected numbers of features that a batch touches."""
+
+    all: float
+    hot: float  # the most frequent ones: their weights stay in the own cache
+    by_others: float  # those of the hot ones that another thread has written last
 
 
 class CpuCost:
@@ -31,6 +47,7 @@ class CpuCost:
         footprint = FLOAT * workload.parameters * (1 + workload.slots)
         self._cached_seconds, self._memory_seconds = self._streaming(footprint)
         self._fetch_seconds = self._fetching()
+        self._touched_features: dict[int, Touched] = {}  # by rows of a batch
         last = len(workload.layers) - 1
         self._linear = workload.sparse and last == 0 and workload.layers[0].fan_out == 1
 
@@ -42,21 +59,42 @@ class CpuCost:
         """
         if self._linear:
             return self._smt * self._linear_seconds(rows, stored)
-        workload, dense = self._workload, self._cpu.dense
-        seconds = dense.batch_seconds + rows * dense.row_seconds
-        for index, layer in enumerate(workload.layers):
-            if index == 0 and workload.sparse:
-                seconds += self._sparse_seconds(layer, rows, stored)
-            elif workload.lsh is not None and layer is workload.layers[-1]:
-                seconds += self._hashed_seconds(layer, rows, active)
-            else:
-                seconds += self._dense_seconds(layer, rows, first=index == 0)
+        seconds = self._start_seconds(rows)
+        for index in range(len(self._workload.layers)):
+            seconds += self._passes(index, rows, stored, active).both
         return self._smt * seconds
+
+    def stage_seconds(self, rows: int, stored: int, active: int = 0) -> tuple[float, ...]:
+        """The parts of `train_seconds`: forward passes first to last, then backward passes last to
+        first, each with the update of the layer.
+        """
+        if self._linear:
+            half = self._smt * self._linear_seconds(rows, stored) / 2
+            return half, half
+        layers = range(len(self._workload.layers))
+        passes = [self._passes(index, rows, stored, active) for index in layers]
+        up = [each.up for each in passes]
+        up[0] += self._start_seconds(rows)
+        down = [each.both - each.up for each in reversed(passes)]
+        return tuple(self._smt * seconds for seconds in (*up, *down))
+
+    def _start_seconds(self, rows: int) -> float:
+        """Seconds of a batch that do not depend on the layers."""
+        return self._cpu.dense.batch_seconds + rows * self._cpu.dense.row_seconds
+
+    def _passes(self, index: int, rows: int, stored: int, active: int) -> Passes:
+        workload = self._workload
+        layer = workload.layers[index]
+        if index == 0 and workload.sparse:
+            return self._sparse_seconds(layer, rows, stored)
+        if workload.lsh is not None and layer is workload.layers[-1]:
+            return self._hashed_seconds(layer, rows, active)
+        return self._dense_seconds(layer, rows, first=index == 0)
 
     def evaluate_seconds(self, rows: int, stored: int) -> float:
         """Seconds of the scores and losses of `rows` rows."""
         workload, dense, sparse = self._workload, self._cpu.dense, self._cpu.sparse
-        seconds = dense.batch_seconds + rows * dense.row_seconds
+        seconds = self._start_seconds(rows)
         for index, layer in enumerate(workload.layers):
             seconds += self._cell_seconds(layer, rows) / 2
             if index == 0 and workload.sparse:
@@ -78,8 +116,8 @@ class CpuCost:
         each = lsh.hashes * hashed.hash_seconds + hashed.insert_seconds
         return outputs * lsh.tables * each
 
-    def _dense_seconds(self, layer: LayerView, rows: int, *, first: bool) -> float:
-        """Forward, backward and update of a dense layer; the first has no gradient to pass on."""
+    def _dense_seconds(self, layer: LayerView, rows: int, *, first: bool) -> Passes:
+        """A dense layer; the first has no gradient to pass on."""
         cells, slots, dense = weights(layer), self._workload.slots, self._cpu.dense
         fan_in = self._workload.features if first else layer.fan_in
         arithmetic = 2.0 * rows * fan_in * layer.fan_out * (2 if first else 3) / dense.flops
@@ -92,7 +130,14 @@ class CpuCost:
         if slots:
             steps = math.hypot(cells * dense.step_seconds, 2 * slots * cached)
             steps += 2 * slots * in_memory
-        return products + steps + dense.layer_seconds + self._cell_seconds(layer, rows)
+        cell_seconds = self._cell_seconds(layer, rows)
+        up = products / (2 if first else 3) + dense.layer_seconds / 2
+        up += cell_seconds * self._cells_up(layer)
+        return Passes(up, products + steps + dense.layer_seconds + cell_seconds)
+
+    def _cells_up(self, layer: LayerView) -> float:
+        """The fraction of `_cell_seconds` before the backward pass; the loss belongs to it."""
+        return 1.0 if layer is self._workload.layers[-1] else 0.5
 
     def _cell_seconds(self, layer: LayerView, rows: int) -> float:
         """Seconds of the activations of a layer, or the loss of the last one, and its gradient."""
@@ -102,22 +147,23 @@ class CpuCost:
         exponential = layer.activation in EXPONENTIAL
         return cells * (dense.cell_seconds + exponential * dense.exp_seconds)
 
-    def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> float:
+    def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> Passes:
         workload, sparse, width = self._workload, self._cpu.sparse, layer.fan_out
         arrays = 1 + workload.slots
-        touched = min(float(stored), workload.touched(rows))
+        features = self._touched(rows, FLOAT * width * arrays)
+        touched = min(float(stored), features.all)
         values = stored * (sparse.value_seconds + width * sparse.cell_seconds)
         step = touched * (sparse.touched_seconds + arrays * width * sparse.slot_seconds)
         row = FLOAT * width * arrays
-        hot = self._cpu.memory.private_cache / row  # features whose weights stay in the own cache
-        fetched = (
-            workload.touched_by_others(rows, self._together, hot) * row * self._line_fetching()
-        )
-        fetched += (touched - workload.touched(rows, hot)) * row / LINE * sparse.line_seconds
+        fetched = features.by_others * row * self._line_fetching()
+        fetched += (touched - features.hot) * row / LINE * sparse.line_seconds
         cells = self._cell_seconds(layer, rows)
-        return values + step + fetched + cells + self._cpu.dense.layer_seconds
+        overhead = self._cpu.dense.layer_seconds
+        # The forward pass fetches the weights, the update their slots.
+        up = values / 2 + fetched / arrays + cells * self._cells_up(layer) + overhead / 2
+        return Passes(up, values + step + fetched + cells + overhead)
 
-    def _hashed_seconds(self, layer: LayerView, rows: int, active: int) -> float:
+    def _hashed_seconds(self, layer: LayerView, rows: int, active: int) -> Passes:
         workload, hashed, dense = self._workload, self._cpu.hashed, self._cpu.dense
         lsh, width = workload.lsh, layer.fan_in
         assert lsh is not None
@@ -131,14 +177,27 @@ class CpuCost:
         per_active += width * arrays * hashed.step_seconds
         arithmetic = 6.0 * rows * active * width / dense.flops
         loss = rows * active * (dense.cell_seconds + dense.score_seconds)
-        return rows * per_row + active * per_active + arithmetic + loss
+        # The forward pass copies the weights and passes the gradient down with this copy.
+        up = rows * per_row + active * hashed.active_seconds + arithmetic * 2 / 3 + loss
+        return Passes(up, rows * per_row + active * per_active + arithmetic + loss)
 
     def _linear_seconds(self, rows: int, stored: int) -> float:
         sparse = self._cpu.sparse
-        hot = self._cpu.memory.private_cache / LINE
-        lines = LINE * self._workload.touched_by_others(rows, self._together, hot)
+        lines = LINE * self._touched(rows, LINE).by_others
         seconds = rows * sparse.linear_row_seconds + stored * sparse.linear_value_seconds
         return seconds + lines * self._line_fetching()
+
+    def _touched(self, rows: int, nbytes: int) -> Touched:
+        """The features of `rows` rows, for each of which `nbytes` are read and written."""
+        found = self._touched_features.get(rows)
+        if found is None:  # the sums take longer than all the rest, and batch sizes repeat
+            hot, workload = self._cpu.memory.private_cache / nbytes, self._workload
+            found = self._touched_features[rows] = Touched(
+                workload.touched(rows),
+                workload.touched(rows, hot),
+                workload.touched_by_others(rows, self._together, hot),
+            )
+        return found
 
     def _line_fetching(self) -> float:
         """Seconds per byte of single lines that other threads have written last."""

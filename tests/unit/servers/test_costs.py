@@ -139,3 +139,23 @@ def test_host_costs_are_in_proportion(server):
     cost = HostCost(server.cpu)
     assert cost.copy_seconds(2_000_000) == pytest.approx(2 * cost.copy_seconds(1_000_000))
     assert 0 < cost.shuffle_seconds(1000) < 1e-3
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 64), st.integers(0, 500))
+def test_the_stages_of_a_batch_take_its_time(name, kind, rows, threads, active):
+    workload = WORKLOADS[kind]
+    cost, values = CpuCost(read_server(name).cpu, workload, threads), stored(workload, rows)
+    stages = cost.stage_seconds(rows, values, active)
+    assert len(stages) == 2 * len(workload.layers)
+    assert min(stages) > 0
+    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values, active), rel=1e-9)
+
+
+def test_a_backward_pass_takes_twice_as_long_as_the_forward_pass_of_its_layer():
+    workload = dense_workload()
+    stages = CpuCost(read_server("epyc-2cores").cpu, workload, 1).stage_seconds(4096, 0)
+    layers = len(workload.layers)
+    for layer in range(1, layers - 1):
+        forward, backward = stages[layer], stages[2 * layers - 1 - layer]
+        assert backward / forward == pytest.approx(2, rel=0.2)
