@@ -252,11 +252,11 @@ def rehearse(arguments: Sequence[str]) -> int:
         "profile' writes it",
     )
     rehearsed.add_argument(
-        "--writes",
-        choices=("batch", "layer"),
-        default="batch",
-        help="whether a CPU thread writes its update to the model at the end of its batch, or "
-        "layer by layer while it computes it (default: %(default)s)",
+        "--interleave",
+        choices=("layer", "batch"),
+        default="layer",
+        help="whether a CPU thread reads and writes each layer when it computes it, or reads the "
+        "model when its batch begins and writes it when it ends (default: %(default)s)",
     )
     _add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
@@ -264,7 +264,7 @@ def rehearse(arguments: Sequence[str]) -> int:
         "--json", action="store_true", help="the summary as JSON instead of progress lines"
     )
     given = vars(parser.read(arguments))
-    own = {name: given.pop(name) for name in ("server", "writes", "json")}
+    own = {name: given.pop(name) for name in ("server", "interleave", "json")}
     config = merge_sources(given, given.pop("config"))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.rehearse.command import execute

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hogbatch.config.train import TrainConfig
-from hogbatch.rehearse.cpu import Writes
+from hogbatch.rehearse.concurrent_model import Interleave
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
 from hogbatch.run.training import execute as run_on
 from hogbatch.servers.description import read_server
@@ -45,7 +45,7 @@ class ProgressLines:
         return time.monotonic() - self._began
 
 
-def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> int:
+def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: bool) -> int:
     """Rehearse the run on `server`, a bundled name or a file; return the exit code.
 
     With `json`, print the summary as JSON instead of progress lines. UsageError for an invalid
@@ -54,7 +54,7 @@ def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> 
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
-    run = run_on(settings, Rehearsal(described, writes, progress.observe))
+    run = run_on(settings, Rehearsal(described, interleave, progress.observe))
     if json:
         seconds = progress.seconds
         cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}

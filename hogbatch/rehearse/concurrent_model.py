@@ -1,12 +1,11 @@
 """The shared model as seen by threads whose batches overlap in time.
 
-A batch reads the parameters when it begins, and writes its update when it ends; meanwhile, other
-batches begin and end. The gradients of all layers' outputs are computed when the batch begins and
-kept. When it ends, the same kernels as in a real run update the parameters from them: in place, on
-the parameters and optimizer slots as they are then.
+A batch is a sequence of stages (`kernels.cpu.staged`). Each runs on the parameters and optimizer
+slots as they are at that moment, in place, with the kernels of a real run; between two stages of a
+batch, stages of other batches run.
 """
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,14 @@ from hogbatch.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.config.lsh import Lsh
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import ACTIVE, TOTALS, UPDATES, Hyper
-from hogbatch.kernels.cpu.delayed import delayed_loop
-from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.loops import CompiledLoop, loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.kernels.cpu.staged import StagedLoop, staged_loop
 from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
+
+# What runs between two stages of other batches: the pass of a layer, or of all layers.
+Interleave = Literal["layer", "batch"]
 
 
 class Thread:
@@ -40,29 +42,139 @@ class Thread:
         copy_slots(self.assignment, self.state)
 
 
-class Change:
-    """A batch that has begun, and its update of the shared model."""
+class LoopKernels(NamedTuple):
+    """The compiled functions for a network."""
+
+    loop: CompiledLoop
+    staged: StagedLoop
+    layers: int
+
+
+class StagedBatch:
+    """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
+
+    stages = 2
 
     def __init__(
-        self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, layers: int
+        self,
+        kernels: LoopKernels,
+        train: Examples,
+        thread: Thread,
+        rows: NDArray[np.int64],
+        settings: BatchSettings,
+        hyper: Hyper,
     ) -> None:
-        self.thread, self.rows, self.settings = thread, rows, settings
-        self.layers = layers  # of the network
-        self.stored = 0  # values in the rows of the batch; 0 if its inputs are dense
-        self.active = 0  # outputs of a hashed layer that were computed
+        self._kernels, self._data = kernels, (train.inputs, train.labels, rows)
+        self._settings, self._hyper, self._fence = settings, hyper, thread.assignment.fence
+        self._own: Any = thread.state.head
+        self._model: tuple[Any, ...] = (thread.state.model,)
+        self._thread = thread
+        self._kept: Any = None  # intermediates of the kernels, once the batch has begun
+        self.done = 0  # stages
         self.totals = np.zeros(TOTALS)  # [TOTALS] of the kernels
-        self.unwritten = 0  # layers that are not in the shared model yet: the first ones
-        self.hidden: Any = None  # for `DelayedLoop.write`
-        self.outputs: Any = None  # for `DelayedLoop.write_outputs`
-        self.hashing: tuple[Any, ...] = ()  # NeuronFinder and HashedThread, if outputs are hashed
+        self.stored = 0  # values in the rows; 0 if the inputs are dense
+        if train.sparse:
+            indptr = train.inputs.indptr
+            self.stored = int((indptr[rows + 1] - indptr[rows]).sum())
+
+    @property
+    def active(self) -> int:
+        """Outputs of a hashed layer that are computed; 0 before they are known."""
+        return int(self.totals[ACTIVE])
+
+    def run(self, stop: int) -> None:
+        """Run the stages up to `stop`, on the model as it is now."""
+        first, self.done = self.done, stop
+        if first == 0:
+            self._look_up()
+        if first < stop:
+            self._run(first, stop)
+
+    def _run(self, first: int, stop: int) -> None:
+        raise NotImplementedError
+
+    def _look_up(self) -> None:
+        """Use the hash tables of this moment."""
+        tables = self._thread.tables
+        if tables is not None:
+            pinned = self._thread.pinned
+            finder = tables.finder(tables.current if pinned is None else pinned)
+            self._model = *self._model, finder
+            self._own = tables.thread(self._thread.state, self._settings.batch_size)
+
+    def _train(self) -> None:
+        """All stages at once, as in a real thread."""
+        self._kernels.loop.train(
+            *(*self._model, *self._data, self._settings, self._hyper),
+            *(self._own, self._fence, self.totals),
+        )
+
+    def _open(self) -> None:
+        """Allocate the intermediates, unless the fence has moved."""
+        if self._fence[0] == self._settings.fence:
+            self._kept = self._kernels.staged.open(*self._model, *self._data, self._hyper)
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        """The first arguments of the functions of a StagedLoop."""
+        return *self._model, *self._data, self._settings, self.totals, self._kept, self._own
+
+
+class WholeBatch(StagedBatch):
+    """A batch that is computed when it begins; its second stage does nothing."""
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0:
+            self._train()
+
+
+class LayerBatch(StagedBatch):
+    """The stages are the forward and the backward passes of the layers."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.stages = 2 * self._kernels.layers
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0 and stop == self.stages:
+            self._train()
+            return
+        if first == 0:
+            self._open()
+        if self._kept is not None:
+            self._kernels.staged.run(*self._arguments, first, stop, True)
+
+
+class DelayedBatch(StagedBatch):
+    """The first stage computes all gradients; the second one updates the model.
+
+    `steps`[1] counts the updates of the shared model.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given[:-1])
+        self._steps = given[-1]
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0:
+            self._open()
+        if self._kept is None:
+            return
+        if first == 0:
+            self._model[0].steps[0] = self._steps[0]
+            self._kernels.staged.read(*self._arguments)
+        if stop == self.stages:
+            self._steps[0] += int(self.totals[UPDATES])
+            layers = self._kernels.layers
+            self._kernels.staged.run(*self._arguments, layers, 2 * layers, False)
 
 
 class ConcurrentModel:
     """The parameters, and the optimizer slots that threads share, with overlapping batches.
 
     `train` is the training set, and `lsh` has the settings of the hash tables, if the output layer
-    is hashed. With `alone`, only one thread
-    trains, so no batches overlap: they are computed by the loop of a real run, with equal results.
+    is hashed. With `alone`, only one thread trains, so no batches overlap: `interleave` is "batch",
+    and batches are computed by the loop of a real run when they begin.
     """
 
     def __init__(
@@ -73,16 +185,15 @@ class ConcurrentModel:
         *,
         lsh: Lsh | None,
         alone: bool,
+        interleave: Interleave = "layer",
     ) -> None:
         self._model, self._train, self._alone = model, train, alone
+        self.interleave: Interleave = "batch" if alone else interleave
         layers = network.layer_views()
-        self._loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        self._delayed = delayed_loop(self._loop.name)
-        self._layers = len(layers)
-        self._hidden = self._layers - (self._delayed.write_outputs is not None)
-        # Of the batch that is computed, or written: only one is at a time.
-        self._steps = np.zeros(1, np.int64)
-        self._head = np.full(layers[0].fan_in, -1, np.int32)
+        loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
+        self._kernels = LoopKernels(loop, staged_loop(loop.name), len(layers))
+        self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
+        self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
 
     def thread(
         self, assignment: Assignment, number: int, tables: HashTables | None = None
@@ -93,71 +204,19 @@ class ConcurrentModel:
         """
         state = thread_state(assignment, number)
         if not self._alone:
-            model = state.model._replace(steps=self._steps)
-            state = state._replace(model=model, head=self._head)
+            state = state._replace(head=self._head)
+            if self.interleave == "batch":
+                state = state._replace(model=state.model._replace(steps=self._steps))
         return Thread(assignment, state, tables)
 
-    def begin(
+    def batch(
         self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, hyper: Hyper
-    ) -> Change:
-        """Compute a batch of `rows`[B] of the training set, on the model as it is now.
-
-        The shared model is not changed before `apply`, unless this model is `alone`.
-        """
+    ) -> StagedBatch:
+        """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        change = Change(thread, rows.copy(), settings, self._layers)
-        if thread.tables is not None:
-            number = thread.tables.current if thread.pinned is None else thread.pinned
-            own = thread.tables.thread(thread.state, settings.batch_size)
-            change.hashing = thread.tables.finder(number), own
+        given = self._kernels, self._train, thread, rows.copy(), settings, hyper
         if self._alone:
-            self._train_alone(change, hyper)
-        elif thread.assignment.fence[0] == settings.fence:
-            self._begin(change, hyper)
-        change.active = int(change.totals[ACTIVE])
-        return change
-
-    def apply(self, change: Change, first: int = 0) -> None:
-        """Write the update of a batch to the shared model: of the layers from `first` on.
-
-        Layers are written last to first, as by real threads, and each only once.
-        """
-        stop, change.unwritten = change.unwritten, min(first, change.unwritten)
-        if stop == change.layers:
-            self._model.steps[0] += int(change.totals[UPDATES])
-        if change.hashing and change.active == 0:
-            return  # the batch changes nothing
-        state, write_outputs = change.thread.state, self._delayed.write_outputs
-        if write_outputs is not None and first < stop == change.layers:
-            write_outputs(state.model, change.settings, change.outputs, *change.hashing)
-        stop = min(stop, self._hidden)
-        if first < stop:
-            self._delayed.write(
-                *(state.model, self._train.inputs, change.rows, change.settings, change.hidden),
-                *(state.head, first, stop),
-            )
-
-    def _train_alone(self, change: Change, hyper: Hyper) -> None:
-        """Train on a batch as a real thread does."""
-        train, state, rows = self._train, change.thread.state, change.rows
-        if train.sparse:
-            change.stored = int((train.inputs.indptr[rows + 1] - train.inputs.indptr[rows]).sum())
-        finder, own = change.hashing or (None, state.head)
-        model = (state.model,) if finder is None else (state.model, finder)
-        self._loop.train(
-            *(*model, train.inputs, train.labels, rows, change.settings, hyper),
-            *(own, change.thread.assignment.fence, change.totals),
-        )
-
-    def _begin(self, change: Change, hyper: Hyper) -> None:
-        """Compute the gradients of a batch."""
-        self._steps[0] = self._model.steps[0]
-        begun = self._delayed.begin(
-            *(change.thread.state.model, self._train.inputs, self._train.labels, change.rows),
-            *(change.settings, hyper, change.totals, *change.hashing),
-        )
-        change.hidden, change.outputs = (
-            (begun, None) if self._delayed.write_outputs is None else begun
-        )
-        change.stored = change.hidden.stored
-        change.unwritten = change.layers
+            return WholeBatch(*given)
+        if self.interleave == "layer":
+            return LayerBatch(*given)
+        return DelayedBatch(*given, self._model.steps)

@@ -1,11 +1,11 @@
 """A rehearsed CPU worker: real gradients, at the simulated times of a described CPU.
 
-The counterpart of `workers.cpu`. A thread reads the shared model when its batch begins and writes
-its change when the batch ends, or layer by layer while it computes the second half of its time.
+The counterpart of `workers.cpu`. A thread reads and writes a layer of the shared model when a real
+thread computes it, or reads all layers when its batch begins and writes them when it ends.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,16 +18,14 @@ from hogbatch.compute.report import report
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
-from hogbatch.rehearse.concurrent_model import Change, ConcurrentModel, Thread
-from hogbatch.rehearse.cores import Cores
+from hogbatch.rehearse.concurrent_model import ConcurrentModel, StagedBatch, Thread
+from hogbatch.rehearse.cores import Action, Cores
 from hogbatch.rehearse.hashed import RehearsedTables
 from hogbatch.rehearse.noise import Noise
+from hogbatch.rehearse.stages import next_half, next_pass
 from hogbatch.servers.cpu_cost import CpuCost
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.wire.messages import Welcome, Work
-
-Writes = Literal["batch", "layer"]
-BACKWARD_FRACTION = 2 / 3  # of the time of a batch: two of its three products per layer
 
 
 @dataclass(slots=True)
@@ -58,6 +56,16 @@ class _VirtualThread:
     rollbacks: int = 0
 
 
+@dataclass(slots=True)
+class _BatchInFlight:
+    batch: StagedBatch
+    rows: int
+    factor: float  # of its seconds
+    elapsed: float = 0.0  # seconds of a core's time
+    seconds: Sequence[float] = ()  # of its stages
+    active: int = -1  # outputs of a hashed layer for which `seconds` was computed
+
+
 class RehearsedCpu:
     """Leases on `threads` simulated threads.
 
@@ -73,12 +81,10 @@ class RehearsedCpu:
         model: ConcurrentModel,
         assign: Callable[[Welcome], Assignment],
         noise: Noise,
-        writes: Writes,
     ) -> None:
         self.threads = threads
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
-        self._writes = writes
         self._ranges: deque[Range] = deque()
         self._idle: deque[_VirtualThread] = deque()
         self._hashed: RehearsedTables | None = None  # of a hashed output layer
@@ -138,7 +144,7 @@ class RehearsedCpu:
         return 0.0 if self._hashed is None else self._hashed.reset(rollbacks)
 
     def _train(self, thread: _VirtualThread, part: Range) -> None:
-        """Compute the next batch of `part`, on the model as it is now."""
+        """Begin the next batch of `part`."""
         work = part.lease.work
         if part.start >= part.stop or self._host.fence != work.fence:
             self._end_range(thread, part)
@@ -151,40 +157,52 @@ class RehearsedCpu:
         )
         if self._hashed is not None:
             self._hashed.begin()
-        change = self._model.begin(thread.own, rows, self._settings(work), hyper)
+        batch = self._model.batch(thread.own, rows, self._settings(work), hyper)
         part.start = stop
-        usual = self._cost.train_seconds(len(rows), change.stored, change.active)
-        seconds = usual * self._noise.factor()
-        if self._writes == "batch":
-            self._cores.run(thread.number, seconds, lambda: self._end_batch(thread, part, change))
-        else:
-            self._write_layers(thread, part, change, seconds)
+        self._advance(thread, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
-    def _write_layers(
-        self, thread: _VirtualThread, part: Range, change: Change, seconds: float
+    def _advance(self, thread: _VirtualThread, part: Range, flight: _BatchInFlight) -> None:
+        """Go on to the next stages of a batch, or to its end."""
+        batch = flight.batch
+        if batch.active != flight.active:
+            flight.seconds, flight.active = self._seconds(flight), batch.active
+        if batch.done == batch.stages:
+            end = sum(flight.seconds)
+            self._at(end, thread, flight, lambda: self._end_batch(thread, part, batch))
+            return
+        next_stages = next_pass if self._model.interleave == "layer" else next_half
+        step = next_stages(flight.seconds, batch.done)
+
+        def run() -> None:
+            batch.run(step.stop)
+            self._advance(thread, part, flight)
+
+        self._at(step.at, thread, flight, run)
+
+    def _at(
+        self, seconds: float, thread: _VirtualThread, flight: _BatchInFlight, then: Action
     ) -> None:
-        """Write the layers of a batch one by one, last to first, while it is computed."""
-        each = BACKWARD_FRACTION * seconds / change.layers
-        layers = iter(range(change.layers - 1, -1, -1))
+        """Let the thread compute until it has worked for `seconds` on its batch; then, `then`."""
+        remaining = seconds - flight.elapsed
+        if remaining > 0.0:
+            flight.elapsed = seconds
+            self._cores.run(thread.number, remaining, then)
+        else:
+            then()
 
-        def write_next(layer: int) -> None:
-            self._model.apply(change, layer)
-            if layer == 0:
-                self._end_batch(thread, part, change)
-            else:
-                below = next(layers)
-                self._cores.run(thread.number, each, lambda: write_next(below))
+    def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
+        """The seconds of the stages of a batch; of one that is delayed, of both together."""
+        rows, stored, active = flight.rows, flight.batch.stored, flight.batch.active
+        if self._model.interleave == "batch":
+            return (flight.factor * self._cost.train_seconds(rows, stored, active),)
+        usual = self._cost.stage_seconds(rows, stored, active)
+        return [flight.factor * seconds for seconds in usual]
 
-        first = next(layers)
-        forward = seconds - (change.layers - 1) * each
-        self._cores.run(thread.number, forward, lambda: write_next(first))
-
-    def _end_batch(self, thread: _VirtualThread, part: Range, change: Change) -> None:
-        self._model.apply(change)
-        add_totals(change.totals, part.totals)
+    def _end_batch(self, thread: _VirtualThread, part: Range, batch: StagedBatch) -> None:
+        add_totals(batch.totals, part.totals)
         building = 0.0
         if self._hashed is not None:
-            building = self._hashed.end(int(change.totals[UPDATES]))
+            building = self._hashed.end(int(batch.totals[UPDATES]))
         if building > 0.0:
             self._cores.run(thread.number, building, lambda: self._train(thread, part))
         else:

@@ -16,8 +16,8 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.errors import UsageError
 from hogbatch.model.optimizers import OPTIMIZERS
-from hogbatch.rehearse.concurrent_model import ConcurrentModel
-from hogbatch.rehearse.cpu import RehearsedCpu, Writes
+from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave
+from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.effects import RehearsedEffects
 from hogbatch.rehearse.gpu import RehearsedGpu
 from hogbatch.rehearse.noise import Noise
@@ -53,10 +53,10 @@ class Rehearsal:
     def __init__(
         self,
         server: Server,
-        writes: Writes,
+        interleave: Interleave,
         observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
     ) -> None:
-        self._server, self._writes, self._observe = server, writes, observe
+        self._server, self._interleave, self._observe = server, interleave, observe
         self._queue = EventQueue()
 
     @property
@@ -105,11 +105,12 @@ class Rehearsal:
             *(segments.model, setup.network, setup.data.train),
             lsh=setup.plan.training.lsh,
             alone=alone,
+            interleave=self._interleave,
         )
         effects = RehearsedEffects(components, HostCost(self._server.cpu))
         rng = Random(setup.config.seed)
         world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
-        engines = EngineFactory(self._server, components, model, rng, self._writes, threads)
+        engines = EngineFactory(self._server, components, model, rng, threads)
         for request in workers:
             world.start(partial(engines.create, request))
         return effects, world
@@ -134,7 +135,6 @@ class EngineFactory:
     components: RunComponents
     model: ConcurrentModel
     rng: Random
-    writes: Writes
     threads: int  # of all CPU workers
 
     def create(self, request: WorkerRequest) -> SimulatedEngine:
@@ -147,7 +147,7 @@ class EngineFactory:
         )
         if request.device == "cpu":
             cost = CpuCost(self.server.cpu, workload, self.threads)
-            return RehearsedCpu(request.threads, cost, self.model, self._assign, noise, self.writes)
+            return RehearsedCpu(request.threads, cost, self.model, self._assign, noise)
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
         return RehearsedGpu(str(request), gpu_cost, self._assign, noise)

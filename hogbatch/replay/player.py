@@ -1,7 +1,8 @@
 """Repeats the recorded reads and writes of the model, on one core.
 
-A batch is computed on the parameters as they were when it began, and its change is added when it
-ended. Races inside one update are not repeated: it is read and written at one moment each.
+A batch is computed in stages (`rehearse.concurrent_model`), layer by layer, at moments between its
+recorded begin and end that are in proportion to the work of the layers. Races inside one layer are
+not repeated.
 """
 
 from collections.abc import Callable
@@ -30,11 +31,12 @@ from hogbatch.kernels.contract import (
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.model.footprint import EVALUATION_ROWS
-from hogbatch.rehearse.concurrent_model import Change, ConcurrentModel, Thread
+from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave, StagedBatch, Thread
 from hogbatch.rehearse.replica import RehearsedReplica
 from hogbatch.replay.recorded import RecordedRun
 from hogbatch.replay.results import Evaluated, TrainingTime, Update
 from hogbatch.replay.schedule import Moment, Schedule, Step
+from hogbatch.replay.stages import middles
 from hogbatch.run.segments import RunSegments
 from hogbatch.store.average import MovingMean
 from hogbatch.store.dataset import EpochOrders
@@ -42,9 +44,9 @@ from hogbatch.telemetry.update_log import Kind, Records, UpdateFile
 
 
 class _Batch(NamedTuple):
-    """A batch that has read the model, and has not been written."""
+    """A batch that has begun, and not ended."""
 
-    change: Change
+    staged: StagedBatch
     rows: NDArray[np.int64]
     updates: int  # written when it began
 
@@ -82,17 +84,19 @@ class Player:
         run: RecordedRun,
         wrote: Callable[[Update], None],
         evaluates: Callable[[], None],
+        interleave: Interleave = "layer",
     ) -> None:
         self._run, self._wrote, self._evaluates = run, wrote, evaluates
-        self.schedule = Schedule(run.files)
+        lsh = run.plan.training.lsh
+        self.schedule = Schedule(run.files, middles(run.network, run.data.train, lsh))
         self._segments = RunSegments(run.config, run.data, run.network, run.run_dir)
         self._segments.quarantined.rows = list(run.quarantined)
         self._model = self._segments.model
-        lsh = run.plan.training.lsh
         self._concurrent = ConcurrentModel(
             *(self._model, run.network, run.data.train),
             lsh=lsh,
             alone=not self.schedule.overlapping,
+            interleave=interleave,
         )
         self._orders = EpochOrders.attach(self._segments.shared)
         self._workers = [self._worker(file) for file in run.files]
@@ -126,6 +130,8 @@ class Player:
         match kind:
             case Kind.UPDATE if step.moment is Moment.BEGIN:
                 self._begin(worker, record)
+            case Kind.UPDATE if step.moment is Moment.STAGE:
+                self._advance(worker, int(record["thread"]))
             case Kind.UPDATE:
                 self._end(worker, step, record)
             case Kind.JOIN if worker.file.header.device == "gpu":
@@ -180,16 +186,23 @@ class Player:
         self._time.trains(int(record["begin"]))
         rows = self._rows(worker, record)
         settings, hyper = self._settings(worker, record)
-        change = self._concurrent.begin(thread, rows, settings, hyper)
-        worker.batches[number] = _Batch(change, rows, self.updates)
+        batch = self._concurrent.batch(thread, rows, settings, hyper)
+        worker.batches[number] = _Batch(batch, rows, self.updates)
+        if self._concurrent.interleave == "batch":
+            batch.run(1)
+
+    def _advance(self, worker: _Worker, number: int) -> None:
+        if self._concurrent.interleave == "layer" and number in worker.batches:
+            batch = worker.batches[number].staged
+            batch.run(batch.done + 1)
 
     def _end(self, worker: _Worker, step: Step, record: Any) -> None:
         batch = worker.batches.pop(int(record["thread"]))
-        self._concurrent.apply(batch.change)
+        batch.staged.run(batch.staged.stages)
         if worker.tables is not None:
             worker.tables.end(1, 1)
         staleness = self.updates - batch.updates
-        self._written(worker, step.at, record, batch.rows, batch.change.totals, staleness)
+        self._written(worker, step.at, record, batch.rows, batch.staged.totals, staleness)
 
     def _written(
         self,

@@ -1,4 +1,8 @@
-"""The order in which the recorded reads and writes of the model happened."""
+"""The order in which the recorded reads and writes of the model happened.
+
+Of a batch, only its begin and its end are recorded. Its stages are assumed to run between them, in
+proportion to their work.
+"""
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
@@ -15,6 +19,7 @@ class Moment(IntEnum):
 
     END = 0
     BEGIN = 1
+    STAGE = 2  # of an update; not a time of the record
 
 
 # The times at which a record has an effect. Reading happens at the begin, writing at the end.
@@ -44,11 +49,16 @@ class Step(NamedTuple):
 
 
 class Schedule:
-    """All steps of the records in `files`, in order of time."""
+    """All steps of the records in `files`, in order of time.
 
-    def __init__(self, files: Sequence[UpdateFile]) -> None:
+    `stages` has the times of the stages of every batch, as fractions of its time.
+    """
+
+    def __init__(self, files: Sequence[UpdateFile], stages: Sequence[float] = ()) -> None:
         parts = [
-            _steps(number, file, moment) for number, file in enumerate(files) for moment in Moment
+            steps
+            for number, file in enumerate(files)
+            for steps in _file_steps(number, file, stages)
         ]
         steps = np.concatenate(parts) if parts else np.zeros((0, 4), np.int64)
         order = np.lexsort(steps.T[::-1])  # by time, then by moment, file and record
@@ -66,7 +76,8 @@ class Schedule:
     def overlapping(self) -> bool:
         """Whether a batch begins before another one ends, or a GPU worker took part."""
         kinds, updates = self._kinds, self._kinds == Kind.UPDATE
-        change = np.where(self._steps[:, 1] == Moment.BEGIN, 1, -1) * updates
+        moments = self._steps[:, 1]
+        change = updates * ((moments == Moment.BEGIN) * 1 - (moments == Moment.END))
         return bool((kinds == Kind.MERGE).any() or (change.size and np.cumsum(change).max() > 1))
 
     @property
@@ -85,10 +96,24 @@ class Schedule:
         return kinds
 
 
-def _steps(number: int, file: UpdateFile, moment: Moment) -> NDArray[np.int64]:
-    """Steps int64[N, 4] of one file at the begin or the end of its records."""
-    kinds = [kind for kind, moments in MOMENTS.items() if moment in moments]
-    records = np.flatnonzero(np.isin(file.records["kind"], kinds))
-    times = file.records["begin" if moment is Moment.BEGIN else "end"][records]
+def _file_steps(
+    number: int, file: UpdateFile, stages: Sequence[float]
+) -> Iterator[NDArray[np.int64]]:
+    """Steps int64[N, 4] of one file, in several parts."""
+    for moment in (Moment.BEGIN, Moment.END):
+        kinds = [kind for kind, moments in MOMENTS.items() if moment in moments]
+        records = np.flatnonzero(np.isin(file.records["kind"], kinds))
+        times = file.records["begin" if moment is Moment.BEGIN else "end"][records]
+        yield _steps(times, moment, number, records)
+    records = np.flatnonzero(file.records["kind"] == Kind.UPDATE)
+    begin, end = file.records["begin"][records], file.records["end"][records]
+    for fraction in stages:
+        times = begin + ((end - begin) * fraction).astype(np.int64)
+        yield _steps(np.minimum(times, end - 1), Moment.STAGE, number, records)
+
+
+def _steps(
+    times: NDArray[np.int64], moment: Moment, number: int, records: NDArray[np.int64]
+) -> NDArray[np.int64]:
     same = np.ones(len(records), np.int64)
     return np.stack([times, int(moment) * same, number * same, records], axis=1)

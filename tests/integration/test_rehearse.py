@@ -40,7 +40,7 @@ def files(run_dir):
     "flags",
     [
         ("--workers", "cpu:4,gpu:0"),
-        ("--workers", "cpu:3", "--policy", "fixed", "--optimizer", "adam", "--writes", "layer"),
+        ("--workers", "cpu:3", "--policy", "fixed", "--optimizer", "adam", "--interleave", "batch"),
         ("--policy", "hogbatch", "--optimizer", "sgd", "--cpu-batch", "8:64"),
     ],
     ids=["adaptive", "layer by layer", "hogbatch"],

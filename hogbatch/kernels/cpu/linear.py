@@ -177,8 +177,8 @@ def steps_by_values(kind, hyper, size):
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, for one layer with one output, on CSR inputs.
 
-    The steps of a batch are also those of `delayed.begin_linear` and `delayed.write_linear`. A call
-    with all these arrays would take as long as a row.
+    The steps of a batch are also those of `staged.run_linear`. A call with all these arrays would
+    take as long as a row.
     """
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)

@@ -67,13 +67,10 @@ class Workspace(NamedTuple):
 def workspace(table, sparse, size):
     """Allocate for batches of `size` rows."""
     layers = table.shape[0]
-    starts = np.zeros(layers + 2, np.int64)
+    starts = layer_starts(table, sparse, size)
     widest = table[0, FAN_IN] if not sparse else 1
-    starts[1] = on_a_line(size * widest)
     for layer in range(layers):
-        fan_out = table[layer, FAN_OUT]
-        starts[layer + 2] = starts[layer + 1] + on_a_line(size * fan_out)
-        widest = max(widest, fan_out)
+        widest = max(widest, table[layer, FAN_OUT])
     return Workspace(
         starts,
         aligned(starts[layers + 1]),
@@ -82,6 +79,17 @@ def workspace(table, sparse, size):
         aligned(widest),
         backward_scratch(size, widest),
     )
+
+
+@kernel
+def layer_starts(table, sparse, size):
+    """Return `Workspace.starts`, and the end, for batches of `size` rows."""
+    layers = table.shape[0]
+    starts = np.zeros(layers + 2, np.int64)
+    starts[1] = on_a_line(size * (table[0, FAN_IN] if not sparse else 1))
+    for layer in range(layers):
+        starts[layer + 2] = starts[layer + 1] + on_a_line(size * table[layer, FAN_OUT])
+    return starts
 
 
 @kernel
@@ -107,12 +115,22 @@ def slots_at(first, second, offset, rows, columns):
 @kernel
 def forward(model, layers, inputs, rows, space):
     """Return outputs[B, H] of the first `layers` layers; all outputs stay in `space`."""
+    return forward_layers(model, 0, layers, inputs, rows, space)
+
+
+@inlined
+def forward_layers(model, first, stop, inputs, rows, space):
+    """Return outputs[B, H] of layer `stop` - 1, from the outputs of layer `first` - 1 in `space`.
+
+    Of `space`, only `starts` and `activations` are used.
+    """
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
-    x = matrix(space.activations, 0, size, 1 if sparse else model.table[0, FAN_IN])
-    if not sparse:
+    width = 1 if first == 0 and sparse else model.table[first, FAN_IN]
+    x = matrix(space.activations, space.starts[first], size, width)
+    if first == 0 and not sparse:
         gather(inputs, rows, x)
-    for layer in range(layers):
+    for layer in range(first, stop):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
         bias = vector(model.params, model.table[layer, BIAS], fan_out)
@@ -223,15 +241,21 @@ def differentiate(model, inputs, labels, rows, lease, hyper, space, totals):
     grad is in `space.grad`, the activations are in `space`; `hyper` has Adam's bias correction.
     """
     layers = model.table.shape[0]
-    width, fan_out = model.table[layers - 1, WIDTH], model.table[layers - 1, FAN_OUT]
     scores = forward(model, layers, inputs, rows, space)
-    grad = matrix(space.grad, 0, rows.shape[0], fan_out)
+    grad = matrix(space.grad, 0, rows.shape[0], model.table[layers - 1, FAN_OUT])
+    differentiate_loss(model, labels, rows, lease, scores, grad, space, totals)
+    return grad, corrected(lease.optimizer, hyper, model.steps[0])
+
+
+@inlined
+def differentiate_loss(model, labels, rows, lease, scores, grad, space, totals):
+    """grad[B, H] = d loss / d scores[B, H], and count an update."""
+    width = model.table[model.table.shape[0] - 1, WIDTH]
     loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
     forget_not_finite(totals, space.activations)
     model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
     totals[ROWS] += rows.shape[0]
     totals[UPDATES] += 1.0
-    return grad, corrected(lease.optimizer, hyper, model.steps[0])
 
 
 @kernel

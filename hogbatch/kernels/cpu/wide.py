@@ -7,7 +7,7 @@ matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a pa
 from typing import NamedTuple
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.contract import ROWS, UPDATES, Floats, Hyper
+from hogbatch.kernels.contract import Floats, Hyper
 from hogbatch.kernels.cpu.brgemm import (
     matrix as as_matrix,
     multiply,
@@ -22,17 +22,14 @@ from hogbatch.kernels.cpu.dense import (
     backward_scratch,
     bias_gradient,
     bound_rows,
-    forget_not_finite,
     pass_all_down,
 )
-from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
     FAN_IN,
     FAN_OUT,
     WEIGHTS,
-    WIDTH,
     corrected,
     max_values,
     vector,
@@ -40,6 +37,7 @@ from hogbatch.kernels.cpu.model import (
 )
 from hogbatch.kernels.cpu.network import (
     backward,
+    differentiate_loss,
     forward,
     links_for,
     matrix,
@@ -159,16 +157,10 @@ def differentiate(model, inputs, labels, rows, lease, hyper, space, output, tota
 
     Returns x[B, K] and grad[B, H] of the output layer, and `hyper` with Adam's bias correction.
     """
-    hidden = model.table.shape[0] - 1
-    x = forward(model, hidden, inputs, rows, space)
+    x = forward(model, model.table.shape[0] - 1, inputs, rows, space)
     scores = score(model, x, output)
     grad = matrix(output.grad, 0, rows.shape[0], scores.shape[1])
-    width = model.table[hidden, WIDTH]
-    loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
-    forget_not_finite(totals, space.activations)
-    model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
-    totals[ROWS] += rows.shape[0]
-    totals[UPDATES] += 1.0
+    differentiate_loss(model, labels, rows, lease, scores, grad, space, totals)
     return x, grad, corrected(lease.optimizer, hyper, model.steps[0])
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from hogbatch.compute.hash_tables import HashTables
 from hogbatch.compute.thread_state import thread_state
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
-from hogbatch.kernels.cpu.delayed import delayed_loop
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.kernels.cpu.staged import staged_loop
 from hogbatch.rehearse.concurrent_model import ConcurrentModel
 from tests.support.assignments import assignment, examples, wide
 
@@ -35,13 +35,14 @@ def given(kind, optimizer="adagrad"):
     return made
 
 
-def concurrent(given, *, alone=False):
+def concurrent(given, *, alone=False, interleave="layer"):
     """The shared model of an assignment."""
     welcome = given.welcome
     return ConcurrentModel(
         *(given.model, given.network, given.train),
         lsh=welcome.lsh,
         alone=alone,
+        interleave=interleave,
     )
 
 
@@ -68,7 +69,10 @@ def batch_rows(number, batch=BATCH):
 
 
 class CopiedModel:
-    """What ConcurrentModel computes, with a copy of the whole model for every batch."""
+    """What ConcurrentModel computes, with a copy of the whole model for every stage.
+
+    A stage runs on the copy; what it changed is then written back.
+    """
 
     def __init__(self, given):
         self.given = given
@@ -76,30 +80,13 @@ class CopiedModel:
         self.layers = given.network.layer_views()
         hashed = self.tables is not None
         self.loop = loop_for(self.layers, sparse=given.train.sparse, hashed=hashed)
-        self.delayed = delayed_loop(self.loop.name)
+        self.staged = staged_loop(self.loop.name)
 
     def thread(self, number):
         return thread_state(self.given, number)
 
-    def hashing(self, thread, batch):
-        """The arguments of the kernels for hashed outputs."""
-        if self.tables is None:
-            return ()
-        return self.tables.finder(self.tables.current), self.tables.thread(thread, batch)
-
-    def begin(self, thread, rows, lease, hyper):
-        """Return the gradients of a batch, and the arguments with which they are written."""
-        train, model = self.given.train, self.given.model
-        copies = [array.copy() for array in (model.params, model.first, model.second, model.steps)]
-        names = "params", "first", "second", "steps"
-        view = thread.model._replace(**dict(zip(names, copies, strict=True)))
-        hashing = self.hashing(thread, lease.batch_size)
-        begun = self.delayed.begin(
-            *(view, train.inputs, train.labels, rows, lease, hyper, np.zeros(TOTALS), *hashing)
-        )
-        if self.delayed.write_outputs is None:
-            begun = begun, None
-        return thread, rows, lease, *begun, hashing
+    def batch(self, thread, rows, lease, hyper):
+        return CopiedBatch(self, thread, rows, lease, hyper)
 
     def train(self, view, thread, rows, lease, hyper, totals):
         """Call the loop on the arrays of `view`."""
@@ -112,14 +99,52 @@ class CopiedModel:
             *(own, self.given.fence, totals),
         )
 
-    def apply(self, begun, layers=None):
-        """Write the update of a batch: of all layers, or of `layers`."""
-        thread, rows, lease, hidden, outputs, hashing = begun
-        for layer in reversed(range(len(self.layers))) if layers is None else layers:
-            if layer == len(self.layers) - 1 and outputs is not None:
-                self.delayed.write_outputs(thread.model, lease, outputs, *hashing)
-            else:
-                inputs = self.given.train.inputs
-                self.delayed.write(
-                    *(thread.model, inputs, rows, lease, hidden, thread.head, layer, layer + 1)
-                )
+    def hashing(self, thread, batch):
+        """The arguments of the kernels for hashed outputs."""
+        return self.tables.finder(self.tables.current), self.tables.thread(thread, batch)
+
+
+class CopiedBatch:
+    """A batch of a CopiedModel."""
+
+    def __init__(self, model, thread, rows, lease, hyper):
+        self.model, self.given, self.stages = model, model.given, 2 * len(model.layers)
+        self.thread, self.own, self.finder = thread, thread.head, ()
+        if model.tables is not None:
+            finder, self.own = model.hashing(thread, lease.batch_size)
+            self.finder = (finder,)
+        train = self.given.train
+        self.data, self.lease = (train.inputs, train.labels, rows), lease
+        self.totals, self.done = np.zeros(TOTALS), 0
+        self.kept = model.staged.open(thread.model, *self.finder, *self.data, hyper)
+
+    def arguments(self, view):
+        return view, *self.finder, *self.data, self.lease, self.totals, self.kept, self.own
+
+    def run(self, stop):
+        """Run each stage up to `stop` on a copy of the model, and write back what it changed."""
+        for stage in range(self.done, stop):
+            before, view = self._copied()
+            self.model.staged.run(*self.arguments(view), stage, stage + 1, True)
+            for name, old in before.items():
+                new = getattr(view, name)
+                np.copyto(getattr(self.given.model, name), new, where=new != old)
+        self.done = stop
+
+    def _copied(self):
+        """The arrays of the model as they are now, and a view of copies of them."""
+        model, names = self.given.model, ("params", "first", "second", "steps")
+        before = {name: getattr(model, name).copy() for name in names}
+        copies = {name: array.copy() for name, array in before.items()}
+        return before, self.thread.model._replace(**copies)
+
+    def read(self):
+        """Compute all gradients on a copy of the model."""
+        _, view = self._copied()
+        self.model.staged.read(*self.arguments(view))
+
+    def write(self):
+        """Update the shared model in place."""
+        self.given.model.steps[0] += 1
+        stages = self.stages // 2, self.stages
+        self.model.staged.run(*self.arguments(self.thread.model), *stages, False)

@@ -14,6 +14,7 @@ from tests.support.virtual_host import VirtualHost
 from tests.unit.rehearse.conftest import concurrent, given
 
 ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
+STAGES = 6  # of the networks with three layers
 
 
 @dataclass
@@ -26,6 +27,9 @@ class FixedCost:
     def train_seconds(self, rows, stored, active=0):
         return rows * ROW_S
 
+    def stage_seconds(self, rows, stored, active=0):
+        return (rows * ROW_S / STAGES,) * STAGES
+
     def evaluate_seconds(self, rows, stored):
         return rows * EVALUATED_ROW_S
 
@@ -36,13 +40,13 @@ class FixedCost:
 class Driver:
     """An engine in a host, on an assignment of `kind`."""
 
-    def __init__(self, kind="dense", threads=2, writes="batch", spread=0.0, alone=False):
+    def __init__(self, kind="dense", threads=2, interleave="layer", spread=0.0):
         self.assignment = given(kind)
         self.host = VirtualHost(self.assignment)
-        model = concurrent(self.assignment, alone=alone)
+        model = concurrent(self.assignment, interleave=interleave)
         noise = Noise(Random(0), spread)
         self.engine = RehearsedCpu(
-            threads, FixedCost(), model, lambda welcome: self.assignment, noise, writes
+            threads, FixedCost(), model, lambda welcome: self.assignment, noise
         )
         assert self.engine.prepare(self.assignment.welcome, self.host).profile == ()
 
@@ -67,8 +71,8 @@ def test_threads_share_a_lease():
     assert done.loss > 0
 
 
-def test_a_batch_changes_the_model_when_it_ends():
-    driver = Driver(threads=1)
+def test_a_delayed_batch_changes_the_model_when_it_ends():
+    driver = Driver(threads=1, interleave="batch")
     before = driver.params.copy()
     driver.submit(0, 10)
     driver.host.run(4.9 * ROW_S)
@@ -80,22 +84,36 @@ def test_a_batch_changes_the_model_when_it_ends():
     assert (driver.params != first).any()
 
 
-def test_layers_are_written_last_to_first_in_the_second_half():
-    driver = Driver(threads=1, writes="layer")
+def test_layers_are_updated_last_to_first_in_the_middle_of_their_backward_passes():
+    driver = Driver(threads=1)
     views = driver.assignment.network.layer_views()
     before = driver.params.copy()
 
-    def written():
+    def updated():
         ends = [*(view.weights for view in views), len(before)]
         return [bool((driver.params[a:b] != before[a:b]).any()) for a, b in pairwise(ends)]
 
     driver.submit(0, 5)
-    seen = []
-    for tenth in range(1, 11):
-        driver.host.run(tenth * 5 * ROW_S / 10 + 1e-9)
-        seen.append(sum(written()))
-    assert seen[:3] == [0, 0, 0] and seen[-1] == len(views)
-    assert seen == sorted(seen) and len(set(seen)) == len(views) + 1
+    stage = 5 * ROW_S / STAGES
+    for passes, expected in [(3.4, 0), (3.6, 1), (4.4, 1), (4.6, 2), (5.4, 2), (5.6, 3)]:
+        driver.host.run(passes * stage)
+        assert updated() == [layer >= len(views) - expected for layer in range(len(views))]
+    assert not driver.host.posted
+    driver.host.run()
+    assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
+
+
+def test_a_layer_that_another_thread_has_updated_is_read():
+    """Two threads, half a batch apart, differ from two that read the model at the same times."""
+    results = []
+    for interleave in ("layer", "batch"):
+        driver = Driver(threads=2, interleave=interleave)
+        driver.submit(0, 5, lease=1)
+        driver.host.run(2.5 * ROW_S)
+        driver.submit(5, 10, lease=2)
+        driver.host.run()
+        results.append(driver.params)
+    assert (results[0] != results[1]).any()
 
 
 def test_leases_follow_each_other_without_a_pause():
@@ -128,10 +146,11 @@ def test_evaluation_leaves_the_model_as_it_is():
     np.testing.assert_array_equal(driver.params, before)
 
 
+@pytest.mark.parametrize("interleave", ["layer", "batch"])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "hashed"])
-def test_a_seed_gives_the_same_model_again(kind):
+def test_a_seed_gives_the_same_model_again(kind, interleave):
     def trained():
-        driver = Driver(kind, threads=3, spread=0.3)
+        driver = Driver(kind, threads=3, spread=0.3, interleave=interleave)
         driver.submit(0, 45, batch=4)
         driver.host.run()
         return driver.host.posted, driver.params

@@ -184,19 +184,21 @@ def test_threads_read_what_a_replica_has_merged(kind):
     model, tables = concurrent(one), tables_of(one)
     replica = RehearsedReplica(one, by_rows=False)
     replica.begin(INTERVALS[0])
-    model.apply(model.begin(model.thread(one, 1, tables), INTERVALS[3][:4], *settings(one)))
+    batch = model.batch(model.thread(one, 1, tables), INTERVALS[3][:4], *settings(one))
+    batch.run(batch.stages)
     replica.train(INTERVALS[0], 4, 0.1)
     replica.take(None)
     before = one.model.params.copy()
     replica.merge(1.0)
     assert (one.model.params != before).any()
     new = concurrent(one)  # has read nothing before the merge
-    losses = [
-        each.begin(each.thread(one, 2, tables_of(one)), INTERVALS[4][:4], *settings(one)).totals[
-            LOSS
-        ]
-        for each in (model, new)
-    ]
+    losses = []
+    for each in (model, new):
+        thread = each.thread(one, 2, tables_of(one))
+        batch = each.batch(thread, INTERVALS[4][:4], *settings(one))
+        batch.run(1)
+        batch.run(batch.stages // 2)
+        losses.append(batch.totals[LOSS])
     assert losses[0] == losses[1]
 
 

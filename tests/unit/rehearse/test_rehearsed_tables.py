@@ -30,8 +30,8 @@ class Rig:
         self.rehearsed.enter(own)
         for number in range(batches):
             self.rehearsed.begin()
-            change = self.model.begin(own, batch_rows(number), *settings(self.given))
-            self.model.apply(change)
+            batch = self.model.batch(own, batch_rows(number), *settings(self.given))
+            batch.run(batch.stages)
             seconds += self.rehearsed.end(1)
         self.rehearsed.leave(own)
         return seconds
@@ -99,7 +99,8 @@ def test_in_the_foreground_the_thread_builds_itself():
     rig.rehearsed.enter(own)
     for number in range(4):
         rig.rehearsed.begin()
-        rig.model.apply(rig.model.begin(own, batch_rows(number), *settings(rig.given)))
+        batch = rig.model.batch(own, batch_rows(number), *settings(rig.given))
+        batch.run(batch.stages)
         seconds.append(rig.rehearsed.end(1))
     assert own.pinned is None  # it looks up in the new tables
     assert seconds[:3] == [0.0] * 3

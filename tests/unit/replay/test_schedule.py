@@ -55,3 +55,23 @@ def test_every_kind_has_an_effect(kind):
 def test_no_records_are_an_empty_schedule():
     schedule = Schedule([])
     assert not list(schedule) and not schedule.overlapping and schedule.updates == 0
+
+
+def test_stages_run_between_the_begin_and_the_end_of_their_batch():
+    files = [file(update(10, 30)), file(update(20, 45), record(Kind.SNAPSHOT, 22, 23))]
+    schedule = Schedule(files, [0.25, 0.75, 1.0])
+    assert [(step.at, step.moment.name, step.file) for step in schedule] == [
+        (10, "BEGIN", 0),
+        (15, "STAGE", 0),
+        (20, "BEGIN", 1),
+        (22, "BEGIN", 1),  # of the snapshot
+        (25, "STAGE", 0),
+        (26, "STAGE", 1),
+        (29, "STAGE", 0),
+        (30, "END", 0),
+        (38, "STAGE", 1),
+        (44, "STAGE", 1),
+        (45, "END", 1),
+    ]
+    assert schedule.updates == 2 and schedule.overlapping
+    assert not Schedule([file(update(10, 20), update(20, 30))], [0.5]).overlapping

@@ -68,6 +68,12 @@ def max_labels(labels, rows, batch_size):
     return most
 
 
+@kernel
+def max_active(finder, labels):
+    """Return the maximum number of active outputs of a batch with up to `labels` labels."""
+    return labels + finder.rule.capacity + finder.rule.random
+
+
 class HashedWorkspace(NamedTuple):
     """Memory of one thread for the batches of one lease."""
 
@@ -85,7 +91,7 @@ def hashed_workspace(model, finder, inputs, labels, rows, size, head):
     """Allocate memory for batches of `size` rows out of `rows`; `head` is `HashedThread.head`."""
     hidden = model.table.shape[0] - 1
     stored, most = max_values(inputs, rows, size), max_labels(labels, rows, size)
-    active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
+    active = np.empty(max_active(finder, most), np.int32)
     return HashedWorkspace(
         workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
         neuron_buffers(model, size, active.shape[0]),
