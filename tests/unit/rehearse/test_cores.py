@@ -35,7 +35,7 @@ def ends(cores, slice_seconds, works):
             server.run(thread, rest[0], lambda: done(thread, rest))
 
     def done(thread, rest):
-        found.setdefault(thread, []).append(round(host.now, 9))
+        found.setdefault(thread, []).append(host.now)
         begin(thread, rest[1:])
 
     for thread, seconds in enumerate(works):
@@ -44,21 +44,25 @@ def ends(cores, slice_seconds, works):
     return [found.get(thread, []) for thread in range(len(works))]
 
 
+def approximately(times):
+    return [pytest.approx(each) for each in times]
+
+
 def test_a_thread_with_a_core_of_its_own_is_never_interrupted():
-    assert ends(2, 0.003, [[0.01, 0.02], [0.005]]) == [[0.01, 0.03], [0.005]]
+    assert ends(2, 0.003, [[0.01, 0.02], [0.005]]) == approximately([[0.01, 0.03], [0.005]])
 
 
 def test_two_threads_on_one_core_take_turns():
-    assert ends(1, 0.003, [[0.004], [0.002]]) == [[0.006], [0.005]]
+    assert ends(1, 0.003, [[0.004], [0.002]]) == approximately([[0.006], [0.005]])
 
 
 def test_a_thread_keeps_its_core_between_short_batches():
     found = ends(1, 0.003, [[0.001] * 4, [0.001] * 4])
-    assert found == [[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]]
+    assert found == approximately([[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]])
 
 
 def test_a_thread_that_has_nothing_to_do_leaves_its_core():
-    assert ends(1, 0.003, [[0.001], [0.01]]) == [[0.001], [0.011]]
+    assert ends(1, 0.003, [[0.001], [0.01]]) == approximately([[0.001], [0.011]])
 
 
 @given(
