@@ -65,8 +65,8 @@ Steps = Generator[Awaited | float, None, None]  # a float is a time until which 
 class RehearsedGpu:
     """Leases on one simulated device.
 
-    `assign` returns what a worker with this Welcome works on. Times vary at random with the
-    relative standard deviation `spread`.
+    `assign` returns what a worker with this Welcome works on. With `shares_core`, the device is the
+    host, and its training thread and its exchange thread take turns on one core.
     """
 
     device: Literal["gpu"] = "gpu"
@@ -78,8 +78,12 @@ class RehearsedGpu:
         cost: DeviceCost,
         assign: Callable[[Welcome], Assignment],
         noise: Noise,
+        *,
+        shares_core: bool = False,
     ) -> None:
         self.label = label
+        self._shares_core = shares_core
+        self._exchanging = 0.0  # seconds of exchange that delay the next interval
         self._cost, self._assign = cost, assign
         self._noise = noise
         self._runs_ahead = label != "gpu:host"
@@ -196,7 +200,8 @@ class RehearsedGpu:
             pull = self._cost.merge(self._replica.touched).fetch * self._noise.factor()
             yield from self._until(self._host.now + pull)
             self._free = self._begun = self._host.now
-        self._free += self._training_seconds(interval)
+        self._free += self._training_seconds(interval) + self._exchanging
+        self._exchanging = 0.0
         self._trained = self._free
         if not self._runs_ahead:
             yield from self._until(self._free)
@@ -214,6 +219,8 @@ class RehearsedGpu:
             return False
         ready = max(self._host.now, self._free)
         times = self._merge_times()
+        if self._shares_core and upcoming is not None:
+            times = self._take_turns(times)
         taken = ready + times.blocking
         instants = IntervalInstants(self._begun, self._trained, ended, ready, taken)
         nbytes = self._replica.exchanged_bytes
@@ -223,6 +230,11 @@ class RehearsedGpu:
         if not self._runs_ahead:
             yield from self._until(taken)
         return True
+
+    def _take_turns(self, times: MergeTimes) -> MergeTimes:
+        """Let the exchange take twice as long, and the next interval longer by the exchange."""
+        self._exchanging = times.merge + times.fetch
+        return times._replace(merge=2 * times.merge, fetch=2 * times.fetch)
 
     def _take(self, change: TakenChange, upcoming: ReplicaInterval | None) -> None:
         """Compute the interval, and take its change; the exchange begins when it is complete.

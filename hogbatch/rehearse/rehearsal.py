@@ -36,6 +36,7 @@ from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.wire.messages import Welcome
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
+THREADS_OF_HOST = 2  # of gpu:host: training and exchange
 PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
 
 
@@ -150,7 +151,9 @@ class EngineFactory:
             return RehearsedCpu(request.threads, cost, self.model, self._assign, noise, self.writes)
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
-        return RehearsedGpu(str(request), gpu_cost, self._assign, noise)
+        busy = self.threads + THREADS_OF_HOST
+        shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
+        return RehearsedGpu(str(request), gpu_cost, self._assign, noise, shares_core=shares_core)
 
     def _assign(self, welcome: Welcome) -> Assignment:
         setup, segments = self.components.setup, self.components.segments

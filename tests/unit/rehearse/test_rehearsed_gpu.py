@@ -45,7 +45,9 @@ class FixedCost:
 class Rig:
     """One engine, and the times of all calls of its replica in `log`."""
 
-    def __init__(self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0):
+    def __init__(
+        self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0, **settings
+    ):
         self.given, self.host, self.log = given, VirtualHost(given), []
         for name in ("begin", "take", "merge", "fetch", "reset"):
             monkeypatch.setattr(RehearsedReplica, name, self._logged(name))
@@ -54,6 +56,7 @@ class Rig:
             cost or FixedCost(),
             lambda welcome: given,
             Noise(Random(seed), spread),
+            **settings,
         )
         self.prepared = self.engine.prepare(given.welcome, self.host)
         self.log.clear()
@@ -163,6 +166,19 @@ def test_on_the_host_a_lease_that_arrives_during_the_last_interval_is_in_time(mo
     rig.host.run()
     assert rig.times["begin"] == [0.0]
     assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
+
+
+def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
+    rig = Rig(monkeypatch, dense(), label="gpu:host", shares_core=True)
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.host.run()
+    first = FETCH_S + 2 * BATCH_S
+    exchange = MERGE_S + FETCH_S
+    second = first + BLOCKING_S + 2 * BATCH_S + exchange
+    assert rig.times["take"] == [first, second]
+    assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
+    assert rig.times["fetch"][0] == rig.times["merge"][0]
+    assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
 
 
 def test_evaluation_waits_for_the_merge(monkeypatch):
