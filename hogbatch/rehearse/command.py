@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hogbatch.config.train import TrainConfig
+from hogbatch.errors import UsageError
 from hogbatch.rehearse.cpu import Writes
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
 from hogbatch.run.training import execute as run_on
 from hogbatch.servers.description import read_server
 
+REFUSED = ("resume", "deterministic", "record")
 PROGRESS_S = 10.0  # of real time between two progress lines
 
 
@@ -51,6 +53,7 @@ def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> 
     With `json`, print the summary as JSON instead of progress lines. UsageError for an invalid
     server.
     """
+    _expect_rehearsable(config)
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
@@ -60,3 +63,11 @@ def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> 
         cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
         print(json_format.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
     return run.exit_code
+
+
+def _expect_rehearsable(config: TrainConfig) -> None:
+    """UsageError for settings of a configuration file that a rehearsal cannot follow."""
+    usual = TrainConfig()
+    for name in REFUSED:
+        if getattr(config, name) != getattr(usual, name):
+            raise UsageError(f"{name}: a rehearsal does not support this setting; remove it")

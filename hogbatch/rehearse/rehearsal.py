@@ -5,11 +5,12 @@ computes all batches, in the order and with the staleness that the simulated clo
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
+from hogbatch.checkpoint.rundir import CRASH
 from hogbatch.compute.assignment import Assignment
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -17,6 +18,7 @@ from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.errors import UsageError
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.rehearse.concurrent_model import ConcurrentModel
+from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu, Writes
 from hogbatch.rehearse.effects import RehearsedEffects
 from hogbatch.rehearse.gpu import RehearsedGpu
@@ -32,6 +34,7 @@ from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.wire.messages import Welcome
 
@@ -80,13 +83,18 @@ class Rehearsal:
         console.say(f"workers: {','.join(map(str, requests))}")
         return requests
 
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
+
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         effects, world = self._world(components, workers)
         interrupts = Interrupts()
         world.begin()
         if components.setup.plan.stopping.average:
             self._keep_sampling(components, effects.cost)
-        with interrupts.counted():
+        setup = components.setup
+        crashes = crash_report(setup.run_dir / CRASH, setup.settings, ())
+        with interrupts.counted(), crashes:
             while world.finish is None and self._queue.step():
                 if interrupts.count:
                     world.interrupt()
@@ -110,9 +118,12 @@ class Rehearsal:
         effects = RehearsedEffects(components, HostCost(self._server.cpu))
         rng = Random(setup.config.seed)
         world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
-        engines = EngineFactory(self._server, components, model, rng, self._writes, threads)
+        cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
+        engines = EngineFactory(self._server, components, model, rng, self._writes, cores, threads)
+        first = 0
         for request in workers:
-            world.start(partial(engines.create, request))
+            world.start(partial(engines.create, request, first))
+            first += request.threads
         return effects, world
 
     def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
@@ -136,10 +147,11 @@ class EngineFactory:
     model: ConcurrentModel
     rng: Random
     writes: Writes
+    cores: Cores
     threads: int  # of all CPU workers
 
-    def create(self, request: WorkerRequest) -> SimulatedEngine:
-        """The engine of a worker."""
+    def create(self, request: WorkerRequest, first: int) -> SimulatedEngine:
+        """The engine of a worker, whose first thread has the number `first` in the run."""
         setup, noise = self.components.setup, Noise(self.rng, SPREAD)
         spec = OPTIMIZERS[setup.config.optimizer]
         workload = Workload.of(
@@ -148,7 +160,10 @@ class EngineFactory:
         )
         if request.device == "cpu":
             cost = CpuCost(self.server.cpu, workload, self.threads)
-            return RehearsedCpu(request.threads, cost, self.model, self._assign, noise, self.writes)
+            return RehearsedCpu(
+                *(request.threads, cost, self.model, self._assign, noise, self.writes),
+                *(self.cores, first),
+            )
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
         busy = self.threads + THREADS_OF_HOST
@@ -178,9 +193,11 @@ def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerReques
         threads = max(1, server.cpu.threads - len(gpus))
         requests = [WorkerRequest("cpu", threads=threads)]
         return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
-    for request in config.workers:
-        if request.device == "gpu":
-            described_gpu(server, request)
+    gpus = [request for request in config.workers if request.device == "gpu"]
+    for number, request in enumerate(gpus):
+        described_gpu(server, request)
+        if request in gpus[:number]:
+            raise UsageError(f"--workers {request} is given twice; a GPU has one worker")
     return config.workers
 
 

@@ -26,5 +26,8 @@ class Platform(Protocol):
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
         """Return the workers to start; print one line about them."""
 
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""
+
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         """Train until the coordinator finishes."""
