@@ -73,7 +73,7 @@ def result(method, late=None, early=None, kind=None, seed=0, error=None, **other
     }
     made = {"set": "w8a", "server": SERVER, "method": method, "seed": seed, "error": error}
     made |= {"kind": kind or method.partition("-")[0], "reached": reached, "rows": rows}
-    made |= {"wall_s": 4.0, "guess_s": 15.0, "train_seconds": late or 9.0}
+    made |= {"wall_s": 4.0, "rough_wall_s": 15.0, "train_seconds": late or 9.0}
     return made | {"devices": {"cpu": None, "gpu": None}} | other
 
 
@@ -260,7 +260,7 @@ def test_a_cell_lasts_at_most_a_multiple_of_the_best_device_alone(tmp_path, call
 def test_the_expected_time_is_that_of_similar_cells():
     cell = Cell("w8a", SERVER, Method("adaptive", "adaptive", ()), 0)
     assert expected_wall_s([], cell) == SETS["w8a"].wall_s
-    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "guess_s": 5.0}
+    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "rough_wall_s": 5.0}
     assert expected_wall_s([other], cell) == 2 * SETS["w8a"].wall_s
     assert expected_wall_s([other, result("cpu", wall_s=7.0)], cell) == 7.0
     same = result("adaptive", wall_s=9.0)
