@@ -17,7 +17,7 @@ now = time.monotonic_ns  # the clock of all records
 
 
 class RunRecording:
-    """Records one run in `run_dir`; `identity` is what a replay must have in common with it."""
+    """Records one run in `run_dir`. `identity` describes its data and settings to a replay."""
 
     def __init__(self, run_dir: Path, identity: Mapping[str, str | int]) -> None:
         header = LogHeader(
@@ -27,7 +27,7 @@ class RunRecording:
         self._evaluations = 0
 
     def of(self, adapters: Adapters) -> Adapters:
-        """Return `adapters` that record what they do."""
+        """Return adapters that do what `adapters` do, and record it."""
         return replace(
             adapters,
             snapshots=_RecordedSnapshots(adapters.snapshots, self._add),
