@@ -72,7 +72,7 @@ HASHED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
 class ProbeNetwork:
     """A network, its rows, and its parameters with slots."""
 
