@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,14 +16,13 @@ from hogbatch.telemetry.update_log import (
     LogHeader,
     Records,
     UpdateLog,
+    now,
     record,
 )
 from hogbatch.version import version
 from hogbatch.wire.messages import Work
 
 BLOCK = 4096  # maximum number of records that are written together; fewer at the end of a lease
-
-now = time.monotonic_ns  # the clock of all records
 
 
 def open_log(assignment: Assignment, device: str, threads: int) -> UpdateLog | None:

@@ -1,7 +1,6 @@
 """The coordinator's part of the record of a run (`--record`): what happens to the whole model."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,16 @@ from typing import Any, Self
 from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, SnapshotAdapter
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.telemetry.records import Evaluation, RunTotals
-from hogbatch.telemetry.update_log import COORDINATOR, FOLDER, Kind, LogHeader, UpdateLog, record
+from hogbatch.telemetry.update_log import (
+    COORDINATOR,
+    FOLDER,
+    Kind,
+    LogHeader,
+    UpdateLog,
+    now,
+    record,
+)
 from hogbatch.version import version
-
-now = time.monotonic_ns  # the clock of all records
 
 
 class RunRecording:

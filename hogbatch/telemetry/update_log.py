@@ -17,6 +17,7 @@ import logging
 import os
 import struct
 import threading
+import time
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -56,6 +57,8 @@ RECORD: Final = np.dtype(
 )
 PREFIX: Final = struct.Struct("<8sII")
 Records = NDArray[Any]  # [N] of RECORD
+
+now = time.monotonic_ns  # the clock of all records
 
 
 class Kind(IntEnum):
