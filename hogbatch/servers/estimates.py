@@ -65,7 +65,7 @@ def scaled(table: Table, base: Table, name: str, where: str) -> Table:
 
 
 def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
-    """The factor of each figure; one for a single figure precedes one for all with an ending."""
+    """The factor of each figure; one for a single figure takes precedence over one for all."""
     given = table.get("factors", {})
     if not isinstance(given, dict):
         refuse(f"{where}factors", "a table with numbers above 0", given)
