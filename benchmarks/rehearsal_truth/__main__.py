@@ -1,9 +1,9 @@
-"""Do rehearsals of this machine need the rows and seconds that its real runs need?
+"""Do rehearsals of this machine need the same rows and seconds as its real runs?
 
-Trains each data set to a target on this machine (`hogbatch train`), and rehearses the same run,
-with the same flags and seed, on the description of this machine (`hogbatch rehearse`); in turn,
-seed after seed, one process at a time. The description is measured first by `hogbatch profile`,
-unless --server names one.
+Trains each data set to a target on this machine (`hogbatch train`), and rehearses the same run with
+the same flags and seed on the description of this machine (`hogbatch rehearse`). Real runs and
+rehearsals alternate, one at a time. The description is measured first by `hogbatch profile`, unless
+--server names one.
 
     scripts/bench rehearsal_truth --data DIR --out results/truth --seeds 5 --budget 3000
 
@@ -13,7 +13,7 @@ cores is compared, but may differ. The speed is rehearsed rows per real second o
 one real core, both without evaluations; it must be at least 0.5.
 
 Each run is one file in OUT/runs, so that the same command continues where it stopped. Nothing else
-should run on the machine. OUT/truth.json and OUT/truth.md hold the comparison.
+should run on the machine. OUT/truth.json and OUT/truth.md contain the comparison.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from benchmarks.rehearsal_truth.runs import (
     TruthRun,
 )
 from benchmarks.rehearsal_truth.speed import SpeedRun
-from benchmarks.rehearsal_truth.table import comparisons, complaints, slow, speed_table, table
+from benchmarks.rehearsal_truth.table import comparisons, differences, slow, speed_table, table
 from hogbatch.errors import INTERRUPTED, UsageError
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
@@ -89,7 +89,7 @@ def described_machine(given: argparse.Namespace) -> str:
 
 
 def pairs(given: argparse.Namespace, server: str) -> Iterator[list[TruthRun]]:
-    """Pairs of a real run and its rehearsal; the first seed of everything comes first."""
+    """Pairs of a real run and its rehearsal; all pairs of the first seed come first."""
     for seed, which, workers in product(range(given.seeds), given.sets, given.workers):
         yield [TruthRun(which, workers, seed, mode, server) for mode in MODES]
 
@@ -174,7 +174,7 @@ def main(flags: Sequence[str] | None = None, programs: Programs = PROGRAMS) -> i
         interrupted = True
     entries = comparisons(results)
     write(given, entries, speeds, server)
-    found = [*complaints(entries), *slow(speeds)]
+    found = [*differences(entries), *slow(speeds)]
     failed = [each for each in (*results, *speeds) if each["error"]]
     found += [f"{r['set']}, {r['workers']}: {report.last_line(r['error'])}" for r in failed]
     print("\n".join([*found, f"{measurement.missing} runs are missing"]), flush=True)

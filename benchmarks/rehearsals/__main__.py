@@ -63,7 +63,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--seeds", type=whole, default=1, help="number of seeds (default: 1)")
     add("--jobs", type=whole, default=2, help="cells at the same time (default: 2)")
     add("--budget", type=number, default=float("inf"), metavar="SECONDS", help="time for new cells")
-    add("--within", type=number, default=5.0, help="longest cell: see above (default: 5)")
+    add("--within", type=number, default=5.0, help="limit of a cell, see above (default: 5)")
     add("--cell-limit", type=number, default=1800.0, help="real seconds of a cell (default: 1800)")
     add("--retry-failed", action="store_true", help="run cells again that failed")
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")

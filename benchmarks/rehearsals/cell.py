@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Set and server: cells in the same place are compared."""
+        """Set and server; cells with the same place are compared."""
         return self.set_name, short_name(self.server)
 
     @property
@@ -66,7 +66,7 @@ class Cell:
         limit_s: float,
         program: Sequence[str],
     ) -> Json:
-        """Rehearse for at most `max_seconds` of the virtual clock and `limit_s` of the real one.
+        """Rehearse for at most `max_seconds` simulated and `limit_s` real seconds.
 
         A rehearsal that fails has the result {"error": ...}. Raises InterruptedCell if it was
         stopped from outside, for example by Ctrl-C.
@@ -93,5 +93,5 @@ class Cell:
             "method": self.method.name,
             "kind": self.method.kind,
             "seed": self.seed,
-            "guess_s": self.set.wall_s,
+            "rough_wall_s": self.set.wall_s,
         }

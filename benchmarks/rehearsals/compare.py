@@ -17,7 +17,7 @@ class Timing(NamedTuple):
     method: str
     seconds: float
     rows: float
-    lasted: float  # median virtual seconds of the runs, reached or not
+    lasted: float  # median simulated seconds of all runs, whether they reached it or not
     runs: int
     failed: int  # of these runs
 
@@ -63,10 +63,10 @@ def best_of(results: Sequence[Json], kinds: Iterable[str], target: str) -> Timin
 
 
 def factor(ours: Timing, better: Timing) -> tuple[str, float]:
-    """Seconds of `ours` over those of the better device alone, and what kind of bound that is.
+    """The seconds of `ours` over those of the better device alone, as (sign, ratio).
 
-    ("=", x), or (">", x) if only the other reached the target, ("<", x) if only `ours` did,
-    ("?", nan) if neither did.
+    ("=", x) if both reached the target; a bound, (">", x), if only `better` did, and ("<", x) if
+    only `ours` did; ("?", nan) if neither did.
     """
     if ours.reached and better.reached:
         return "=", ours.seconds / better.seconds if better.seconds else 1.0

@@ -16,9 +16,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how the matrix runs."""
+    """Limits of a run of the matrix."""
 
-    within: float  # maximum of a cell, as a multiple of the better device's virtual seconds
+    within: float  # maximum of a cell, as a multiple of the better device's simulated seconds
     jobs: int  # cells at the same time
     budget_s: float  # real seconds after which no other cell starts
     cell_s: float  # real seconds after which a cell is killed
@@ -52,7 +52,7 @@ class Matrix:
     def run(self, cells: Sequence[Cell], report: Callable[[Json, str], None]) -> list[Cell]:
         """Run `cells`; return those for which no time was left.
 
-        `report` is called with each result, after it was written, and with the time that is left.
+        `report` is called with each result, after it was written, and with a text about the rest.
         """
         began, todo = time.monotonic(), list(cells)
         with ThreadPoolExecutor(self.limits.jobs) as pool:
@@ -73,7 +73,7 @@ class Matrix:
         return todo
 
     def _run(self, cell: Cell) -> Json:
-        """One cell; its limit is that of the results at its start."""
+        """Run one cell, with a limit that follows from the results at its start."""
         seconds = limit(list(self.results), cell, self.limits.within)
         return cell.run(self.data, seconds, self.limits.cell_s, self.program)
 

@@ -14,7 +14,7 @@ KINDS: Final = ("gpu", "cpu", *TOGETHER)
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to train: its name, the flags, and what they use."""
+    """One way to train: its name, and its flags of `hogbatch rehearse`."""
 
     name: str
     kind: str  # one of KINDS
@@ -34,8 +34,8 @@ def methods(
 ) -> Iterator[Method]:
     """The methods on a server, those of devices alone first.
 
-    GPU alone means the first GPU. On a server without a GPU, `adaptive` is the CPU alone with its
-    default policy, so that there is no method "cpu".
+    Of several GPUs, the first one is trained alone. On a server without a GPU there is no method
+    "cpu", because `adaptive` is the CPU alone with its default policy.
     """
     if "gpu" in kinds and processors.gpus:
         yield from _fixed("gpu", f"gpu:{processors.gpus[0]}", gpu_batches)

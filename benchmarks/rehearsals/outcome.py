@@ -1,4 +1,4 @@
-"""What the matrix keeps of a rehearsed run: when it reached its targets, and what devices did."""
+"""What the matrix keeps of a rehearsal: when it reached its targets, and what devices did."""
 
 import statistics
 from collections.abc import Sequence
@@ -72,8 +72,8 @@ def utilisation(
 ) -> list[list[float]]:
     """[[training second, fraction of the time spent computing], ...] over equal intervals.
 
-    A lease that was done at `seconds` was computed in the `busy_seconds` before. Empty if no worker
-    on `device` finished a lease.
+    A lease that ended at `seconds` was computed in the `busy_seconds` before that. Empty if no
+    worker on `device` finished a lease.
     """
     names = {worker["name"] for worker in workers if worker["device"] == device}
     leases = [e for e in events if e["event"] == "lease" and e["worker"] in names]

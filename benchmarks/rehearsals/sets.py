@@ -13,7 +13,7 @@ PAPER_SERVERS: Final = ("k80-28cores", "v100-32cores")
 
 @dataclass(frozen=True, slots=True)
 class MatrixSet:
-    """A case with an early target and one near the best test loss, and the most epochs of a cell.
+    """A case with two targets, early and near the best test loss, and the maximum epochs of a cell.
 
     How the targets were chosen: docs/rehearsal-matrix.md.
     """
@@ -23,7 +23,7 @@ class MatrixSet:
     late: float
     epochs: int
     wall_s: float  # rough time of one cell on one core: cells of cheap sets run first
-    paper: bool = False  # with a network of the paper, which is trained on its servers only
+    paper: bool = False  # with a network of the paper, which is rehearsed on its servers only
 
     @property
     def targets(self) -> dict[str, float]:

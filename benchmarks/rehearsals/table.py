@@ -68,7 +68,7 @@ def _row(results: Sequence[Json], target: str) -> list[str]:
 
 
 def _failed(results: Iterable[Json], kind: str, target: str) -> Timing | None:
-    """The timing of a kind of which every run failed; None if none ran."""
+    """The timing of a kind of device of which every run failed; None if none ran."""
     failed = [result for result in results if result["kind"] == kind]
     return timing(failed, failed[0]["method"], target) if failed else None
 
@@ -102,7 +102,7 @@ def thousands(rows: float) -> str:
 
 
 def factor_cell(ours: Timing | None, better: Timing | None) -> str:
-    """The factor over the better device alone, or a bound of it; "-" if there is neither."""
+    """The factor over the better device alone, or a bound of it; "-" if it is unknown."""
     if ours is None or better is None or ours.failed == ours.runs:
         return "-"
     bound, value = factor(ours, better)

@@ -27,7 +27,7 @@ class ProgressLines:
         self._last = Reached(0.0, 0)
 
     def observe(self, progress: Callable[[], Reached]) -> None:
-        """Print a line if it is time."""
+        """Print a line if it is time; only then is `progress` called."""
         now = time.monotonic()
         if self._quiet or now < self._next:
             return
@@ -50,8 +50,8 @@ class ProgressLines:
 def execute(config: TrainConfig, *, server: str, writes: Writes, json: bool) -> int:
     """Rehearse the run on `server`, a bundled name or a file; return the exit code.
 
-    With `json`, print the summary as JSON instead of progress lines. UsageError for an invalid
-    server.
+    With `json`, print the summary as JSON to stdout, and progress lines only to stderr. UsageError
+    if `server` does not exist or is not valid.
     """
     _expect_rehearsable(config)
     described = read_server(server)

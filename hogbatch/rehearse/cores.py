@@ -34,7 +34,7 @@ class Cores:
         self._work: dict[int, tuple[float, Action]] = {}  # thread → seconds left, what follows
 
     def run(self, thread: int, seconds: float, then: Action) -> None:
-        """Run `thread` for `seconds` of a core's time, then call `then`.
+        """Run `thread` for `seconds` of a core's simulated time, then call `then`.
 
         A thread whose `then` calls `run` again keeps its core for the rest of its slice.
         """

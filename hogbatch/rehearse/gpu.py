@@ -40,13 +40,13 @@ class DeviceCost(Protocol):
     densify: bool
 
     def train_seconds(self, rows: int) -> float:
-        """Seconds of one batch."""
+        """Seconds of training on one batch of `rows` rows."""
 
     def evaluate_seconds(self, rows: int) -> float:
-        """Seconds of evaluating rows."""
+        """Seconds of evaluating `rows` rows."""
 
     def profile(self, rows: int) -> Profile:
-        """(rows, seconds) of batches, for a training set of `rows` rows."""
+        """(rows, seconds) of each measured batch size, for a training set of `rows` rows."""
 
     def merge(self, touched: int | None) -> MergeTimes:
         """Times of merging all parameters, or those of `touched` rows of a sparse first layer."""
@@ -59,14 +59,15 @@ class Awaited(Enum):
     EXCHANGE = "the end of the exchange"
 
 
-Steps = Generator[Awaited | float, None, None]  # a float is a time until which to wait
+Steps = Generator[Awaited | float, None, None]  # a float is the simulated time to wait for
 
 
 class RehearsedGpu:
     """Leases on one simulated device.
 
-    `assign` returns what a worker with this Welcome works on. With `shares_core`, the device is the
-    host, and its training thread and its exchange thread take turns on one core.
+    `assign` returns the assignment of the worker that a Welcome admits. `noise` varies all times at
+    random. With `shares_core`, the device is the host, and its training thread and its exchange
+    thread take turns on one core.
     """
 
     device: Literal["gpu"] = "gpu"
@@ -83,7 +84,7 @@ class RehearsedGpu:
     ) -> None:
         self.label = label
         self._shares_core = shares_core
-        self._exchanging = 0.0  # seconds of exchange that delay the next interval
+        self._exchanging = 0.0  # seconds of an exchange that prolong the next interval
         self._cost, self._assign = cost, assign
         self._noise = noise
         self._runs_ahead = label != "gpu:host"
@@ -117,7 +118,7 @@ class RehearsedGpu:
     # Before training ------------------------------------------------------------------------------
 
     def _touches_few_rows(self, batch: int) -> bool:
-        """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
+        """Whether batches of `batch` rows touch so few features that only those are exchanged."""
         train = self._assignment.train
         if not MERGE_RULES[self._assignment.welcome.merge].additive:
             return False
@@ -232,7 +233,7 @@ class RehearsedGpu:
         return True
 
     def _take_turns(self, times: MergeTimes) -> MergeTimes:
-        """Let the exchange take twice as long, and the next interval longer by the exchange."""
+        """Double the times of the exchange, and prolong the next interval by its undoubled time."""
         self._exchanging = times.merge + times.fetch
         return times._replace(merge=2 * times.merge, fetch=2 * times.fetch)
 

@@ -52,7 +52,10 @@ class Reached:
 
 
 class Rehearsal:
-    """The platform `server`. `observe` is called after every simulated event."""
+    """A platform that simulates `server`.
+
+    `observe` is called after every simulated event, with a function that returns how far it is.
+    """
 
     def __init__(
         self,

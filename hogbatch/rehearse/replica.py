@@ -23,7 +23,7 @@ from hogbatch.rehearse.changes import (
 )
 from hogbatch.store.merge import MERGE_RULES, MergeRule
 
-RowNumbers = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]  # [N] of the training set
 LINE = 64  # bytes of a cache line
 NO_FENCE = 0  # of batches: a GPU worker checks its fence only before it merges
 
@@ -231,9 +231,9 @@ class RehearsedReplica:
         self.steps[:] = self._shared.steps
 
     def evaluate(self, start: int, stop: int, batch_size: int) -> NDArray[np.float64]:
-        """Return the totals over rows [start, stop) of the test set, of the shared parameters.
+        """Return the totals of the shared parameters over rows [start, stop) of the test set.
 
-        A real replica copies all of them first. `begin` follows, so there is no need to.
+        A real replica pulls them first. Here this is not necessary, because `begin` follows.
         """
         test, totals = self._assignment.test, np.zeros(TOTALS)
         assert test is not None, "evaluation needs a test set"
@@ -259,7 +259,7 @@ class RehearsedReplica:
         return self._assignment.train.sparse and kind in SUMMED_SLOTS and self._rule.additive
 
     def _tables(self) -> list[tuple[Floats, Floats]]:
-        """The arrays with the weights of the first layer that are exchanged, and those shared."""
+        """The arrays of which the first layer is exchanged, as pairs: the replica's, the shared."""
         tables = [(self.params, self._shared.params)]
         return [*tables, (self.slots[0], self._shared.first)] if self._exchanges_sums else tables
 

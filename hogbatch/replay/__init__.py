@@ -5,5 +5,5 @@ recorded    the recorded run: its settings, data, records and evaluations
 schedule    the order in which the recorded reads and writes of the model happened
 player      repeats them
 results     what a replay reports
-findings    the first update that ruined the model
+findings    the first update after which the model was not finite, or its loss had jumped
 """

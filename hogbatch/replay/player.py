@@ -1,7 +1,8 @@
 """Repeats the recorded reads and writes of the model, on one core.
 
-A batch is computed on the parameters as they were when it began, and its change is added when it
-ended. Races inside one update are not repeated: it is read and written at one moment each.
+A batch is computed on the parameters as they were when it began, and its update is written when it
+ended. Races inside one update are not repeated: each reads the model at one moment, and writes it
+at another.
 """
 
 from collections.abc import Callable
@@ -65,7 +66,7 @@ class _Worker:
 
 
 def _upcoming(records: Records) -> dict[int, int]:
-    """The record with the interval that follows at once, by that of a TAKE, for a GPU worker."""
+    """For each PULL or TAKE that a TAKE follows: the record of the latter, the next interval."""
     own = np.flatnonzero(np.isin(records["kind"], [Kind.PULL, Kind.TAKE]))
     own = own[np.argsort(records["begin"][own], kind="stable")].tolist()
     return {a: b for a, b in pairwise(own) if records["kind"][b] == Kind.TAKE}
@@ -114,7 +115,7 @@ class Player:
         return self._model.params
 
     def play(self, until: Callable[[int, float], bool]) -> None:
-        """Replay until `until` (number of updates, training seconds) is true, or to the end."""
+        """Replay until `until(updates, training seconds)` is true, or to the end."""
         for step in self.schedule:
             record = self._run.files[step.file].records[step.record]
             if until(self.updates, self._time.at(step.at)):

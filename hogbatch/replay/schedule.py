@@ -11,13 +11,13 @@ from hogbatch.telemetry.update_log import Kind, UpdateFile
 
 
 class Moment(IntEnum):
-    """Which time of a record a step belongs to; at the same time, ends come first."""
+    """Which time of a record a step belongs to. Of steps at the same time, ends come first."""
 
     END = 0
     BEGIN = 1
 
 
-# The times at which a record has an effect. Reading happens at the begin, writing at the end.
+# The times at which a record has an effect: reads happen when it begins, writes when it ends.
 MOMENTS: Final = {
     Kind.UPDATE: (Moment.BEGIN, Moment.END),
     Kind.BUILD: (Moment.BEGIN, Moment.END),
@@ -86,7 +86,7 @@ class Schedule:
 
 
 def _steps(number: int, file: UpdateFile, moment: Moment) -> NDArray[np.int64]:
-    """Steps int64[N, 4] of one file at the begin or the end of its records."""
+    """Steps int64[N, 4] of one file, at the begin or the end of its records: the fields of Step."""
     kinds = [kind for kind, moments in MOMENTS.items() if moment in moments]
     records = np.flatnonzero(np.isin(file.records["kind"], kinds))
     times = file.records["begin" if moment is Moment.BEGIN else "end"][records]

@@ -95,7 +95,7 @@ class CpuCost:
         return products + steps + dense.layer_seconds + self._cell_seconds(layer, rows)
 
     def _cell_seconds(self, layer: LayerView, rows: int) -> float:
-        """Seconds of the activations of a layer, or the loss of the last one, and its gradient."""
+        """Seconds of a layer's activations, or of the loss, and of their gradients."""
         dense, cells = self._cpu.dense, rows * layer.fan_out
         if layer is self._workload.layers[-1]:
             return cells * (dense.cell_seconds + dense.score_seconds)
@@ -109,7 +109,7 @@ class CpuCost:
         values = stored * (sparse.value_seconds + width * sparse.cell_seconds)
         step = touched * (sparse.touched_seconds + arrays * width * sparse.slot_seconds)
         row = FLOAT * width * arrays
-        hot = self._cpu.memory.private_cache / row  # features whose weights stay in the own cache
+        hot = self._cpu.memory.private_cache / row  # features with weights in the private cache
         fetched = (
             workload.touched_by_others(rows, self._together, hot) * row * self._line_fetching()
         )
@@ -142,8 +142,8 @@ class CpuCost:
 
     def _line_fetching(self) -> float:
         """Seconds per byte of single lines that other threads have written last."""
-        near = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all are near
-        return self._cpu.sparse.fetch_seconds / LINE * near
+        relative = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all share a cache
+        return self._cpu.sparse.fetch_seconds / LINE * relative
 
     def _streaming(self, footprint: float) -> tuple[float, float]:
         """Seconds per byte of weights, read or written once per batch: from caches, from memory.

@@ -12,7 +12,7 @@ from hogbatch.servers.cpu_cost import FLOAT
 from hogbatch.servers.description import Cpu, ServerGpu
 from hogbatch.servers.workload import Workload, weights
 
-MIN_BATCH = 16  # these four constants are those of workers/profile.py
+MIN_BATCH = 16  # this and the next three constants are those of workers/profile.py
 MAX_BATCH_SECONDS = 0.25
 MIN_SPEEDUP = 1.02
 DENSIFY_TEST_ROWS = 1024

@@ -19,7 +19,7 @@ class Workload:
     """The sizes of a network and of its training rows."""
 
     layers: tuple[LayerView, ...]
-    features: int  # real inputs
+    features: int  # inputs, without padding
     sparse: bool
     stored: float  # values per row; of dense rows, the features
     labels: float  # per row

@@ -1,4 +1,4 @@
-"""The record of a run's updates: who made each of them, from which rows, and when.
+"""The record of a run's updates: the worker, the rows and the times of each of them.
 
 With `--record`, every worker and the coordinator write one file each into the folder `updates` of
 the run directory. A file has
@@ -17,7 +17,7 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Iterator
+import time
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -58,9 +58,11 @@ RECORD: Final = np.dtype(
 PREFIX: Final = struct.Struct("<8sII")
 Records = NDArray[Any]  # [N] of RECORD
 
+now = time.monotonic_ns  # the clock of all records
+
 
 class Kind(IntEnum):
-    """What a record describes; `begin` and `end` are the times of what is named first and last."""
+    """What a record describes; the first event named happened at `begin`, the last one at `end`."""
 
     # of a CPU worker
     UPDATE = 1  # a batch of `thread`: began to read the model, has written it. number: the lease
@@ -125,7 +127,7 @@ class UpdateLog:
 
     @classmethod
     def create(cls, folder: Path, header: LogHeader) -> Self:
-        """Create a file for the writer that `header` describes; a restarted one gets a new file.
+        """Create a file for the writer that `header` describes; a restarted worker gets a new one.
 
         UsageError if that is impossible.
         """
@@ -206,7 +208,7 @@ def read_file(path: Path) -> UpdateFile:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read the record of updates: {error.strerror}") from None
-    for problem in _problems_of_prefix(content):
+    if problem := _problem_of_prefix(content):
         raise DataError(f"{path}: {problem}")
     length = PREFIX.unpack_from(content)[2]
     try:
@@ -228,19 +230,20 @@ def read_file(path: Path) -> UpdateFile:
     return UpdateFile(path, header, records)
 
 
-def _problems_of_prefix(content: bytes) -> Iterator[str]:
-    """Why `content` does not begin as a file of this version, one sentence each."""
+def _problem_of_prefix(content: bytes) -> str | None:
+    """Why `content` does not begin as a file of this version; None if it does."""
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
-        yield "this is not a record of updates"
+        return "this is not a record of updates"
     if len(content) < PREFIX.size:
-        yield "this record of updates is truncated in its header"
+        return "this record of updates is truncated in its header"
     _, number, length = PREFIX.unpack_from(content)
     if number != VERSION:
-        yield f"this record of updates has format {number}; this version reads format {VERSION}"
+        return f"this record of updates has format {number}; this version reads format {VERSION}"
     if length > MAX_HEADER:
-        yield "the header of this record of updates is damaged"
+        return "the header of this record of updates is damaged"
     if len(content) < PREFIX.size + length:
-        yield "this record of updates is truncated in its header"
+        return "this record of updates is truncated in its header"
+    return None
 
 
 def _check(path: Path, records: Records) -> None:

@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_and_restarted_is_replayed(job, replayed):
     assert last["replayed_test_loss"] == pytest.approx(last["test_loss"], rel=0.1)
 
 
-def test_an_update_that_ruins_the_model_is_named(replayed, tmp_path):
+def test_the_update_after_which_the_model_is_not_finite_is_named(replayed, tmp_path):
     run_dir = tmp_path / "run"
     flags = ("--hidden", 16, "--epochs", 1, "--lr", 3e38, "--optimizer", "sgd", "--quiet")
     cli("train", "a9a", *flags, "--workers", "cpu:1", "--record", "--run-dir", run_dir)

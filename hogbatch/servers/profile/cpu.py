@@ -61,7 +61,7 @@ def _batches(run: "_Run", batch: int, seconds: float) -> int:
 def _undisturbed(runs: list["_Run"], rows: int) -> list[float]:
     """Seconds of computing of REPETITIONS repetitions that other processes hardly interrupted.
 
-    Interruptions of a single thread do not matter: its clock stands still meanwhile. Threads that
+    Interruptions of a single thread do not matter: its clock stops until it continues. Threads that
     take turns on one core do not compete for the weights, so what they measure says nothing about
     threads that run at the same time.
     """

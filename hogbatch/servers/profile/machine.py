@@ -192,7 +192,7 @@ def _cores_per_cache() -> int:
 
 
 def _cache_size(level: int) -> int | None:
-    """Bytes of the cache of core 0 at `level`; None if Linux does not tell."""
+    """Bytes of the cache of core 0 at `level`; None if Linux does not report it."""
     for index in CACHES.glob("index*"):
         if (index / "level").read_text().strip() == str(level):
             return int((index / "size").read_text().strip().rstrip("K")) * 1024

@@ -1,4 +1,4 @@
-"""The values from which the fit starts: those of a core and of NumPy on a recent processor."""
+"""The values from which the fit starts: typical ones of a core, of NumPy and of a GPU."""
 
 from hogbatch.servers.description import Cpu, Dense, Hashed, Memory, ServerGpu, Sparse
 

@@ -11,7 +11,7 @@ from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.rehearsal_truth.__main__ import main
 from benchmarks.rehearsal_truth.runs import Programs, TruthRun, processes
 from benchmarks.rehearsal_truth.speed import SpeedRun
-from benchmarks.rehearsal_truth.table import comparisons, complaints, slow, speed_table, table
+from benchmarks.rehearsal_truth.table import comparisons, differences, slow, speed_table, table
 from hogbatch.data import samples
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
@@ -82,11 +82,11 @@ def test_medians_of_both_are_compared_over_the_seeds_that_have_both():
     assert entry["seeds"] == 3
     assert (entry["seconds"]["real"], entry["seconds"]["rehearsed"]) == (2.2, 2.6)
     assert entry["seconds"]["allowed"] and entry["seconds"]["real_range"] == [2.0, 9.0]
-    assert complaints([entry]) == []
+    assert differences([entry]) == []
 
 
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("changed", "line"),
     [
         ({"rows": 1160.0}, "w8a, cpu:1: rows 1.16 of the real ones; allowed: 0.85 to 1.15"),
         ({"rows": 840.0}, "w8a, cpu:1: rows 0.84 of the real ones; allowed: 0.85 to 1.15"),
@@ -94,14 +94,14 @@ def test_medians_of_both_are_compared_over_the_seeds_that_have_both():
         ({"seconds": None}, "w8a, cpu:1: seconds - of the real ones; allowed: 0.80 to 1.20"),
     ],
 )
-def test_differences_beyond_the_allowed_ones_are_named(changed, complaint):
+def test_differences_beyond_the_allowed_ones_are_named(changed, line):
     entries = comparisons([result("real"), result("rehearsed", **changed)])
-    assert complaints(entries) == [complaint]
+    assert differences(entries) == [line]
 
 
 def test_oversubscribed_runs_may_differ():
     made = [result("real", workers="cpu:16"), result("rehearsed", rows=9000.0, workers="cpu:16")]
-    assert complaints(comparisons(made)) == []
+    assert differences(comparisons(made)) == []
 
 
 def test_the_table_shows_medians_ranges_and_what_is_outside():

@@ -73,7 +73,7 @@ def result(method, late=None, early=None, kind=None, seed=0, error=None, **other
     }
     made = {"set": "w8a", "server": SERVER, "method": method, "seed": seed, "error": error}
     made |= {"kind": kind or method.partition("-")[0], "reached": reached, "rows": rows}
-    made |= {"wall_s": 4.0, "guess_s": 15.0, "train_seconds": late or 9.0}
+    made |= {"wall_s": 4.0, "rough_wall_s": 15.0, "train_seconds": late or 9.0}
     return made | {"devices": {"cpu": None, "gpu": None}} | other
 
 
@@ -165,7 +165,7 @@ def test_cells_of_other_sources_or_another_server_run_again(changed, tmp_path, c
     assert len(calls()) == 10
 
 
-def test_a_file_that_was_cut_short_counts_as_none(tmp_path):
+def test_a_truncated_file_counts_as_missing(tmp_path):
     run(matrix(tmp_path), wanted())
     path = tmp_path / "cells" / "a9a--fake--cpu--0.json"
     path.write_text(path.read_text()[:40])
@@ -260,7 +260,7 @@ def test_a_cell_lasts_at_most_a_multiple_of_the_best_device_alone(tmp_path, call
 def test_the_expected_time_is_that_of_similar_cells():
     cell = Cell("w8a", SERVER, Method("adaptive", "adaptive", ()), 0)
     assert expected_wall_s([], cell) == SETS["w8a"].wall_s
-    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "guess_s": 5.0}
+    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "rough_wall_s": 5.0}
     assert expected_wall_s([other], cell) == 2 * SETS["w8a"].wall_s
     assert expected_wall_s([other, result("cpu", wall_s=7.0)], cell) == 7.0
     same = result("adaptive", wall_s=9.0)
@@ -278,7 +278,7 @@ def test_the_best_batch_is_chosen_for_each_target_by_medians_of_seeds():
     assert early and early.method == "gpu-256"
 
 
-def test_seeds_that_do_not_arrive_count_as_infinite():
+def test_seeds_that_do_not_reach_the_target_count_as_infinite():
     runs = [result("cpu", late, seed=n) for n, late in enumerate((3.0, None, None))]
     found = timing(runs, "cpu", "late")
     assert found and not found.reached and timing_cell(found) == "not in 9 s"
@@ -327,7 +327,7 @@ def test_a_cause_names_merges_and_idle_devices():
     assert found == "0.5x the rows/s (merges take 40% of the GPU's time, GPU busy 50%)"
 
 
-def test_a_method_that_did_not_arrive_is_compared_at_its_end():
+def test_a_method_that_did_not_reach_the_target_is_compared_at_its_end():
     ours = result("adaptive", None, rows=50_000, train_seconds=10.0)
     found = cause(ours, result("gpu-512", 2.0, rows=10_000), "late")
     assert found.startswith("> 5x the rows (")
