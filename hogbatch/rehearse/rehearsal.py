@@ -189,17 +189,17 @@ class EngineFactory:
 def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerRequest, ...]:
     """The workers of `config` on `server`; by default those that a real run would start there.
 
-    UsageError if `server` does not have a requested GPU.
+    UsageError if `server` does not have a requested GPU, or if a GPU is requested twice.
     """
     if config.workers == "auto":
         gpus = [gpu for gpu in server.gpus if gpu.ordinal != "host"]
         threads = max(1, server.cpu.threads - len(gpus))
         requests = [WorkerRequest("cpu", threads=threads)]
         return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
-    gpus = [request for request in config.workers if request.device == "gpu"]
-    for number, request in enumerate(gpus):
+    wanted = [request for request in config.workers if request.device == "gpu"]
+    for number, request in enumerate(wanted):
         described_gpu(server, request)
-        if request in gpus[:number]:
+        if request in wanted[:number]:
             raise UsageError(f"--workers {request} is given twice; a GPU has one worker")
     return config.workers
 
