@@ -17,10 +17,12 @@ should run on the machine. OUT/truth.json and OUT/truth.md contain the compariso
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from typing import Any
 from benchmarks.common import arguments, hogbatch_run, machine, page, report
 from benchmarks.common.data_sets import FILES
 from benchmarks.common.result_store import ResultStore
-from benchmarks.common.source_key import source_key
+from benchmarks.common.source_key import files_key, source_key
 from benchmarks.rehearsal_truth.runs import (
     EXAMPLE,
     MODES,
@@ -75,17 +77,25 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 def described_machine(given: argparse.Namespace) -> str:
     """The path of the description of this machine, measured if there is none yet.
 
+    It has its own name for each machine and each version of what measures it and reads it.
     UsageError if the measurement fails.
     """
     if given.server:
         return str(given.server)
-    path = given.out / "server.toml"
+    path = given.out / f"server-{description_key()}.toml"
     if not path.exists():
         print(f"measuring this machine: {path}", flush=True)
         command = [*hogbatch_run.PROGRAM, "profile", "--output", str(path)]
         if code := subprocess.run(command).returncode:
             raise UsageError(f"`hogbatch profile` failed with exit code {code}; give --server FILE")
     return str(path)
+
+
+def description_key() -> str:
+    """A key of this machine and of the sources that describe it."""
+    cores = len(os.sched_getaffinity(0))
+    parts = [machine.cpu_model(), f"{cores}", files_key(["hogbatch/servers"])]
+    return sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def pairs(given: argparse.Namespace, server: str) -> Iterator[list[TruthRun]]:
@@ -121,7 +131,7 @@ class Measurement:
 
     def _stored(self, run: TruthRun | SpeedRun) -> Json | None:
         found = self._store.load(run.name, run.settings)
-        return None if found is None or found["error"] else found
+        return None if found is None or found["error"] else run.refreshed(found)
 
     def _run(self, run: TruthRun | SpeedRun) -> Json:
         result = self._store.save(run.name, run.settings, run.run(self._data, self._programs))

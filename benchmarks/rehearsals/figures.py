@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.common.figures import saved_figure
 from benchmarks.rehearsals.compare import at_place, best_of, median_result, places
-from benchmarks.rehearsals.methods import TOGETHER
+from benchmarks.rehearsals.methods import TOGETHER, batch_of
 from benchmarks.rehearsals.sets import SETS
 
 Json = dict[str, Any]
@@ -18,6 +18,7 @@ COLOURS = {
     "cpu": "#1f77b4",
     "cpu fixed": "#9ecae1",
     "gpu fixed": "#2ca02c",
+    "gpus fixed": "#98df8a",
     "hogbatch": "#ff7f0e",
     "adaptive": "#d62728",
 }
@@ -40,8 +41,8 @@ def draw_all(results: Sequence[Json], directory: Path) -> list[Path]:
 def curves(results: Sequence[Json]) -> dict[str, Json]:
     """The runs to draw, by legend: the CPU by default, the best fixed batches, both policies."""
     found = {"cpu": median_result(results, "cpu")}
-    fixed = [result for result in results if result["method"] not in ("cpu", *TOGETHER)]
-    for kind in ("cpu", "gpu"):
+    fixed = [result for result in results if batch_of(result["method"])]
+    for kind in ("cpu", "gpu", "gpus"):
         best = best_of(fixed, [kind], "late")
         found[f"{kind} fixed"] = median_result(results, best.method) if best else None
     found |= {name: median_result(results, name) for name in TOGETHER}

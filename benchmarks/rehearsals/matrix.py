@@ -34,6 +34,7 @@ class Matrix:
     limits: Limits
     program: Sequence[str]  # that rehearses a cell
     results: list[Json] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)  # when the budget began
 
     def load(self, cells: Iterable[Cell], ignored: Collection[str] = ()) -> list[Cell]:
         """Add the stored results of `cells`; return the cells without one, in their order.
@@ -46,7 +47,7 @@ class Matrix:
             if found is None or (found["error"] and self.limits.retry):
                 missing.append(cell)
             else:
-                self.results.append(found)
+                self.results.append(cell.refreshed(found))
         return missing
 
     def run(self, cells: Sequence[Cell], report: Callable[[Json, str], None]) -> list[Cell]:
@@ -54,12 +55,12 @@ class Matrix:
 
         `report` is called with each result, after it was written, and with a text about the rest.
         """
-        began, todo = time.monotonic(), list(cells)
+        todo = list(cells)
         with ThreadPoolExecutor(self.limits.jobs) as pool:
             running: dict[Future[Json], Cell] = {}
             try:
                 while todo or running:
-                    in_time = time.monotonic() - began < self.limits.budget_s
+                    in_time = time.monotonic() - self.began < self.limits.budget_s
                     while todo and in_time and len(running) < self.limits.jobs:
                         cell = todo.pop(0)
                         running[pool.submit(self._run, cell)] = cell
@@ -88,4 +89,4 @@ class Matrix:
         kept = self.store.save(cell.name, settings, result)
         self.results.append(kept)
         left = remaining_s(self.results, rest, self.limits.jobs)
-        report(kept, f"{len(rest)} cells left, about {as_duration(left)}")
+        report(kept, f"{len(rest)} cells of this round left, about {as_duration(left)}")

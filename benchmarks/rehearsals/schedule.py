@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmarks.rehearsals.cell import Cell
+from benchmarks.rehearsals.methods import ALONE
 
 Json = dict[str, Any]
 
@@ -29,7 +30,7 @@ def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
         result["reached"]["late"]["seconds"]
         for result in results
         if (result["set"], result["server"]) == cell.place
-        and result["kind"] in ("cpu", "gpu")
+        and result["kind"] in ALONE
         and not result["error"]
         and result["reached"]["late"]
     ]
@@ -39,8 +40,8 @@ def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
 def expected_wall_s(results: Sequence[Json], cell: Cell) -> float:
     """Expected real seconds of a cell: the median of the most similar cells that have run.
 
-    If none of its set has run: the rough time of its set, times the median ratio of measured to
-    rough times of other sets.
+    If none of its set has run: its rough time, times the median ratio of measured to rough times of
+    other sets.
     """
     done = [result for result in results if not result["error"]]
     similar: Sequence[Callable[[Json], bool]] = (
@@ -52,7 +53,7 @@ def expected_wall_s(results: Sequence[Json], cell: Cell) -> float:
         if found := [result["wall_s"] for result in done if alike(result)]:
             return float(statistics.median(found))
     ratios = [result["wall_s"] / result["rough_wall_s"] for result in done]
-    return cell.set.wall_s * (statistics.median(ratios) if ratios else 1.0)
+    return cell.rough_wall_s * (statistics.median(ratios) if ratios else 1.0)
 
 
 def remaining_s(results: Sequence[Json], cells: Iterable[Cell], jobs: int) -> float:

@@ -1,11 +1,14 @@
+import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import benchmarks.rehearsal_truth.__main__ as program
 import benchmarks.rehearsal_truth.runs as runs
-from benchmarks.common import hogbatch_run
+from benchmarks.common import hogbatch_run, source_key
 from benchmarks.common.arrival import arrival
 from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.rehearsal_truth.__main__ import main
@@ -158,6 +161,66 @@ def test_another_description_repeats_rehearsals_and_other_sources_all(
     monkeypatch.setattr(runs, changed, lambda *given: "other")
     truth()
     assert len(calls()) == 8 + repeated
+
+
+def test_the_moment_of_the_target_is_computed_from_the_stored_curve(truth, calls, tmp_path):
+    truth()
+    file, table = (tmp_path / "out" / name for name in ("runs/a9a--cpu1--0--real.json", "truth.md"))
+    before = table.read_text()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": 99.0, "rows": None}))
+    truth()
+    assert len(calls()) == 8 and table.read_text() == before
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """A function that describes this machine, and the commands that measured it."""
+    commands = []
+
+    def profile(command):
+        commands.append(command)
+        Path(command[-1]).write_text(DESCRIPTION)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(program.subprocess, "run", profile)
+    given = argparse.Namespace(server=None, out=tmp_path)
+    return lambda: program.described_machine(given), commands
+
+
+def test_a_machine_is_measured_once(measured):
+    describe, commands = measured
+    assert describe() == describe() == commands[0][-1] and len(commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "changed"),
+    [
+        ("machine", {"cpu_model": lambda: "another"}),
+        ("os", {"sched_getaffinity": lambda pid: range(96)}),
+        ("", {"files_key": lambda folders: "newer"}),
+    ],
+)
+def test_another_machine_or_another_profile_is_measured_again(
+    where, changed, measured, monkeypatch
+):
+    describe, commands = measured
+    before = describe()
+    [(name, function)] = changed.items()
+    monkeypatch.setattr(getattr(program, where) if where else program, name, function)
+    assert describe() != before and len(commands) == 2
+
+
+def test_the_key_of_files_changes_with_the_sources_of_its_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_key, "ROOT", tmp_path)
+    for name in ("servers", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("1")
+    before = source_key.files_key(["servers"])
+    (tmp_path / "other" / "a.py").write_text("2")
+    assert source_key.files_key(["servers"]) == before
+    assert source_key.files_key(["servers", "other"], ["other"]) == before
+    (tmp_path / "servers" / "a.py").write_text("2")
+    assert source_key.files_key(["servers"]) != before
 
 
 def test_after_the_budget_no_pair_begins(truth, calls, capsys):
