@@ -187,6 +187,16 @@ def test_a_truncated_file_is_replayed_up_to_its_end(replayed, copied):
     assert 0 < result["updates"] == result["recorded_updates"]
 
 
+def test_a_worker_killed_before_its_first_record_is_noted(replayed, main, copied):
+    empty = copied / FOLDER / "cpu-0.1.updates"
+    empty.write_bytes(b"")
+    result = replayed(copied)
+    assert result["updates"] == result["recorded_updates"] > 0
+    (note,) = result["notes"]
+    assert note.startswith(f"{empty} has no header; its worker was killed")
+    assert note in main("replay", copied, "--until", 1).stdout.splitlines()
+
+
 def test_changed_data_are_refused(main, labels, tmp_path):
     data, run_dir = tmp_path / "labels.xmc", tmp_path / "run"
     data.write_bytes(labels.read_bytes())
