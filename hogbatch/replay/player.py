@@ -87,10 +87,11 @@ class Player:
         self.schedule = Schedule(run.files)
         self._segments = RunSegments(run.config, run.data, run.network, run.run_dir)
         self._segments.quarantined.rows = list(run.quarantined)
+        self._data = self._segments.as_views(run.data)  # read-only, as kernels are compiled for
         self._model = self._segments.model
         lsh = run.plan.training.lsh
         self._concurrent = ConcurrentModel(
-            *(self._model, run.network, run.data.train),
+            *(self._model, run.network, self._data.train),
             lsh=lsh,
             alone=not self.schedule.overlapping,
         )
@@ -154,8 +155,8 @@ class Player:
         assignment = Assignment(
             welcome=run.plan.training.welcome(header.run, header.worker, header.name),
             network=run.network,
-            train=run.data.train,
-            test=run.data.test,
+            train=self._data.train,
+            test=self._data.test,
             orders=self._orders,
             model=self._model,
             fence=np.zeros(8, np.int64),
@@ -327,7 +328,7 @@ class Player:
 
     def _test(self) -> LossSums:
         """Sums over the test set; without rows if there is none."""
-        run, test, totals = self._run, self._run.data.test, np.zeros(TOTALS)
+        run, test, totals = self._run, self._data.test, np.zeros(TOTALS)
         if test is None:
             return LossSums()
         lsh = run.plan.training.lsh

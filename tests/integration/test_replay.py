@@ -4,11 +4,16 @@ import json
 import os
 import shutil
 import signal
+from contextlib import closing
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from hogbatch.replay import player as player_module
+from hogbatch.replay.player import Player
+from hogbatch.replay.recorded import open_run
+from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder
 from tests.support.fault_injection import cli
 
@@ -92,6 +97,27 @@ def test_a_deterministic_run_with_hashed_outputs_is_replayed_exactly(
     result = replayed(run_dir, "--output", tmp_path / "again.safetensors")
     assert same_tensors(tmp_path / "again.safetensors", run_dir / "model.safetensors")
     check_losses(result, 1e-6)
+
+
+def played(run):
+    return closing(Player(run, lambda update: None, lambda: None))
+
+
+def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
+    """Kernels are compiled for these; for others, each replay would compile them again."""
+    given = []
+
+    def keep(*arguments, **settings):
+        given.append(arguments[2])
+        return model(*arguments, **settings)
+
+    model = player_module.ConcurrentModel
+    monkeypatch.setattr(player_module, "ConcurrentModel", keep)
+    with played(open_run(recorded("cpu:1"), Console(quiet=True))):
+        ((inputs, labels, *_),) = ((each.inputs, each.labels) for each in given)
+        for array in (*inputs, *labels):
+            if isinstance(array, np.ndarray):
+                assert not array.flags.writeable
 
 
 @pytest.mark.parametrize("workers", ["cpu:2", "cpu:1,gpu:host"])
