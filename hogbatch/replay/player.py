@@ -99,6 +99,7 @@ class Player:
         self._workers = [self._worker(file) for file in run.files]
         self._mean = MovingMean(self._model)
         self._snapshot: ModelCopy | None = None
+        self._rollbacks = 0
         self._rolls_back = bool((run.files[0].records["kind"] == Kind.ROLL_BACK).any())
         self._trained = LossSums()  # since the last evaluation
         self._time = TrainingTime()
@@ -176,7 +177,6 @@ class Player:
             worker.rollbacks[number] = rollbacks
             thread.reset()
         if worker.tables is not None:
-            worker.tables.reset(rollbacks)
             worker.tables.begin(1)
         self._time.trains(int(record["begin"]))
         rows = self._rows(worker, record)
@@ -299,6 +299,10 @@ class Player:
             self._snapshot.copy_into(self._model)
         self._mean.reset()
         self._trained = LossSums()
+        self._rollbacks += 1
+        for worker in self._workers:  # now, as the next build may be recorded before a batch
+            if worker.tables is not None:
+                worker.tables.reset(self._rollbacks)
 
     def _evaluate(self, number: int) -> None:
         """Evaluate the model, or its moving mean, as evaluation `number` did."""

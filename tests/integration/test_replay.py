@@ -5,16 +5,18 @@ import os
 import shutil
 import signal
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from hogbatch.compute.hash_tables import HashTables
 from hogbatch.replay import player as player_module
 from hogbatch.replay.player import Player
 from hogbatch.replay.recorded import open_run
 from hogbatch.telemetry.console import Console
-from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder
+from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder, record
 from tests.support.fault_injection import cli
 
 ROWS = 32_561  # of a9a
@@ -118,6 +120,33 @@ def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
         for array in (*inputs, *labels):
             if isinstance(array, np.ndarray):
                 assert not array.flags.writeable
+
+
+def test_tables_built_after_a_roll_back_have_all_outputs(recorded, labels, monkeypatch):
+    """The build is recorded before the first batch after the roll-back."""
+    flags = ("--deterministic", "--output", "lsh", "--average", "off", "--lsh", "dwta:rehash=7")
+    run = open_run(recorded("cpu:1", *flags, data=labels), Console(quiet=True))
+    coordinator, worker = run.files
+    third = np.flatnonzero(worker.records["kind"] == Kind.UPDATE)[2]
+    at = int(worker.records["end"][third])
+    before = coordinator.records[coordinator.records["end"] < at]
+    rolled_back = np.concatenate([before, record(Kind.ROLL_BACK, at + 1, at + 2)])
+    built = np.concatenate([worker.records[: third + 1], record(Kind.BUILD, at + 3, at + 4)])
+    files = [coordinator._replace(records=rolled_back), worker._replace(records=built)]
+    plans, build = [], HashTables.build
+
+    def keep(tables, plan, *arguments):
+        plans.append(plan)
+        return build(tables, plan, *arguments)
+
+    monkeypatch.setattr(HashTables, "build", keep)
+    with played(replace(run, files=files)) as player:
+        player.play(lambda updates, seconds: False)
+        assert player.updates == 3
+    assert [(plan.number, plan.redraw, plan.everything) for plan in plans] == [
+        (0, False, True),
+        (1, False, True),
+    ]
 
 
 @pytest.mark.parametrize("workers", ["cpu:2", "cpu:1,gpu:host"])
