@@ -1,7 +1,8 @@
 """Repeats the recorded reads and writes of the model, on one core.
 
 A batch is computed on the parameters as they were when it began, and its change is added when it
-ended. Races inside one update are not repeated: it is read and written at one moment each.
+ended; where no batches overlap, it is computed when it ended, which gives the same. Races inside
+one update are not repeated: it is read and written at one moment each.
 """
 
 from collections.abc import Callable
@@ -42,9 +43,9 @@ from hogbatch.telemetry.update_log import Kind, Records, UpdateFile
 
 
 class _Batch(NamedTuple):
-    """A batch that has read the model, and has not been written."""
+    """A batch that has begun, and has not been written."""
 
-    change: Change
+    change: Change | None  # None: computed at its end
     rows: NDArray[np.int64]
     updates: int  # written when it began
 
@@ -90,10 +91,9 @@ class Player:
         self._data = self._segments.as_views(run.data)  # read-only, as kernels are compiled for
         self._model = self._segments.model
         lsh = run.plan.training.lsh
+        self._alone = not self.schedule.overlapping
         self._concurrent = ConcurrentModel(
-            *(self._model, run.network, self._data.train),
-            lsh=lsh,
-            alone=not self.schedule.overlapping,
+            *(self._model, run.network, self._data.train), lsh=lsh, alone=self._alone
         )
         self._orders = EpochOrders.attach(self._segments.shared)
         self._workers = [self._worker(file) for file in run.files]
@@ -178,19 +178,26 @@ class Player:
             thread.reset()
         if worker.tables is not None:
             worker.tables.begin(1)
+            thread.pinned = worker.tables.current
         self._time.trains(int(record["begin"]))
         rows = self._rows(worker, record)
-        settings, hyper = self._settings(worker, record)
-        change = self._concurrent.begin(thread, rows, settings, hyper)
+        change = None if self._alone else self._computed(worker, rows, record)
         worker.batches[number] = _Batch(change, rows, self.updates)
+
+    def _computed(self, worker: _Worker, rows: NDArray[np.int64], record: Any) -> Change:
+        """The change of a batch, on the model as it is now."""
+        thread = worker.threads[int(record["thread"])]
+        return self._concurrent.begin(thread, rows, *self._settings(worker, record))
 
     def _end(self, worker: _Worker, step: Step, record: Any) -> None:
         batch = worker.batches.pop(int(record["thread"]))
-        self._concurrent.apply(batch.change)
+        # A thread alone runs the loop of a real run, which computes a batch and writes it.
+        change = batch.change or self._computed(worker, batch.rows, record)
+        self._concurrent.apply(change)
         if worker.tables is not None:
             worker.tables.end(1, 1)
         staleness = self.updates - batch.updates
-        self._written(worker, step.at, record, batch.rows, batch.change.totals, staleness)
+        self._written(worker, step.at, record, batch.rows, change.totals, staleness)
 
     def _written(
         self,

@@ -105,6 +105,22 @@ def played(run):
     return closing(Player(run, lambda update: None, lambda: None))
 
 
+def test_a_batch_of_one_thread_is_in_the_model_once_it_is_counted(recorded):
+    """Not before, which --until and samples of the moving mean would see."""
+    states = {}
+
+    def until(updates, seconds):
+        states.setdefault(updates, []).append(player.params.copy())
+        return updates == 20
+
+    with played(open_run(recorded("cpu:1"), Console(quiet=True))) as player:
+        player.play(until)
+    for number in range(1, 20):
+        first, *others = states[number]
+        assert others and all(np.array_equal(first, other) for other in others)
+        assert not np.array_equal(first, states[number + 1][0])
+
+
 def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
     """Kernels are compiled for these; for others, each replay would compile them again."""
     given = []
