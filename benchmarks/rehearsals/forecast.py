@@ -38,7 +38,7 @@ def _groups(
 
 
 def _sums(cells: Sequence[Cell]) -> tuple[float, float]:
-    return sum(cell.guess_s for cell in cells), sum(cell.most_s for cell in cells)
+    return sum(cell.rough_wall_s for cell in cells), sum(cell.most_s for cell in cells)
 
 
 def _methods(cells: Iterable[Cell]) -> str:

@@ -118,6 +118,8 @@ def _play(
 def _notes(run: RecordedRun) -> Iterator[str]:
     if run.resumed:
         yield "the run was resumed later; only the part before that is recorded"
+    for path in run.without_header:
+        yield f"{path} has no header; its worker was killed before it had recorded an update"
 
 
 # Output -------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Repeats the recorded reads and writes of the model, on one core.
 
 A batch is computed on the parameters as they were when it began, and its update is written when it
-ended. Races inside one update are not repeated: each reads the model at one moment, and writes it
-at another.
+ended. Where no batches overlap, it is computed when it ended, which gives the same result. Races
+inside one update are not repeated: each reads the model at one moment, and writes it at another.
 """
 
 from collections.abc import Callable
@@ -43,9 +43,9 @@ from hogbatch.telemetry.update_log import Kind, Records, UpdateFile
 
 
 class _Batch(NamedTuple):
-    """A batch that has read the model, and has not been written."""
+    """A batch that has begun, and has not been written."""
 
-    change: Change
+    change: Change | None  # None: computed at its end
     rows: NDArray[np.int64]
     updates: int  # written when it began
 
@@ -88,17 +88,18 @@ class Player:
         self.schedule = Schedule(run.files)
         self._segments = RunSegments(run.config, run.data, run.network, run.run_dir)
         self._segments.quarantined.rows = list(run.quarantined)
+        self._data = self._segments.as_views(run.data)  # read-only, as kernels are compiled for
         self._model = self._segments.model
         lsh = run.plan.training.lsh
+        self._alone = not self.schedule.overlapping
         self._concurrent = ConcurrentModel(
-            *(self._model, run.network, run.data.train),
-            lsh=lsh,
-            alone=not self.schedule.overlapping,
+            *(self._model, run.network, self._data.train), lsh=lsh, alone=self._alone
         )
         self._orders = EpochOrders.attach(self._segments.shared)
         self._workers = [self._worker(file) for file in run.files]
         self._mean = MovingMean(self._model)
         self._snapshot: ModelCopy | None = None
+        self._rollbacks = 0
         self._rolls_back = bool((run.files[0].records["kind"] == Kind.ROLL_BACK).any())
         self._trained = LossSums()  # since the last evaluation
         self._time = TrainingTime()
@@ -155,8 +156,8 @@ class Player:
         assignment = Assignment(
             welcome=run.plan.training.welcome(header.run, header.worker, header.name),
             network=run.network,
-            train=run.data.train,
-            test=run.data.test,
+            train=self._data.train,
+            test=self._data.test,
             orders=self._orders,
             model=self._model,
             fence=np.zeros(8, np.int64),
@@ -176,21 +177,27 @@ class Player:
             worker.rollbacks[number] = rollbacks
             thread.reset()
         if worker.tables is not None:
-            worker.tables.reset(rollbacks)
             worker.tables.begin(1)
+            thread.pinned = worker.tables.current
         self._time.trains(int(record["begin"]))
         rows = self._rows(worker, record)
-        settings, hyper = self._settings(worker, record)
-        change = self._concurrent.begin(thread, rows, settings, hyper)
+        change = None if self._alone else self._computed(worker, rows, record)
         worker.batches[number] = _Batch(change, rows, self.updates)
+
+    def _computed(self, worker: _Worker, rows: NDArray[np.int64], record: Any) -> Change:
+        """The change of a batch, on the model as it is now."""
+        thread = worker.threads[int(record["thread"])]
+        return self._concurrent.begin(thread, rows, *self._settings(worker, record))
 
     def _end(self, worker: _Worker, step: Step, record: Any) -> None:
         batch = worker.batches.pop(int(record["thread"]))
-        self._concurrent.apply(batch.change)
+        # A thread alone runs the loop of a real run, which computes a batch and writes it.
+        change = batch.change or self._computed(worker, batch.rows, record)
+        self._concurrent.apply(change)
         if worker.tables is not None:
             worker.tables.end(1, 1)
         staleness = self.updates - batch.updates
-        self._written(worker, step.at, record, batch.rows, batch.change.totals, staleness)
+        self._written(worker, step.at, record, batch.rows, change.totals, staleness)
 
     def _written(
         self,
@@ -299,6 +306,10 @@ class Player:
             self._snapshot.copy_into(self._model)
         self._mean.reset()
         self._trained = LossSums()
+        self._rollbacks += 1
+        for worker in self._workers:  # now, as the next build may be recorded before a batch
+            if worker.tables is not None:
+                worker.tables.reset(self._rollbacks)
 
     def _evaluate(self, number: int) -> None:
         """Evaluate the model, or its moving mean, as evaluation `number` did."""
@@ -328,7 +339,7 @@ class Player:
 
     def _test(self) -> LossSums:
         """Sums over the test set; without rows if there is none."""
-        run, test, totals = self._run, self._run.data.test, np.zeros(TOTALS)
+        run, test, totals = self._run, self._data.test, np.zeros(TOTALS)
         if test is None:
             return LossSums()
         lsh = run.plan.training.lsh

@@ -86,8 +86,12 @@ class _RecordedSnapshots:
     def copy(self, draft: Any) -> str:
         began = now()
         where = self._snapshots.copy(draft)
-        self._add(Kind.SNAPSHOT, began, 0 if where else 1)
+        self._add(Kind.SNAPSHOT, began, int(self.kept))
         return where
+
+    @property
+    def kept(self) -> bool:
+        return self._snapshots.kept
 
     def roll_back(self) -> None:
         began = now()
