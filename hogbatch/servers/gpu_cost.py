@@ -80,7 +80,7 @@ class GpuCost:
             return self._flat(cells + slots * weights(first))
         flat = self._flat(cells - weights(first))
         nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
-        on_device = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 3 * gpu.launch_seconds
+        on_device = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
         pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
         added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
         blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
@@ -89,7 +89,7 @@ class GpuCost:
     def _flat(self, cells: int) -> MergeTimes:
         """Times of a merge of `cells` parameters, added by the device or by the host."""
         gpu, nbytes = self._gpu, FLOAT * cells
-        blocking = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 2 * gpu.launch_seconds
+        blocking = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
         copy = nbytes / gpu.link_speed + gpu.link_seconds
         by_host = copy + nbytes / gpu.host_add_speed
         by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
