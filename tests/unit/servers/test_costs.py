@@ -14,6 +14,7 @@ from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_worklo
 BATCHES = st.integers(1, 4096)
 NAMES = st.sampled_from(sorted(WORKLOADS))
 SERVERS = st.sampled_from(bundled_names())
+WIDE = sparse_workload((44_798, 128, 2), stored=100)
 
 
 def stored(workload, rows):
@@ -167,7 +168,7 @@ def test_the_passes_before_a_merge_have_a_speed_of_their_own():
 
 
 @settings(deadline=None, max_examples=100)
-@given(SERVERS, st.sampled_from(["sparse", "linear"]), BATCHES, st.integers(1, 64), st.data())
+@given(SERVERS, st.sampled_from(["sparse", "hashed"]), BATCHES, st.integers(1, 64), st.data())
 def test_more_stored_values_take_longer(name, kind, rows, threads, data):
     cost = CpuCost(read_server(name).cpu, WORKLOADS[kind], threads)
     values = sorted(data.draw(st.lists(st.integers(0, 40 * rows), min_size=2, max_size=5)))
@@ -176,13 +177,21 @@ def test_more_stored_values_take_longer(name, kind, rows, threads, data):
     assert seconds == sorted(seconds)
 
 
-def test_a_batch_with_few_stored_values_takes_little_more_than_one_without(server):
-    """Features in the private cache must not be counted more often than they occur."""
-    workload = sparse_workload((44_798, 128, 2), stored=100)
-    without, one, usual = (
-        CpuCost(server.cpu, workload, 2).train_seconds(4, values) for values in (0, 1, 400)
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, st.integers(1, 256), st.integers(0, 400), st.integers(1, 64))
+def test_slower_cache_lines_never_make_a_batch_faster(name, rows, values, threads):
+    """Not even if a batch has fewer stored values than usual; without any, it waits for no line."""
+    cpu = read_server(name).cpu
+    sparse = cpu.sparse
+    lines = replace(sparse, line_seconds=2 * sparse.line_seconds)
+    fetched = replace(sparse, fetch_seconds=2 * sparse.fetch_seconds)
+    usual, *slower = (
+        CpuCost(replace(cpu, sparse=each), WIDE, threads).train_seconds(rows, values)
+        for each in (sparse, lines, fetched)
     )
-    assert without < one < without + usual / 100
+    for seconds in slower:
+        assert seconds >= usual > 0
+        assert values or seconds == usual
 
 
 def test_siblings_share_the_caches_of_their_cores(server):
