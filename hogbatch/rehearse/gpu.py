@@ -198,7 +198,7 @@ class RehearsedGpu:
             yield from self._until(self._free)
             self._exchange.before_pull()
             self._replica.begin(self._rows(interval))
-            pull = self._cost.merge(self._replica.touched).fetch * self._noise.factor()
+            pull = self._cost.merge(self._replica.touched).pull * self._noise.factor()
             yield from self._until(self._host.now + pull)
             self._free = self._begun = self._host.now
         self._free += self._training_seconds(interval) + self._exchanging
@@ -280,7 +280,7 @@ class RehearsedGpu:
         seconds = sum(count * self._cost.evaluate_seconds(size) for size, count in sizes)
         yield from self._until(began + (times.fetch + seconds) * self._noise.factor())
         self._free = self._host.now
-        nbytes = self._assignment.model.params.nbytes
+        nbytes = self._replica.refreshed_bytes
         merge = MergeReport(transferred=nbytes, transfer_seconds=times.fetch)
         self._host.post(report(work, totals, self._host.now - began, merge))
 

@@ -33,6 +33,7 @@ from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
+from hogbatch.store.merge import MERGE_RULES
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
@@ -160,6 +161,7 @@ class EngineFactory:
         workload = Workload.of(
             *(setup.network, setup.data.train, spec.slots, setup.plan.training.lsh),
             may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
+            exchanges_sums=spec.summed_slots and MERGE_RULES[setup.config.merge].additive,
         )
         if request.device == "cpu":
             cost = CpuCost(self.server.cpu, workload, self.threads)

@@ -186,6 +186,13 @@ class RehearsedReplica:
         """Bytes copied between host and device for the current interval."""
         return sum(part.nbytes for part in self._parts)
 
+    @property
+    def refreshed_bytes(self) -> int:
+        """Bytes that a real replica copies to the device before it evaluates."""
+        first = self._assignment.network.layer_views()[0]
+        sums = first.weights + first.fan_in * first.fan_out if self._exchanges_sums else 0
+        return self.params.nbytes + sums * self.params.itemsize
+
     def begin(self, rows: RowNumbers) -> None:
         """Pull for an interval over `rows`; all changes taken must have been merged."""
         for part in self._parts:

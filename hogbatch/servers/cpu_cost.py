@@ -27,7 +27,9 @@ class CpuCost:
         self.cores = cpu.threads
         self.slice_seconds = cpu.slice_seconds
         self._together = min(threads, cpu.threads)
-        self._smt = max(1.0, self._together / cpu.cores / cpu.smt_gain)
+        self._siblings = max(1.0, self._together / cpu.cores)  # threads of a core
+        self._per_cache = cpu.cores_per_cache * self._siblings
+        self._smt = max(1.0, self._siblings / cpu.smt_gain)
         footprint = FLOAT * workload.parameters * (1 + workload.slots)
         self._cached_seconds, self._memory_seconds = self._streaming(footprint)
         self._fetch_seconds = self._fetching()
@@ -105,15 +107,18 @@ class CpuCost:
     def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> float:
         workload, sparse, width = self._workload, self._cpu.sparse, layer.fan_out
         arrays = 1 + workload.slots
-        touched = min(float(stored), workload.touched(rows))
+        expected = workload.touched(rows)
+        share = min(1.0, stored / expected) if expected else 0.0  # a batch may have few values
+        touched = share * expected
         values = stored * (sparse.value_seconds + width * sparse.cell_seconds)
         step = touched * (sparse.touched_seconds + arrays * width * sparse.slot_seconds)
         row = FLOAT * width * arrays
-        hot = self._cpu.memory.private_cache / row  # features with weights in the private cache
-        fetched = (
-            workload.touched_by_others(rows, self._together, hot) * row * self._line_fetching()
-        )
-        fetched += (touched - workload.touched(rows, hot)) * row / LINE * sparse.line_seconds
+        in_cache = FLOAT * width * (1 + self._siblings * workload.slots)
+        hot = self._cpu.memory.private_cache / in_cache  # features with weights there
+        by_others = workload.touched_by_others(rows, self._together, hot)
+        fetched = share * by_others * row * self._line_fetching()
+        cold = share * (expected - workload.touched(rows, hot))
+        fetched += cold * row / LINE * sparse.line_seconds
         cells = self._cell_seconds(layer, rows)
         return values + step + fetched + cells + self._cpu.dense.layer_seconds
 
@@ -150,11 +155,12 @@ class CpuCost:
 
         Prefetching hides the first behind arithmetic, but not the second.
         """
-        cpu, memory = self._cpu, self._cpu.memory
-        sharing = min(self._together, cpu.cores_per_cache)
-        outside = max(0.0, 1 - memory.private_cache / footprint)
+        memory = self._cpu.memory
         slots = footprint * self._workload.slots / (1 + self._workload.slots)
-        everything = footprint + (sharing - 1) * slots  # threads share the weights, not the slots
+        # Threads share the weights, but not the slots.
+        of_core = footprint + (self._siblings - 1) * slots
+        everything = footprint + (min(self._together, self._per_cache) - 1) * slots
+        outside = max(0.0, 1 - memory.private_cache / of_core)
         in_memory = everything / (everything + memory.shared_cache)
         of_memory = min(memory.memory_speed, memory.server_speed / self._together)
         cached = 1 / memory.private_speed + outside / memory.shared_speed
@@ -164,6 +170,6 @@ class CpuCost:
         """Seconds per byte of weights that other threads have written since the last batch."""
         if self._together < 2:
             return 0.0
-        memory, near = self._cpu.memory, min(self._together, self._cpu.cores_per_cache) - 1
+        memory, near = self._cpu.memory, min(self._together, self._per_cache) - 1
         far = self._together - 1 - near
         return (near / memory.near_speed + far / memory.far_speed) / (near + far)

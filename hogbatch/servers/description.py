@@ -107,7 +107,8 @@ class ServerGpu:
     model: str
     flops: float  # per second, in large float32 products
     fill_cells: float  # cells of a product that keep half of the device busy
-    memory_speed: float  # bytes per second
+    memory_speed: float  # bytes per second of the passes of a batch
+    exchange_speed: float  # bytes per second of the passes before a merge
     step_seconds: float  # of a batch, whatever its size
     launch_seconds: float  # of one operation of a batch
     score_seconds: float  # of the loss and the gradient of one score

@@ -114,6 +114,7 @@ def estimated(table: Table, where: str) -> Table:
     fill = f"{FILL_CELLS} cells for each of {multiprocessors:g} multiprocessors"
     estimate("fill_cells", FILL_CELLS * multiprocessors, fill)
     speed = estimate("memory_speed", MEMORY * memory, f"{MEMORY} of the peak, {memory:g}")
+    estimate("exchange_speed", speed, "memory_speed")
     for key, nbytes in BYTES.items():
         estimate(key, nbytes / speed, f"{nbytes} bytes at memory_speed")
     copies = estimate("link_speed", LINK * link, f"{LINK} of the peak, {link:g}")

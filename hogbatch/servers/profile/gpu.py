@@ -22,7 +22,7 @@ LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
 class TransferSpeeds(NamedTuple):
     """Measured speeds of transfers and of merging, in bytes per second."""
 
-    memory_speed: float
+    exchange_speed: float
     link_speed: float
     link_seconds: float
     mapped_speed: float
