@@ -19,7 +19,7 @@ from hogbatch.machine.printable import printable, printable_lines, rounded
 from hogbatch.version import version
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
-# Flags of processes, sockets, checkpoints and records, which a rehearsal does not have.
+# Flags of processes, sockets, checkpoints and records: a rehearsal has none of these.
 NOT_REHEARSED: Final = (
     *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
 )
@@ -248,8 +248,8 @@ def rehearse(arguments: Sequence[str]) -> int:
         "--server",
         metavar="NAME|TOML",
         required=True,
-        help=f"the server to simulate: {', '.join(bundled_names())}, or a file as 'hogbatch "
-        "profile' writes it",
+        help=f"server to simulate: {', '.join(bundled_names())}, or a TOML file as "
+        "written by 'hogbatch profile'",
     )
     rehearsed.add_argument(
         "--interleave",
@@ -261,7 +261,7 @@ def rehearse(arguments: Sequence[str]) -> int:
     _add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
     groups[Group.OUTPUT].add_argument(
-        "--json", action="store_true", help="the summary as JSON instead of progress lines"
+        "--json", action="store_true", help="the summary as JSON; progress on standard error"
     )
     given = vars(parser.read(arguments))
     own = {name: given.pop(name) for name in ("server", "interleave", "json")}
@@ -278,8 +278,8 @@ def replay(arguments: Sequence[str]) -> int:
     parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory of a run with --record")
     parser.add_argument(
         "--until",
-        metavar="SECONDSs|UPDATE",
-        help="end of the replay: training seconds, as in 2.5s, or a number of updates (default: "
+        metavar="UPDATES|SECONDS",
+        help="end of the replay: a number of updates, or training seconds, as in 2.5s (default: "
         "the end of the record)",
     )
     output = parser.add_argument_group(Group.OUTPUT.value)
@@ -308,7 +308,7 @@ def profile(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="few measurements, in a few seconds: tests the command, the figures are inexact",
+        help="few measurements, to test the command: the figures are inexact",
     )
     given = parser.read(arguments)
     for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported

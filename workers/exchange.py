@@ -22,9 +22,9 @@ from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
-from hogbatch.telemetry.update_log import Kind
+from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Work
-from workers.recording import IntervalRecording, now
+from workers.recording import IntervalRecording
 from workers.replica import Replica
 from workers.session import Post
 from workers.transfers import Transfers

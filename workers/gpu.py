@@ -31,11 +31,11 @@ from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
-from hogbatch.telemetry.update_log import Kind
+from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Work
 from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
 from workers.profile import discard, profile
-from workers.recording import IntervalRecording, now, open_log
+from workers.recording import IntervalRecording, open_log
 from workers.session import Post
 from workers.speed_check import SpeedCheck
 from workers.start import parser, run

@@ -20,7 +20,8 @@ from hogbatch.compute.hash_tables import HashTables
 from hogbatch.compute.thread_state import ThreadState
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
-from workers.recording import BatchRecording, now
+from hogbatch.telemetry.update_log import now
+from workers.recording import BatchRecording
 
 
 class HashedLayer:

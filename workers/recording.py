@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,18 +16,17 @@ from hogbatch.telemetry.update_log import (
     LogHeader,
     Records,
     UpdateLog,
+    now,
     record,
 )
 from hogbatch.version import version
 from hogbatch.wire.messages import Work
 
-BLOCK = 4096  # records that are written together, at the latest at the end of a lease
-
-now = time.monotonic_ns  # the clock of all records
+BLOCK = 4096  # maximum number of records that are written together; fewer at the end of a lease
 
 
 def open_log(assignment: Assignment, device: str, threads: int) -> UpdateLog | None:
-    """Create the file in which this worker records its updates; None if it need not."""
+    """Create the file in which this worker records its updates; None in a run without --record."""
     if assignment.record_to is None:
         return None
     welcome = assignment.welcome
@@ -41,7 +39,7 @@ def open_log(assignment: Assignment, device: str, threads: int) -> UpdateLog | N
 class BatchRecording(threading.local):
     """Records the updates of a CPU worker. Each thread sees the times of its own batches only.
 
-    `loop` is the compiled training loop; the worker calls `train` in its place, a batch at a time.
+    `loop` is the compiled training loop. Instead of it, the worker calls `train` for each batch.
     """
 
     def __init__(self, log: UpdateLog, loop: Callable[..., None]) -> None:
@@ -50,12 +48,12 @@ class BatchRecording(threading.local):
         self._trained = False
 
     def joins(self, thread: int) -> None:
-        """Record that `thread` takes over the optimizer slots in shared memory now."""
+        """Record that `thread` copies the optimizer slots from shared memory now."""
         at = now()
         self._log.append(record(Kind.JOIN, at, at, thread=thread))
 
     def train(self, *arguments: Any) -> None:
-        """Train on one batch; the last one of `arguments` are the totals."""
+        """Train on one batch; the last of `arguments` is the array of totals."""
         totals = arguments[-1]
         before = totals[UPDATES]
         self._begin = now()
@@ -85,7 +83,7 @@ class BatchRecording(threading.local):
                 return
 
     def builds(self, begin: int) -> None:
-        """Record hash tables that were built from outputs since `begin`, and are used from now."""
+        """Record hash tables that were built since `begin`, and that threads use from now on."""
         self._log.append(record(Kind.BUILD, begin, now()))
 
 
@@ -106,7 +104,7 @@ class IntervalRecording:
         self._log = log
 
     def joins(self, *, by_rows: bool) -> None:
-        """Record that the replica takes over the optimizer slots in shared memory now.
+        """Record that the replica copies the optimizer slots from shared memory now.
 
         `by_rows` is whether it exchanges only the touched rows of a sparse first layer.
         """

@@ -12,13 +12,15 @@ class Processors:
     """The processors of a server as values of --workers."""
 
     threads: int  # of the CPU
-    gpus: tuple[str, ...]  # "0", "1", ... or "host"
+    cores: int  # of the CPU; several threads may share one
+    gpus: tuple[str, ...] = ()  # "0", "1", ...; not "host", which is never used by default
 
     @classmethod
     def of(cls, server: str) -> "Processors":
         """Those of a bundled server, or of a file; UsageError if there is no such server."""
         found = read_server(server)
-        return cls(found.cpu.threads, tuple(f"{gpu.ordinal}" for gpu in found.gpus))
+        gpus = (f"{gpu.ordinal}" for gpu in found.gpus if gpu.ordinal != "host")
+        return cls(found.cpu.threads, found.cpu.cores, tuple(gpus))
 
 
 def all_servers() -> list[str]:

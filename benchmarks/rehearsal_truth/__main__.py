@@ -1,9 +1,9 @@
-"""Do rehearsals of this machine need the rows and seconds that its real runs need?
+"""Do rehearsals of this machine need the same rows and seconds as its real runs?
 
-Trains each data set to a target on this machine (`hogbatch train`), and rehearses the same run,
-with the same flags and seed, on the description of this machine (`hogbatch rehearse`); in turn,
-seed after seed, one process at a time. The description is measured first by `hogbatch profile`,
-unless --server names one.
+Trains each data set to a target on this machine (`hogbatch train`), and rehearses the same run with
+the same flags and seed on the description of this machine (`hogbatch rehearse`). Real runs and
+rehearsals alternate, one at a time. The description is measured first by `hogbatch profile`, unless
+--server names one.
 
     scripts/bench rehearsal_truth --data DIR --out results/truth --seeds 5 --budget 3000
 
@@ -13,14 +13,16 @@ cores is compared, but may differ. The speed is rehearsed rows per real second o
 one real core, both without evaluations; it must be at least 0.5.
 
 Each run is one file in OUT/runs, so that the same command continues where it stopped. Nothing else
-should run on the machine. OUT/truth.json and OUT/truth.md hold the comparison.
+should run on the machine. OUT/truth.json and OUT/truth.md contain the comparison.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from typing import Any
 from benchmarks.common import arguments, hogbatch_run, machine, page, report
 from benchmarks.common.data_sets import FILES
 from benchmarks.common.result_store import ResultStore
-from benchmarks.common.source_key import source_key
+from benchmarks.common.source_key import files_key, source_key
 from benchmarks.rehearsal_truth.runs import (
     EXAMPLE,
     MODES,
@@ -39,7 +41,7 @@ from benchmarks.rehearsal_truth.runs import (
     TruthRun,
 )
 from benchmarks.rehearsal_truth.speed import SpeedRun
-from benchmarks.rehearsal_truth.table import comparisons, complaints, slow, speed_table, table
+from benchmarks.rehearsal_truth.table import comparisons, differences, slow, speed_table, table
 from hogbatch.errors import INTERRUPTED, UsageError
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
@@ -75,11 +77,12 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 def described_machine(given: argparse.Namespace) -> str:
     """The path of the description of this machine, measured if there is none yet.
 
+    It has its own name for each machine and each version of what measures it and reads it.
     UsageError if the measurement fails.
     """
     if given.server:
         return str(given.server)
-    path = given.out / "server.toml"
+    path = given.out / f"server-{description_key()}.toml"
     if not path.exists():
         print(f"measuring this machine: {path}", flush=True)
         command = [*hogbatch_run.PROGRAM, "profile", "--output", str(path)]
@@ -88,8 +91,15 @@ def described_machine(given: argparse.Namespace) -> str:
     return str(path)
 
 
+def description_key() -> str:
+    """A key of this machine and of the sources that describe it."""
+    cores = len(os.sched_getaffinity(0))
+    parts = [machine.cpu_model(), f"{cores}", files_key(["hogbatch/servers"])]
+    return sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
 def pairs(given: argparse.Namespace, server: str) -> Iterator[list[TruthRun]]:
-    """Pairs of a real run and its rehearsal; the first seed of everything comes first."""
+    """Pairs of a real run and its rehearsal; all pairs of the first seed come first."""
     for seed, which, workers in product(range(given.seeds), given.sets, given.workers):
         yield [TruthRun(which, workers, seed, mode, server) for mode in MODES]
 
@@ -121,7 +131,7 @@ class Measurement:
 
     def _stored(self, run: TruthRun | SpeedRun) -> Json | None:
         found = self._store.load(run.name, run.settings)
-        return None if found is None or found["error"] else found
+        return None if found is None or found["error"] else run.refreshed(found)
 
     def _run(self, run: TruthRun | SpeedRun) -> Json:
         result = self._store.save(run.name, run.settings, run.run(self._data, self._programs))
@@ -174,7 +184,7 @@ def main(flags: Sequence[str] | None = None, programs: Programs = PROGRAMS) -> i
         interrupted = True
     entries = comparisons(results)
     write(given, entries, speeds, server)
-    found = [*complaints(entries), *slow(speeds)]
+    found = [*differences(entries), *slow(speeds)]
     failed = [each for each in (*results, *speeds) if each["error"]]
     found += [f"{r['set']}, {r['workers']}: {report.last_line(r['error'])}" for r in failed]
     print("\n".join([*found, f"{measurement.missing} runs are missing"]), flush=True)

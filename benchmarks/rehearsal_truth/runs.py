@@ -1,6 +1,6 @@
 """The runs that are compared: the same flags and seed, once real and once rehearsed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -120,13 +120,22 @@ class TruthRun:
             return found | {"error": f"{lost} of the workers lost"}
         return found | {"error": None, **self._outcome(done.summary)}
 
+    def refreshed(self, result: Json) -> Json:
+        """A stored result, with the moment of its target computed from its curve again."""
+        return result if result["error"] else result | self._reached(result["curve"])
+
+    def _reached(self, curve: Iterable[Sequence[float | None]]) -> Json:
+        """Seconds and rows at the target; None if it was not reached."""
+        names = ("seconds", "rows", "test_loss")
+        points = (dict(zip(names, point, strict=True)) for point in curve)
+        at = arrival(points, SETS[self.set_name].target)
+        return {"seconds": at and at.seconds, "rows": at and at.rows}
+
     def _outcome(self, summary: Json) -> Json:
-        truth_set = SETS[self.set_name]
-        history = truth_set.case.points(summary["history"])
-        at = arrival(history, truth_set.target)
+        history = SETS[self.set_name].case.points(summary["history"])
+        curve = [[p["seconds"], p["rows"], p["test_loss"]] for p in history]
         return {
-            "seconds": at and at.seconds,
-            "rows": at and at.rows,
+            **self._reached(curve),
             "updates": {w["name"]: w["updates"] for w in summary["workers"]},
-            "curve": [[p["seconds"], p["rows"], p["test_loss"]] for p in history],
+            "curve": curve,
         }

@@ -22,7 +22,7 @@ def comparisons(results: Iterable[Json]) -> list[Json]:
 
 
 def _entry(results: Sequence[Json], set_name: str, workers: str) -> Json:
-    """Medians of a pair, over the seeds for which both runs are there."""
+    """Medians for a set and a list of workers, over the seeds with both runs."""
     chosen = {
         mode: {
             r["seed"]: r
@@ -44,7 +44,7 @@ def _compared(
 ) -> Json:
     """Medians and ranges of both, their ratio, and whether it is allowed.
 
-    None for a median of which most runs did not reach the target.
+    A median is None if most runs did not reach the target.
     """
     found = [_median(values) for values in (real, rehearsed)]
     ratio = found[1] / found[0] if found[0] and found[1] else None
@@ -70,8 +70,8 @@ def _range(values: Sequence[float | None]) -> list[float] | None:
     return [min(finite), max(finite)] if finite else None
 
 
-def complaints(entries: Iterable[Json]) -> list[str]:
-    """One line for each requirement that is not met."""
+def differences(entries: Iterable[Json]) -> list[str]:
+    """One line for each difference that is larger than allowed."""
     found = []
     for entry in entries:
         where = f"{entry['set']}, {entry['workers']}"

@@ -1,10 +1,12 @@
 """Which processors, batches and policies are fastest on which server? A matrix of rehearsals.
 
 Rehearses (`hogbatch rehearse`) data sets on servers: the CPU alone with its default policy and with
-fixed batches, the GPU alone with fixed batches, and both under `--policy hogbatch` and `--policy
-adaptive`. Of the fixed batches the best is taken for each target.
+fixed batches, one GPU and all GPUs alone with fixed batches, and everything under `--policy
+hogbatch` and `--policy adaptive`. Of the fixed batches three run at first, and then the neighbours
+of the best one; of those that ran the best is taken for each target.
 
     scripts/bench rehearsals --data DIR --out results/rehearsals --seeds 3 --jobs 2 --budget 3600
+    scripts/bench rehearsals --data DIR --out results/rehearsals --dry-run
     scripts/bench rehearsals --quick --out /tmp/matrix
 
 Each cell is one file in OUT/cells, written when it is done, so that the same command continues
@@ -19,7 +21,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,21 @@ from benchmarks.common import arguments, machine, page, report
 from benchmarks.common.data_sets import FILES
 from benchmarks.common.result_store import ResultStore
 from benchmarks.common.servers import Processors, all_servers
-from benchmarks.common.source_key import source_key
 from benchmarks.rehearsals import figures
-from benchmarks.rehearsals.cell import REHEARSE, Cell, InterruptedCell
+from benchmarks.rehearsals.cell import REHEARSE, InterruptedCell
+from benchmarks.rehearsals.forecast import forecast
 from benchmarks.rehearsals.matrix import Limits, Matrix
-from benchmarks.rehearsals.methods import CPU_BATCHES, GPU_BATCHES, KINDS, methods
+from benchmarks.rehearsals.methods import KINDS, kinds_of
 from benchmarks.rehearsals.schedule import as_duration, remaining_s
+from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.sets import EXAMPLE, SETS
 from benchmarks.rehearsals.table import comparisons, failures, table
+from benchmarks.rehearsals.useful import LEAST, useful_range
 from hogbatch.data import samples
 from hogbatch.errors import INTERRUPTED, UsageError
 
 Json = dict[str, Any]
+CPU_BATCHES = Batches((64, 16, 256), least=1, most=4096)
 QUICK_BATCHES = [256]
 QUICK_SERVERS = 2
 
@@ -58,15 +62,17 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         help="bundled names or TOML files, comma-separated (default: all that are bundled)",
     )
     add("--methods", type=arguments.names(KINDS), default=list(KINDS), help=", ".join(KINDS))
-    add("--cpu-batches", type=arguments.positive_list, default=list(CPU_BATCHES), metavar="ROWS,…")
-    add("--gpu-batches", type=arguments.positive_list, default=list(GPU_BATCHES), metavar="ROWS,…")
+    batches: Json = {"type": arguments.positive_list, "metavar": "ROWS,…"}
+    add("--cpu-batches", **batches, help="exactly these fixed batches (default: a search)")
+    add("--gpu-batches", **batches, help="exactly these fixed batches (default: a search)")
     add("--seeds", type=whole, default=1, help="number of seeds (default: 1)")
     add("--jobs", type=whole, default=2, help="cells at the same time (default: 2)")
     add("--budget", type=number, default=float("inf"), metavar="SECONDS", help="time for new cells")
-    add("--within", type=number, default=5.0, help="longest cell: see above (default: 5)")
+    add("--within", type=number, default=5.0, help="limit of a cell, see above (default: 5)")
     add("--cell-limit", type=number, default=1800.0, help="real seconds of a cell (default: 1800)")
     add("--retry-failed", action="store_true", help="run cells again that failed")
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
+    add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
     add("--report", action="store_true", help="only write the reports, from cells of any sources")
     add("--page", type=Path, metavar="FILE", help="Markdown page to write the table into")
     given = parser.parse_args(flags)
@@ -78,19 +84,34 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
-def cells(given: argparse.Namespace) -> list[Cell]:
-    """All cells that the flags name; UsageError for an unknown server or missing data."""
+def places(given: argparse.Namespace) -> list[Place]:
+    """All sets on all servers that the flags name.
+
+    UsageError for an unknown server or missing data.
+    """
     servers = given.servers or all_servers()[: QUICK_SERVERS if given.quick else None]
     files = [path for name in given.sets for path in SETS[name].case.task.files(given.data)]
     if absent := [path for path in files if not path.exists()]:
         raise UsageError(f"{absent[0]} does not exist; choose other --sets or another --data")
-    found = []
-    for server in servers:
-        batches = given.methods, given.cpu_batches, given.gpu_batches
-        chosen = list(methods(Processors.of(server), *batches))
-        sets = [name for name in given.sets if SETS[name].allows(server)]
-        found += [Cell(*each) for each in product(sets, [server], chosen, range(given.seeds))]
-    return found
+    return [
+        _place(given, name, server)
+        for server in servers
+        for name in given.sets
+        if SETS[name].allows(server)
+    ]
+
+
+def _place(given: argparse.Namespace, set_name: str, server: str) -> Place:
+    """A set on a server, with the batches that the flags give or that are worth trying there."""
+    processors = Processors.of(server)
+    batches = {"cpu": Batches(given.cpu_batches) if given.cpu_batches else CPU_BATCHES}
+    for kind in kinds_of(processors, given.methods):
+        if kind != "cpu" and given.gpu_batches:
+            batches[kind] = Batches(given.gpu_batches)
+        elif kind != "cpu":
+            useful = useful_range(set_name, server, given.data)
+            batches[kind] = Batches(useful.spread(), LEAST, useful.high)
+    return Place(set_name, server, processors, given.methods, batches)
 
 
 def show(result: Json, left: str) -> None:
@@ -108,10 +129,13 @@ def show(result: Json, left: str) -> None:
 def write(matrix: Matrix, given: argparse.Namespace) -> None:
     """Write matrix.json, matrix.md and the figures from the results so far."""
     results = sorted(matrix.results, key=lambda r: list(SETS).index(r["set"]))
-    settings = {"within": given.within, "sources": source_key(), "cells": len(results)}
+    sources = sorted({result["settings"]["sources"] for result in results})
+    settings = {"within": given.within, "sources": sources, "cells": len(results)}
     settings["command"] = machine.without_directories(machine.command())
     report.write(given.out / "matrix.json", comparisons(results), **settings)
     text = table(results)
+    if len(sources) > 1:
+        text += f"\n\nThe cells are from several versions of the sources: {', '.join(sources)}."
     if failed := failures(results):
         text += f"\n\nFailed:\n\n{failed}"
     report.replace(given.out / "matrix.md", text + "\n")
@@ -132,23 +156,28 @@ def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE)
     """
     given = parse(flags)
     try:
-        wanted = cells(given)
+        search = Search(places(given), given.seeds)
     except UsageError as error:
         print(f"rehearsals: {error}", file=sys.stderr)
         return error.exit_code
+    if given.dry_run:
+        print(forecast(search.expected(), given.jobs))
+        return 0
     limits = Limits(
         given.within, given.jobs, given.budget, given.cell_limit, retry=given.retry_failed
     )
     matrix = Matrix(given.data, ResultStore(given.out / "cells"), limits, rehearse)
-    missing = matrix.load(wanted, ["sources"] if given.report else [])
-    rest = as_duration(remaining_s(matrix.results, missing, given.jobs))
-    print(f"{len(wanted)} cells, {len(missing)} to run, about {rest}", flush=True)
-    interrupted = False
-    if not given.report:
-        try:
-            missing = matrix.run(missing, show)
-        except (KeyboardInterrupt, InterruptedCell):
-            interrupted = True
+    missing, interrupted = [], False
+    try:
+        for cells in search.rounds(matrix.results):
+            todo = matrix.load(cells, ["sources"] if given.report else [])
+            if todo and not given.report:
+                rest = as_duration(remaining_s(matrix.results, todo, given.jobs))
+                print(f"{len(cells)} cells, {len(todo)} to run, about {rest}", flush=True)
+                todo = matrix.run(todo, show)
+            missing += todo
+    except (KeyboardInterrupt, InterruptedCell):
+        interrupted = True
     if matrix.results:
         write(matrix, given)
     if interrupted:

@@ -1,7 +1,7 @@
-"""Why a method with all processors is slower than the better device alone, as far as records tell.
+"""Suspected causes for which a method with all processors is slower than the better device alone.
 
-Seconds to a target are rows to the target over rows per second. Each of the two is compared, and
-then the records that could explain the difference are shown.
+Seconds to a target are rows to the target over rows per second. Both are compared, and the figures
+of the run that could explain a difference are shown.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ def _end(result: Json, target: str) -> tuple[float, float]:
 
 
 def _statistical(ours: Json, alone: Json) -> str:
-    """What explains more rows: staleness, who makes the updates, batch sizes, learning rates."""
+    """What may explain more rows: staleness, shares of updates, batch sizes, learning rates."""
     cpu, gpu = ours["devices"]["cpu"], ours["devices"]["gpu"]
     parts = []
     if gpu and gpu["staleness"]:
@@ -80,7 +80,7 @@ def rate_factor(batch: int) -> float:
 
 
 def _hardware(ours: Json) -> str:
-    """What explains fewer rows per second: merges, idle devices, or else slower computation."""
+    """What may explain fewer rows per second: merges, idle devices, or else slower computation."""
     parts = []
     for device in ("cpu", "gpu"):
         if used := ours["devices"][device]:

@@ -8,13 +8,16 @@ from typing import Any, Final
 from benchmarks.common import hogbatch_run
 from benchmarks.common.servers import digest, short_name
 from benchmarks.common.source_key import source_key
-from benchmarks.rehearsals.methods import Method
-from benchmarks.rehearsals.outcome import outcome
+from benchmarks.rehearsals.methods import Method, batch_of
+from benchmarks.rehearsals.outcome import outcome, reached
 from benchmarks.rehearsals.sets import SETS, MatrixSet
 
 Json = dict[str, Any]
 REHEARSE: Final = (*hogbatch_run.PROGRAM, "rehearse")
 ALWAYS: Final = ("--patience", "0")
+START_S: Final = 4.0  # real seconds of a cell before its first batch, and at its end
+EPOCHS_USED: Final = 0.5  # expected fraction of the epochs that a cell trains before its target
+LARGE_BATCH: Final = 4096  # rows; larger ones are rehearsed at half of the speed
 
 
 class InterruptedCell(Exception):
@@ -37,8 +40,27 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Set and server: cells in the same place are compared."""
+        """Set and server; cells with the same place are compared."""
         return self.set_name, short_name(self.server)
+
+    @property
+    def most_s(self) -> float:
+        """Real seconds on one core if it trains for all epochs of its set."""
+        return START_S + self._epochs_s
+
+    @property
+    def rough_wall_s(self) -> float:
+        """Expected real seconds on one core; runs without a metric end at their target."""
+        return START_S + self._epochs_s * (1.0 if self.set.case.metric else EPOCHS_USED)
+
+    @property
+    def _epochs_s(self) -> float:
+        rate = self.set.rows_per_s
+        if not self.method.on_gpu:
+            rate = self.set.cpu_rows_per_s or rate
+        elif (batch_of(self.method.name) or 0) > LARGE_BATCH:
+            rate /= 2
+        return self.set.epochs * self.set.rows / rate
 
     @property
     def name(self) -> str:
@@ -66,7 +88,7 @@ class Cell:
         limit_s: float,
         program: Sequence[str],
     ) -> Json:
-        """Rehearse for at most `max_seconds` of the virtual clock and `limit_s` of the real one.
+        """Rehearse for at most `max_seconds` simulated and `limit_s` real seconds.
 
         A rehearsal that fails has the result {"error": ...}. Raises InterruptedCell if it was
         stopped from outside, for example by Ctrl-C.
@@ -85,6 +107,14 @@ class Cell:
         except Exception as error:  # one broken result must not end the matrix
             return found | {"error": f"its results cannot be read: {error!r}"}
 
+    def refreshed(self, result: Json) -> Json:
+        """A stored result, with the moments of its targets computed from its history again."""
+        return (
+            result
+            if result["error"]
+            else result | {"reached": reached(self.set, result["history"])}
+        )
+
     def _labels(self) -> Json:
         set_name, server = self.place
         return {
@@ -93,5 +123,5 @@ class Cell:
             "method": self.method.name,
             "kind": self.method.kind,
             "seed": self.seed,
-            "guess_s": self.set.wall_s,
+            "rough_wall_s": self.rough_wall_s,
         }

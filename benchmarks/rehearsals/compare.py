@@ -5,10 +5,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.rehearsals.methods import TOGETHER
+from benchmarks.rehearsals.methods import ALONE, TOGETHER
 
 Json = dict[str, Any]
-ALONE = ("cpu", "gpu")
 
 
 class Timing(NamedTuple):
@@ -17,7 +16,7 @@ class Timing(NamedTuple):
     method: str
     seconds: float
     rows: float
-    lasted: float  # median virtual seconds of the runs, reached or not
+    lasted: float  # median simulated seconds of all runs, whether they reached it or not
     runs: int
     failed: int  # of these runs
 
@@ -55,18 +54,28 @@ def timing(results: Iterable[Json], method: str, target: str) -> Timing | None:
 
 
 def best_of(results: Sequence[Json], kinds: Iterable[str], target: str) -> Timing | None:
-    """The fastest method among those of `kinds`; None if none of them ran without failing."""
+    """The fastest method among those of `kinds`; None if none of them ran without failing.
+
+    If none reached the target, the one that ended first: no time after its end is known.
+    """
     names = dict.fromkeys(result["method"] for result in results if result["kind"] in kinds)
     found = [timing(results, name, target) for name in names]
     whole = [each for each in found if each and each.failed < each.runs]
-    return min(whole, key=lambda each: (each.seconds, -each.lasted), default=None)
+    return min(whole, key=lambda each: (each.seconds, each.lasted), default=None)
+
+
+def failed_alone(results: Iterable[Json]) -> list[str]:
+    """The kinds of devices alone of which every run failed: the better one is then unknown."""
+    chosen = [result for result in results if result["kind"] in ALONE]
+    whole = {result["kind"] for result in chosen if not result["error"]}
+    return [kind for kind in dict.fromkeys(r["kind"] for r in chosen) if kind not in whole]
 
 
 def factor(ours: Timing, better: Timing) -> tuple[str, float]:
-    """Seconds of `ours` over those of the better device alone, and what kind of bound that is.
+    """The seconds of `ours` over those of the better device alone, as (sign, ratio).
 
-    ("=", x), or (">", x) if only the other reached the target, ("<", x) if only `ours` did,
-    ("?", nan) if neither did.
+    ("=", x) if both reached the target; a bound, (">", x), if only `better` did, and ("<", x) if
+    only `ours` did; ("?", nan) if neither did.
     """
     if ours.reached and better.reached:
         return "=", ours.seconds / better.seconds if better.seconds else 1.0
@@ -86,7 +95,8 @@ def median_result(results: Iterable[Json], method: str) -> Json | None:
 
 def comparison(results: Sequence[Json], target: str) -> Json:
     """One entry of matrix.json: all methods at one place, to one target."""
-    better = best_of(results, ALONE, target)
+    failed = failed_alone(results)
+    better = None if failed else best_of(results, ALONE, target)
     names = dict.fromkeys(result["method"] for result in results)
     timings = {name: timing(results, name, target) for name in names}
     ratios = {
@@ -105,6 +115,7 @@ def comparison(results: Sequence[Json], target: str) -> Json:
             for kind in ALONE
             if (found := best_of(results, [kind], target)) and found.reached
         },
+        "failed_alone": failed,
         "better_alone": better.method if better and better.reached else None,
         "factors": {
             name: {"bound": bound, "value": x if math.isfinite(x) else None}

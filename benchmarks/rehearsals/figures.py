@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.common.figures import saved_figure
 from benchmarks.rehearsals.compare import at_place, best_of, median_result, places
-from benchmarks.rehearsals.methods import TOGETHER
+from benchmarks.rehearsals.methods import TOGETHER, batch_of
 from benchmarks.rehearsals.sets import SETS
 
 Json = dict[str, Any]
@@ -18,6 +18,7 @@ COLOURS = {
     "cpu": "#1f77b4",
     "cpu fixed": "#9ecae1",
     "gpu fixed": "#2ca02c",
+    "gpus fixed": "#98df8a",
     "hogbatch": "#ff7f0e",
     "adaptive": "#d62728",
 }
@@ -27,7 +28,7 @@ SIZE_INCHES = (7.6, 5.8)
 
 
 def draw_all(results: Sequence[Json], directory: Path) -> list[Path]:
-    """Draw SET--SERVER.svg for each place with a result; return the files."""
+    """Draw SET--SERVER.svg for each place (set and server) with a result; return the files."""
     drawn = []
     for place in places(results):
         chosen = curves(at_place(results, place))
@@ -40,8 +41,8 @@ def draw_all(results: Sequence[Json], directory: Path) -> list[Path]:
 def curves(results: Sequence[Json]) -> dict[str, Json]:
     """The runs to draw, by legend: the CPU by default, the best fixed batches, both policies."""
     found = {"cpu": median_result(results, "cpu")}
-    fixed = [result for result in results if result["method"] not in ("cpu", *TOGETHER)]
-    for kind in ("cpu", "gpu"):
+    fixed = [result for result in results if batch_of(result["method"])]
+    for kind in ("cpu", "gpu", "gpus"):
         best = best_of(fixed, [kind], "late")
         found[f"{kind} fixed"] = median_result(results, best.method) if best else None
     found |= {name: median_result(results, name) for name in TOGETHER}
@@ -92,13 +93,13 @@ def _losses(panel: Any, chosen: dict[str, Json], axis: str, targets: Sequence[fl
     panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter(ticker.NullFormatter())
-    shown = "virtual training seconds" if axis == "seconds" else axis
+    shown = "simulated training seconds" if axis == "seconds" else axis
     panel.set_xlabel(shown, fontsize=8)
     panel.set_ylabel("normalised test loss (best / loss)", fontsize=8)
 
 
 def _utilisation(panel: Any, chosen: dict[str, Json]) -> None:
-    """The fraction of the time that each device computes, over time."""
+    """Utilisation of each device over time."""
     for name, run in chosen.items():
         for device, series in run["utilisation"].items():
             if series:
@@ -107,14 +108,14 @@ def _utilisation(panel: Any, chosen: dict[str, Json]) -> None:
                 label = f"{device.upper()}, {name}"
                 panel.plot(at, heights, style, color=SHADES[device], linewidth=1.2, label=label)
     panel.set_ylim(0, 1.25)
-    panel.set_xlabel("virtual training seconds", fontsize=8)
+    panel.set_xlabel("simulated training seconds", fontsize=8)
     panel.set_ylabel("utilisation", fontsize=8)
     if panel.get_legend_handles_labels()[0]:
         panel.legend(fontsize=6, frameon=False, loc="upper center", ncols=2)
 
 
 def _updates(panel: Any, chosen: dict[str, Json]) -> None:
-    """The share of the updates of each device."""
+    """Each device's share of the updates."""
     bottom = [0.0] * len(chosen)
     for device, shade in SHADES.items():
         shares = [(run["devices"][device] or {"share": 0.0})["share"] for run in chosen.values()]

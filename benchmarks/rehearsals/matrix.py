@@ -16,9 +16,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how the matrix runs."""
+    """Limits of a run of the matrix."""
 
-    within: float  # maximum of a cell, as a multiple of the better device's virtual seconds
+    within: float  # maximum of a cell, as a multiple of the better device's simulated seconds
     jobs: int  # cells at the same time
     budget_s: float  # real seconds after which no other cell starts
     cell_s: float  # real seconds after which a cell is killed
@@ -34,6 +34,7 @@ class Matrix:
     limits: Limits
     program: Sequence[str]  # that rehearses a cell
     results: list[Json] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)  # when the budget began
 
     def load(self, cells: Iterable[Cell], ignored: Collection[str] = ()) -> list[Cell]:
         """Add the stored results of `cells`; return the cells without one, in their order.
@@ -46,20 +47,20 @@ class Matrix:
             if found is None or (found["error"] and self.limits.retry):
                 missing.append(cell)
             else:
-                self.results.append(found)
+                self.results.append(cell.refreshed(found))
         return missing
 
     def run(self, cells: Sequence[Cell], report: Callable[[Json, str], None]) -> list[Cell]:
         """Run `cells`; return those for which no time was left.
 
-        `report` is called with each result, after it was written, and with the time that is left.
+        `report` is called with each result, after it was written, and with a text about the rest.
         """
-        began, todo = time.monotonic(), list(cells)
+        todo = list(cells)
         with ThreadPoolExecutor(self.limits.jobs) as pool:
             running: dict[Future[Json], Cell] = {}
             try:
                 while todo or running:
-                    in_time = time.monotonic() - began < self.limits.budget_s
+                    in_time = time.monotonic() - self.began < self.limits.budget_s
                     while todo and in_time and len(running) < self.limits.jobs:
                         cell = todo.pop(0)
                         running[pool.submit(self._run, cell)] = cell
@@ -73,7 +74,7 @@ class Matrix:
         return todo
 
     def _run(self, cell: Cell) -> Json:
-        """One cell; its limit is that of the results at its start."""
+        """Run one cell, with a limit that follows from the results at its start."""
         seconds = limit(list(self.results), cell, self.limits.within)
         return cell.run(self.data, seconds, self.limits.cell_s, self.program)
 
@@ -88,4 +89,4 @@ class Matrix:
         kept = self.store.save(cell.name, settings, result)
         self.results.append(kept)
         left = remaining_s(self.results, rest, self.limits.jobs)
-        report(kept, f"{len(rest)} cells left, about {as_duration(left)}")
+        report(kept, f"{len(rest)} cells of this round left, about {as_duration(left)}")

@@ -1,4 +1,7 @@
-"""The methods of the matrix: which processors of a server train, with which batches."""
+"""The methods of the matrix: which processors of a server train, with which batches.
+
+Names: KIND for a default policy, or KIND-BATCH; with "-28threads" if not all threads train.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -6,49 +9,82 @@ from typing import Final
 
 from benchmarks.common.servers import Processors
 
-CPU_BATCHES: Final = (64, 16, 256)
-GPU_BATCHES: Final = (512, 1024, 256, 2048)
+ALONE: Final = ("gpu", "gpus", "cpu")  # "gpu": the first GPU; "gpus": all, without the CPU
 TOGETHER: Final = ("hogbatch", "adaptive")
-KINDS: Final = ("gpu", "cpu", *TOGETHER)
+KINDS: Final = (*ALONE, *TOGETHER)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to train: its name, the flags, and what they use."""
+    """One way to train: its name, and its flags of `hogbatch rehearse`."""
 
     name: str
     kind: str  # one of KINDS
     flags: tuple[str, ...]
+    on_gpu: bool = False  # whether a GPU trains
 
     @property
     def alone(self) -> bool:
         """Whether only one kind of device trains."""
-        return self.kind not in TOGETHER
+        return self.kind in ALONE
 
 
-def methods(
-    processors: Processors,
-    kinds: Collection[str] = KINDS,
-    cpu_batches: Collection[int] = CPU_BATCHES,
-    gpu_batches: Collection[int] = GPU_BATCHES,
-) -> Iterator[Method]:
-    """The methods on a server, those of devices alone first.
+def batch_of(name: str) -> int | None:
+    """The fixed batch of the method of that name; None with the default policy."""
+    _, _, rest = name.partition("-")
+    batch = rest.partition("-")[0]
+    return int(batch) if batch.isdecimal() else None
 
-    GPU alone means the first GPU. On a server without a GPU, `adaptive` is the CPU alone with its
-    default policy, so that there is no method "cpu".
+
+def kinds_of(processors: Processors, kinds: Collection[str] = KINDS) -> list[str]:
+    """The kinds of methods alone that a server allows, of those in `kinds`."""
+    possible = {"gpu": 1, "gpus": 2, "cpu": 0}  # number of GPUs that are necessary
+    return [kind for kind in ALONE if kind in kinds and len(processors.gpus) >= possible[kind]]
+
+
+def defaults(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator[Method]:
+    """The CPU alone with its default policy, with all threads and with one on each core.
+
+    On a server without a GPU, `adaptive` is the former.
     """
-    if "gpu" in kinds and processors.gpus:
-        yield from _fixed("gpu", f"gpu:{processors.gpus[0]}", gpu_batches)
     if "cpu" in kinds:
-        cpu = f"cpu:{processors.threads}"
         if processors.gpus:
-            yield Method("cpu", "cpu", ("--workers", cpu))
-        yield from _fixed("cpu", cpu, cpu_batches)
-    yield from (Method(kind, kind, ("--policy", kind)) for kind in TOGETHER if kind in kinds)
+            yield Method("cpu", "cpu", ("--workers", f"cpu:{processors.threads}"))
+        if processors.cores != processors.threads:
+            name = f"cpu-{processors.cores}threads"
+            yield Method(name, "cpu", ("--workers", f"cpu:{processors.cores}"))
 
 
-def _fixed(kind: str, workers: str, batches: Collection[int]) -> Iterator[Method]:
-    """One kind of device with fixed batch sizes."""
-    for rows in batches:
-        limits = (f"--{kind}-batch", f"{rows}:{rows}")
-        yield Method(f"{kind}-{rows}", kind, ("--workers", workers, "--policy", "fixed", *limits))
+def together(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator[Method]:
+    """All processors under each policy."""
+    on_gpu = bool(processors.gpus)
+    yield from (
+        Method(kind, kind, ("--policy", kind), on_gpu) for kind in TOGETHER if kind in kinds
+    )
+
+
+def fixed(processors: Processors, kind: str, rows: int, *, by_core: bool = False) -> Method:
+    """Devices of one kind alone with batches of `rows`; `by_core`: one CPU thread on each core."""
+    if kind == "cpu":
+        threads = processors.cores if by_core else processors.threads
+        flags, suffix = (f"cpu:{threads}", "--cpu-batch"), f"-{threads}threads" if by_core else ""
+    else:
+        used = processors.gpus if kind == "gpus" else processors.gpus[:1]
+        flags, suffix = (",".join(f"gpu:{gpu}" for gpu in used), "--gpu-batch"), ""
+    workers, limits = flags
+    settings = ("--workers", workers, "--policy", "fixed", limits, f"{rows}:{rows}")
+    return Method(f"{kind}-{rows}{suffix}", kind, settings, on_gpu=kind != "cpu")
+
+
+def neighbours(processors: Processors, name: str, least: int, most: int) -> Iterator[Method]:
+    """Half and twice the batch of a fixed method, and the other number of threads of the CPU.
+
+    Batches outside [least, most] are left out.
+    """
+    kind, rows, by_core = name.partition("-")[0], batch_of(name), name.endswith("threads")
+    assert rows is not None, "the default policy has no batch"
+    for size in (rows // 2, rows * 2):
+        if least <= size <= most:
+            yield fixed(processors, kind, size, by_core=by_core)
+    if kind == "cpu" and processors.cores != processors.threads:
+        yield fixed(processors, kind, rows, by_core=not by_core)

@@ -1,4 +1,4 @@
-"""What the matrix keeps of a rehearsed run: when it reached its targets, and what devices did."""
+"""What the matrix keeps of a rehearsal: when it reached its targets, and what devices did."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,14 +16,13 @@ INTERVALS: Final = 40  # of a series over time
 def outcome(matrix_set: MatrixSet, summary: Json, events: Sequence[Json]) -> Json:
     """The result of a cell, from summary.json and events.jsonl."""
     history = matrix_set.case.points(summary["history"])
-    reached = {name: arrival(history, loss) for name, loss in matrix_set.targets.items()}
     workers, seconds = summary["workers"], summary["train_seconds"]
     return {
         "rehearsed": summary.get("rehearsed"),
         "status": summary["status"],
         "train_seconds": seconds,
         "rows": summary["rows"],
-        "reached": {name: at and at._asdict() for name, at in reached.items()},
+        "reached": reached(matrix_set, history),
         "history": [
             {key: point[key] for key in ("seconds", "epochs", "rows", "test_loss")}
             for point in history
@@ -33,6 +32,12 @@ def outcome(matrix_set: MatrixSet, summary: Json, events: Sequence[Json]) -> Jso
             device: utilisation(workers, events, device, seconds) for device in DEVICES
         },
     }
+
+
+def reached(matrix_set: MatrixSet, history: Sequence[Json]) -> Json:
+    """{"seconds", "rows"} at each target, or None for one that was not reached."""
+    found = {name: arrival(history, loss) for name, loss in matrix_set.targets.items()}
+    return {name: at and at._asdict() for name, at in found.items()}
 
 
 def totals(workers: Sequence[Json], device: str, seconds: float) -> Json | None:
@@ -72,8 +77,8 @@ def utilisation(
 ) -> list[list[float]]:
     """[[training second, fraction of the time spent computing], ...] over equal intervals.
 
-    A lease that was done at `seconds` was computed in the `busy_seconds` before. Empty if no worker
-    on `device` finished a lease.
+    A lease that ended at `seconds` was computed in the `busy_seconds` before that. Empty if no
+    worker on `device` finished a lease.
     """
     names = {worker["name"] for worker in workers if worker["device"] == device}
     leases = [e for e in events if e["event"] == "lease" and e["worker"] in names]

@@ -1,10 +1,11 @@
-"""Which cell comes next, how long its virtual clock may run, and how long the rest will take."""
+"""The order of the cells, the maximum simulated seconds of each, and the remaining real time."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmarks.rehearsals.cell import Cell
+from benchmarks.rehearsals.methods import ALONE
 
 Json = dict[str, Any]
 
@@ -12,24 +13,24 @@ Json = dict[str, Any]
 def ordered(cells: Iterable[Cell]) -> list[Cell]:
     """The cells in the order in which they run.
 
-    Devices alone come before methods that use all, because the limit of these depends on them. Of
-    each kind, cheap sets come first; the first seed of everything comes before the second.
+    All cells of the first seed come before those of the second, and cheap sets before others.
+    Within a set, devices alone come first, because the limit of the other methods depends on them.
     """
     return sorted(cells, key=lambda cell: (cell.seed, cell.set.wall_s, not cell.method.alone))
 
 
 def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
-    """The maximum virtual seconds of a cell; None: none, so that its epochs are the limit.
+    """The maximum simulated seconds of a cell; None: unlimited, so that it ends by its epochs.
 
     It is `within` times the time in which the best device alone has reached the late target so far,
-    with any seed. A better one that is found later makes the limit lower, so that a cell that did
-    not reach its target before the limit is not within that multiple of the best at the end either.
+    with any seed. If a better one is found later, the limit becomes lower. So a cell that did not
+    reach its target before its limit is not within `within` times the final best either.
     """
     seconds: list[float] = [
         result["reached"]["late"]["seconds"]
         for result in results
         if (result["set"], result["server"]) == cell.place
-        and result["kind"] in ("cpu", "gpu")
+        and result["kind"] in ALONE
         and not result["error"]
         and result["reached"]["late"]
     ]
@@ -39,7 +40,8 @@ def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
 def expected_wall_s(results: Sequence[Json], cell: Cell) -> float:
     """Expected real seconds of a cell: the median of the most similar cells that have run.
 
-    If none of its set has run, the rough time of its set, scaled by how far off this was elsewhere.
+    If none of its set has run: its rough time, times the median ratio of measured to rough times of
+    other sets.
     """
     done = [result for result in results if not result["error"]]
     similar: Sequence[Callable[[Json], bool]] = (
@@ -50,8 +52,8 @@ def expected_wall_s(results: Sequence[Json], cell: Cell) -> float:
     for alike in similar:
         if found := [result["wall_s"] for result in done if alike(result)]:
             return float(statistics.median(found))
-    ratios = [result["wall_s"] / result["guess_s"] for result in done]
-    return cell.set.wall_s * (statistics.median(ratios) if ratios else 1.0)
+    ratios = [result["wall_s"] / result["rough_wall_s"] for result in done]
+    return cell.rough_wall_s * (statistics.median(ratios) if ratios else 1.0)
 
 
 def remaining_s(results: Sequence[Json], cells: Iterable[Cell], jobs: int) -> float:
@@ -60,7 +62,7 @@ def remaining_s(results: Sequence[Json], cells: Iterable[Cell], jobs: int) -> fl
 
 
 def as_duration(seconds: float) -> str:
-    """Seconds as a person reads them."""
+    """Seconds as text, in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -13,22 +13,29 @@ PAPER_SERVERS: Final = ("k80-28cores", "v100-32cores")
 
 @dataclass(frozen=True, slots=True)
 class MatrixSet:
-    """A case with an early target and one near the best test loss, and the most epochs of a cell.
+    """A case with two targets, early and near the best test loss, and the maximum epochs of a cell.
 
-    How the targets were chosen: docs/rehearsal-matrix.md.
+    How the targets were chosen, and what a cell costs: docs/rehearsal-matrix.md.
     """
 
     case: Case
     early: float
     late: float
     epochs: int
-    wall_s: float  # rough time of one cell on one core: cells of cheap sets run first
+    rows: int  # of the training set
+    rows_per_s: float  # rehearsed rows per real second of one core
+    cpu_rows_per_s: float | None = None  # the same if no GPU trains: the output layer is hashed
     paper: bool = False  # with a network of the paper, which is trained on its servers only
 
     @property
     def targets(self) -> dict[str, float]:
         """The targets by name; with a metric, 1 - metric."""
         return {"early": self.early, "late": self.late}
+
+    @property
+    def wall_s(self) -> float:
+        """Most real seconds of a cell: cells of cheap sets run first."""
+        return self.epochs * self.rows / self.rows_per_s
 
     def shown(self, target: str) -> str:
         """A target as a table shows it."""
@@ -56,13 +63,13 @@ class MatrixSet:
 
 
 SETS: Final = {
-    "imdb": MatrixSet(CASES["imdb"], 0.32, 0.28, 8, 5.0),
-    "w8a": MatrixSet(CASES["w8a"], 0.05, 0.042, 12, 15.0),
-    "delicious": MatrixSet(CASES["delicious"], 61.5, 60.5, 25, 20.0),
-    "citeulike": MatrixSet(CASES["citeulike"], 0.55, 0.45, 4, 20.0),
-    "covtype": MatrixSet(CASES["covtype"], 0.45, 0.34, 6, 60.0),
-    "w8a-paper": MatrixSet(CASES["w8a-paper"], 0.06, 0.046, 12, 120.0, paper=True),
-    "covtype-paper": MatrixSet(CASES["covtype-paper"], 0.55, 0.40, 3, 240.0, paper=True),
-    "a9a": MatrixSet(CASES["a9a"], 0.36, 0.33, 2, 2.0),
+    "imdb": MatrixSet(CASES["imdb"], 0.32, 0.28, 8, 25_000, 230e3),
+    "w8a": MatrixSet(CASES["w8a"], 0.05, 0.042, 12, 39_800, 55e3),
+    "delicious": MatrixSet(CASES["delicious"], 61.5, 60.5, 25, 12_920, 30e3),
+    "citeulike": MatrixSet(CASES["citeulike"], 0.55, 0.45, 4, 20_755, 5e3, 20e3),
+    "covtype": MatrixSet(CASES["covtype"], 0.45, 0.34, 6, 464_810, 50e3),
+    "w8a-paper": MatrixSet(CASES["w8a-paper"], 0.06, 0.046, 12, 39_800, 15e3, paper=True),
+    "covtype-paper": MatrixSet(CASES["covtype-paper"], 0.55, 0.40, 3, 464_810, 20e3, paper=True),
+    "a9a": MatrixSet(CASES["a9a"], 0.36, 0.33, 2, 32_561, 200e3),
 }
 EXAMPLE: Final = "a9a"  # the bundled sample, for a trial run; not in the matrix by default

@@ -8,23 +8,24 @@ from benchmarks.common import report
 from benchmarks.common.report import markdown
 from benchmarks.rehearsals.causes import cause
 from benchmarks.rehearsals.compare import (
-    ALONE,
     Timing,
     at_place,
     best_of,
     comparison,
     factor,
+    failed_alone,
     median_result,
     places,
     timing,
 )
-from benchmarks.rehearsals.methods import TOGETHER
+from benchmarks.rehearsals.methods import ALONE, TOGETHER, batch_of
 from benchmarks.rehearsals.sets import SETS
 
 Json = dict[str, Any]
 HEAD = (
     *("set, target", "server", "CPU alone, default", "CPU alone, best fixed"),
-    *("GPU alone, best fixed", *TOGETHER, *(f"{name} / better alone" for name in TOGETHER)),
+    *("GPU alone, best fixed", "GPUs alone, best fixed"),
+    *(*TOGETHER, *(f"{name} / better alone" for name in TOGETHER)),
     "suspected cause for adaptive",
 )
 
@@ -50,25 +51,29 @@ def table(results: Sequence[Json]) -> str:
 
 def _row(results: Sequence[Json], target: str) -> list[str]:
     set_name, server = results[0]["set"], results[0]["server"]
-    better = best_of(results, ALONE, target)
-    fixed = [result for result in results if result["method"] not in ("cpu", *TOGETHER)]
+    failed = failed_alone(results)
+    better = None if failed else best_of(results, ALONE, target)
+    fixed = [result for result in results if batch_of(result["method"])]
+    default = [result for result in results if not batch_of(result["method"])]
     timings = [
-        timing(results, "cpu", target),
-        best_of(fixed, ["cpu"], target) or _failed(fixed, "cpu", target),
-        best_of(fixed, ["gpu"], target) or _failed(fixed, "gpu", target),
+        best_of(default, ["cpu"], target) or _failed(default, "cpu", target),
+        *(
+            best_of(fixed, [kind], target) or _failed(fixed, kind, target)
+            for kind in ("cpu", "gpu", "gpus")
+        ),
         *(timing(results, name, target) for name in TOGETHER),
     ]
     return [
         f"{set_name}, {SETS[set_name].shown(target)}",
         server,
         *map(timing_cell, timings),
-        *(factor_cell(timing(results, name, target), better) for name in TOGETHER),
+        *(factor_cell(timing(results, name, target), better, failed) for name in TOGETHER),
         _cause(results, better, target),
     ]
 
 
 def _failed(results: Iterable[Json], kind: str, target: str) -> Timing | None:
-    """The timing of a kind of which every run failed; None if none ran."""
+    """The timing of a kind of device of which every run failed; None if none ran."""
     failed = [result for result in results if result["kind"] == kind]
     return timing(failed, failed[0]["method"], target) if failed else None
 
@@ -85,8 +90,8 @@ def timing_cell(found: Timing | None) -> str:
         return "-"
     if found.failed == found.runs:
         return "failed"
-    batch = found.method.partition("-")[2]
-    where = f" ({batch})" if batch else ""
+    setting = found.method.partition("-")[2].replace("-", ", ").replace("threads", " threads")
+    where = f" ({setting})" if setting else ""
     failed = f", {found.failed} of {found.runs} failed" if found.failed else ""
     if not found.reached:
         return f"not in {found.lasted:.3g} s{where}{failed}"
@@ -101,8 +106,13 @@ def thousands(rows: float) -> str:
     return f"{rows:.0f}"
 
 
-def factor_cell(ours: Timing | None, better: Timing | None) -> str:
-    """The factor over the better device alone, or a bound of it; "-" if there is neither."""
+def factor_cell(ours: Timing | None, better: Timing | None, failed: Sequence[str] = ()) -> str:
+    """The factor over the better device alone, or a bound of it; "-" if there is neither.
+
+    `failed`: the kinds of devices of which every run failed.
+    """
+    if failed:
+        return f"- ({', '.join(failed)} failed)"
     if ours is None or better is None or ours.failed == ours.runs:
         return "-"
     bound, value = factor(ours, better)

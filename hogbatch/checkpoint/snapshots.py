@@ -128,6 +128,7 @@ class Snapshots:
         self._saving = saving
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._last: ModelCopy | None = None
+        self._kept = False
 
     def draft(self, saved: SavedState) -> PendingCheckpoint:
         """Begin a checkpoint with the current state, without the model."""
@@ -138,17 +139,23 @@ class Snapshots:
 
     def copy(self, draft: PendingCheckpoint | None = None) -> str:
         """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, or ""."""
+        self._kept = False
         views = ModelCopy.views(self._model)
         taken = views if self._large else ModelCopy.of(self._model)
         if where := taken.not_finite(self._network):
             return where
         if not self._large:
-            self._last = taken
+            self._last, self._kept = taken, True
         if draft is not None:
             draft.arrays.update(taken._asdict())
             if self._large:  # immediately: an evaluation, which may show the mean, waits for this
-                draft.write(lambda: views.not_finite(self._network))
+                self._kept = not draft.write(lambda: views.not_finite(self._network))
         return ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether a roll-back would restore what the last call of `copy` has copied."""
+        return self._kept
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot; no worker may write it meanwhile."""

@@ -59,7 +59,8 @@ class LeaseAccounting:
         self.faults["merges_refused"] += done.refused
         worker.credit(done)
         fields = worker.lease_fields(lease, done, rows, self.epochs.number, seconds)
-        records = [Record("lease", fields)] if done.rows else []
+        busy = {"busy_seconds": round(done.seconds, 6)}
+        records = [Record("lease", fields | busy)] if done.rows else []
         if done.refused:
             records.append(Record("merge_refused", fields | {"refused": done.refused}))
         elif done.skipped_row:

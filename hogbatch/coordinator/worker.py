@@ -141,7 +141,6 @@ class Worker:
             "worker": self.name,
             "batch_size": lease.batch_size,
             "updates": done.updates,
-            "busy_seconds": round(done.seconds, 6),
         }
         if self.device == "gpu":
             fields |= {

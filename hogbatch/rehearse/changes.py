@@ -8,9 +8,9 @@ from hogbatch.kernels.cpu.losses import INFINITE, MAGNITUDE, bits_of
 
 @kernel
 def touched_features(inputs, rows, stamps, stamp, touched):
-    """List the distinct features of `rows` in touched[F]; return their number.
+    """List the distinct features of rows int64[N] in touched int32[F]; return their number.
 
-    `stamps`[F] contains `stamp` nowhere before, and at the features of the rows after the call.
+    Sets stamps[F] to `stamp` for these features; no cell of it may equal `stamp` before the call.
     """
     found = 0
     for b in range(rows.shape[0]):

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hogbatch.config.train import TrainConfig
+from hogbatch.errors import UsageError
 from hogbatch.rehearse.concurrent_model import Interleave
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
 from hogbatch.run.training import execute as run_on
 from hogbatch.servers.description import read_server
 
+REFUSED = ("resume", "deterministic", "record")
 PROGRESS_S = 10.0  # of real time between two progress lines
 
 
@@ -25,7 +27,7 @@ class ProgressLines:
         self._last = Reached(0.0, 0)
 
     def observe(self, progress: Callable[[], Reached]) -> None:
-        """Print a line if it is time."""
+        """Print a line if it is time; only then is `progress` called."""
         now = time.monotonic()
         if self._quiet or now < self._next:
             return
@@ -48,9 +50,10 @@ class ProgressLines:
 def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: bool) -> int:
     """Rehearse the run on `server`, a bundled name or a file; return the exit code.
 
-    With `json`, print the summary as JSON instead of progress lines. UsageError for an invalid
-    server.
+    With `json`, print the summary as JSON to stdout, and progress lines only to stderr. UsageError
+    if `server` does not exist or is not valid.
     """
+    _expect_rehearsable(config)
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
@@ -60,3 +63,11 @@ def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: b
         cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
         print(json_format.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
     return run.exit_code
+
+
+def _expect_rehearsable(config: TrainConfig) -> None:
+    """UsageError for settings of a configuration file that a rehearsal cannot follow."""
+    usual = TrainConfig()
+    for name in REFUSED:
+        if getattr(config, name) != getattr(usual, name):
+            raise UsageError(f"{name}: a rehearsal does not support this setting; remove it")

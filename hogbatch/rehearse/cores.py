@@ -3,8 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hogbatch.simulate.engine import Host
+from hogbatch.simulate.event_queue import EventQueue
 
 Action = Callable[[], object]
 NEVER = float("inf")
@@ -26,13 +28,13 @@ class Cores:
     nothing to do or has used its time slice while others wait, as under the scheduler of Linux.
     """
 
-    def __init__(self, cores: int, slice_seconds: float, host: Host) -> None:
+    def __init__(self, cores: int, slice_seconds: float, queue: EventQueue) -> None:
         self._cores = [_Core() for _ in range(cores)]
-        self._slice, self._host = slice_seconds, host
+        self._slice, self._queue = slice_seconds, queue
         self._work: dict[int, tuple[float, Action]] = {}  # thread → seconds left, what follows
 
     def run(self, thread: int, seconds: float, then: Action) -> None:
-        """Run `thread` for `seconds` of a core's time, then call `then`.
+        """Run `thread` for `seconds` of a core's simulated time, then call `then`.
 
         A thread whose `then` calls `run` again keeps its core for the rest of its slice.
         """
@@ -44,14 +46,14 @@ class Cores:
             core.waiting.append(thread)
 
     def _dispatch(self, core: _Core, thread: int) -> None:
-        core.running, core.slice_ends = thread, self._host.now + self._slice
+        core.running, core.slice_ends = thread, self._queue.now + self._slice
         self._continue(core, thread)
 
     def _continue(self, core: _Core, thread: int) -> None:
         """Let the running thread compute until its work or its slice ends."""
         seconds, _ = self._work[thread]
-        used = min(seconds, core.slice_ends - self._host.now)
-        self._host.later(used, lambda: self._advance(core, thread, used))
+        used = min(seconds, core.slice_ends - self._queue.now)
+        self._queue.after(used, lambda: self._advance(core, thread, used))
 
     def _advance(self, core: _Core, thread: int, used: float) -> None:
         seconds, then = self._work.pop(thread)
@@ -60,13 +62,25 @@ class Cores:
         else:
             then()
         more = thread in self._work
-        if core.waiting and not (more and self._host.now < core.slice_ends):
+        if core.waiting and not (more and self._queue.now < core.slice_ends):
             if more:
                 core.waiting.append(thread)
             self._dispatch(core, core.waiting.popleft())
         elif more:
-            if self._host.now >= core.slice_ends:
-                core.slice_ends = self._host.now + self._slice
+            if self._queue.now >= core.slice_ends:
+                core.slice_ends = self._queue.now + self._slice
             self._continue(core, thread)
         else:
             core.running = None
+
+
+class WorkerCores(NamedTuple):
+    """The cores as the threads 0, 1, ... of one worker use them: threads `first`, ... of all."""
+
+    cores: Cores
+    first: int
+    host: Host
+
+    def run(self, thread: int, seconds: float, then: Action) -> None:
+        """`Cores.run`; `then` is not called if the process of the worker has ended."""
+        self.cores.run(self.first + thread, seconds, lambda: then() if self.host.alive else None)

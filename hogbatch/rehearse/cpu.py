@@ -19,7 +19,7 @@ from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.rehearse.concurrent_model import ConcurrentModel, StagedBatch, Thread
-from hogbatch.rehearse.cores import Action, Cores
+from hogbatch.rehearse.cores import Action, Cores, WorkerCores
 from hogbatch.rehearse.hashed import RehearsedTables
 from hogbatch.rehearse.noise import Noise
 from hogbatch.rehearse.stages import next_half, next_pass
@@ -69,7 +69,8 @@ class _BatchInFlight:
 class RehearsedCpu:
     """Leases on `threads` simulated threads.
 
-    `assign` returns what a worker with this Welcome works on; all workers share `model`.
+    `assign` returns what a worker with this Welcome works on; all workers share `model` and
+    `cores`, on which this worker's threads have the numbers from `first` on.
     """
 
     device: Literal["cpu"] = "cpu"
@@ -81,7 +82,10 @@ class RehearsedCpu:
         model: ConcurrentModel,
         assign: Callable[[Welcome], Assignment],
         noise: Noise,
+        cores: Cores,
+        first: int,
     ) -> None:
+        self._server_cores, self._first = cores, first
         self.threads = threads
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
@@ -98,7 +102,7 @@ class RehearsedCpu:
             hashed=welcome.lsh is not None,
         )
         self._kinds = LOSSES[assignment.network.loss], OPTIMIZERS[welcome.optimizer.name]
-        self._cores = Cores(self._cost.cores, self._cost.slice_seconds, host)
+        self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
             hashed = RehearsedTables(assignment, host.later, self._cost.rebuild_seconds)

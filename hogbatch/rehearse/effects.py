@@ -11,7 +11,7 @@ from hogbatch.telemetry.records import Evaluation, RunTotals
 
 @dataclass(frozen=True, slots=True)
 class RehearsedEffects:
-    """Carries out commands with the components of a run, in the time that `cost` gives."""
+    """Carries out commands with the components of a run; `cost` predicts how long they take."""
 
     components: RunComponents
     cost: HostCost

@@ -31,10 +31,10 @@ class LeaseOnReplica:
     """The progress of one lease."""
 
     work: Work
-    began: float
+    began: float  # simulated seconds
     refused: int = 0  # changes that were not finite
     total_staleness: int = 0  # summed over merges
-    merge_seconds: float = 0.0  # during which merges kept the device from training
+    merge_seconds: float = 0.0  # for which merges kept the device from training
     transferred: int = 0  # bytes, for merges
     transfer_seconds: float = 0.0
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))

@@ -40,13 +40,13 @@ class DeviceCost(Protocol):
     densify: bool
 
     def train_seconds(self, rows: int) -> float:
-        """Seconds of one batch."""
+        """Seconds of training on one batch of `rows` rows."""
 
     def evaluate_seconds(self, rows: int) -> float:
-        """Seconds of evaluating rows."""
+        """Seconds of evaluating `rows` rows."""
 
     def profile(self, rows: int) -> Profile:
-        """(rows, seconds) of batches, for a training set of `rows` rows."""
+        """(rows, seconds) of each measured batch size, for a training set of `rows` rows."""
 
     def merge(self, touched: int | None) -> MergeTimes:
         """Times of merging all parameters, or those of `touched` rows of a sparse first layer."""
@@ -59,14 +59,15 @@ class Awaited(Enum):
     EXCHANGE = "the end of the exchange"
 
 
-Steps = Generator[Awaited | float, None, None]  # a float is a time until which to wait
+Steps = Generator[Awaited | float, None, None]  # a float is the simulated time to wait for
 
 
 class RehearsedGpu:
     """Leases on one simulated device.
 
-    `assign` returns what a worker with this Welcome works on. Times vary at random with the
-    relative standard deviation `spread`.
+    `assign` returns the assignment of the worker that a Welcome admits. `noise` varies all times at
+    random. With `shares_core`, the device is the host, and its training thread and its exchange
+    thread take turns on one core.
     """
 
     device: Literal["gpu"] = "gpu"
@@ -78,8 +79,12 @@ class RehearsedGpu:
         cost: DeviceCost,
         assign: Callable[[Welcome], Assignment],
         noise: Noise,
+        *,
+        shares_core: bool = False,
     ) -> None:
         self.label = label
+        self._shares_core = shares_core
+        self._exchanging = 0.0  # seconds of an exchange that prolong the next interval
         self._cost, self._assign = cost, assign
         self._noise = noise
         self._runs_ahead = label != "gpu:host"
@@ -113,7 +118,7 @@ class RehearsedGpu:
     # Before training ------------------------------------------------------------------------------
 
     def _touches_few_rows(self, batch: int) -> bool:
-        """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
+        """Whether batches of `batch` rows touch so few features that only those are exchanged."""
         train = self._assignment.train
         if not MERGE_RULES[self._assignment.welcome.merge].additive:
             return False
@@ -193,10 +198,11 @@ class RehearsedGpu:
             yield from self._until(self._free)
             self._exchange.before_pull()
             self._replica.begin(self._rows(interval))
-            pull = self._cost.merge(self._replica.touched).fetch * self._noise.factor()
+            pull = self._cost.merge(self._replica.touched).pull * self._noise.factor()
             yield from self._until(self._host.now + pull)
             self._free = self._begun = self._host.now
-        self._free += self._training_seconds(interval)
+        self._free += self._training_seconds(interval) + self._exchanging
+        self._exchanging = 0.0
         self._trained = self._free
         if not self._runs_ahead:
             yield from self._until(self._free)
@@ -214,6 +220,8 @@ class RehearsedGpu:
             return False
         ready = max(self._host.now, self._free)
         times = self._merge_times()
+        if self._shares_core and upcoming is not None:
+            times = self._take_turns(times)
         taken = ready + times.blocking
         instants = IntervalInstants(self._begun, self._trained, ended, ready, taken)
         nbytes = self._replica.exchanged_bytes
@@ -223,6 +231,11 @@ class RehearsedGpu:
         if not self._runs_ahead:
             yield from self._until(taken)
         return True
+
+    def _take_turns(self, times: MergeTimes) -> MergeTimes:
+        """Double the times of the exchange, and prolong the next interval by its undoubled time."""
+        self._exchanging = times.merge + times.fetch
+        return times._replace(merge=2 * times.merge, fetch=2 * times.fetch)
 
     def _take(self, change: TakenChange, upcoming: ReplicaInterval | None) -> None:
         """Compute the interval, and take its change; the exchange begins when it is complete.
@@ -267,7 +280,7 @@ class RehearsedGpu:
         seconds = sum(count * self._cost.evaluate_seconds(size) for size, count in sizes)
         yield from self._until(began + (times.fetch + seconds) * self._noise.factor())
         self._free = self._host.now
-        nbytes = self._assignment.model.params.nbytes
+        nbytes = self._replica.refreshed_bytes
         merge = MergeReport(transferred=nbytes, transfer_seconds=times.fetch)
         self._host.post(report(work, totals, self._host.now - began, merge))
 

@@ -81,7 +81,7 @@ class RehearsedTables:
         return self._seconds(hashed[0])
 
     def _build_if_possible(self) -> None:
-        """Start a build that is due, if nobody uses the tables that it fills."""
+        """Start a build that is due, if no thread uses the tables that it fills."""
         if not self._due or self._building or self._users[self.tables.other]:
             return
         self._due, self._building = False, True
@@ -99,6 +99,6 @@ class RehearsedTables:
 
 
 def _counted(counts: list[int], function: Callable[[int, int], None], count: int) -> None:
-    """Run all parts at once; the first count of a build is the number of outputs it hashes."""
+    """Run all in one part; the first count of a build is the number of outputs that it hashes."""
     counts.append(count)
     function(0, count)

@@ -10,7 +10,7 @@ LEAST = 0.2  # of the usual time
 class Noise:
     """Factors around 1 with the standard deviation `spread`.
 
-    Without it, threads with equal batches would stay in step, which real threads do not.
+    Without them, threads with equal batches would stay in step, unlike real threads.
     """
 
     rng: Random

@@ -5,11 +5,12 @@ computes all batches, in the order and with the staleness that the simulated clo
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
+from hogbatch.checkpoint.rundir import CRASH
 from hogbatch.compute.assignment import Assignment
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -17,6 +18,7 @@ from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.errors import UsageError
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave
+from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.effects import RehearsedEffects
 from hogbatch.rehearse.gpu import RehearsedGpu
@@ -31,11 +33,14 @@ from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
+from hogbatch.store.merge import MERGE_RULES
 from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.wire.messages import Welcome
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
+THREADS_OF_HOST = 2  # of gpu:host: training and exchange
 PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
 
 
@@ -48,7 +53,10 @@ class Reached:
 
 
 class Rehearsal:
-    """The platform `server`. `observe` is called after every simulated event."""
+    """A platform that simulates `server`.
+
+    `observe` is called after every simulated event, with a function that returns how far it is.
+    """
 
     def __init__(
         self,
@@ -79,13 +87,18 @@ class Rehearsal:
         console.say(f"workers: {','.join(map(str, requests))}")
         return requests
 
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
+
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         effects, world = self._world(components, workers)
         interrupts = Interrupts()
         world.begin()
         if components.setup.plan.stopping.average:
             self._keep_sampling(components, effects.cost)
-        with interrupts.counted():
+        setup = components.setup
+        crashes = crash_report(setup.run_dir / CRASH, setup.settings, ())
+        with interrupts.counted(), crashes:
             while world.finish is None and self._queue.step():
                 if interrupts.count:
                     world.interrupt()
@@ -110,9 +123,12 @@ class Rehearsal:
         effects = RehearsedEffects(components, HostCost(self._server.cpu))
         rng = Random(setup.config.seed)
         world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
-        engines = EngineFactory(self._server, components, model, rng, threads)
+        cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
+        engines = EngineFactory(self._server, components, model, rng, cores, threads)
+        first = 0
         for request in workers:
-            world.start(partial(engines.create, request))
+            world.start(partial(engines.create, request, first))
+            first += request.threads
         return effects, world
 
     def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
@@ -135,22 +151,28 @@ class EngineFactory:
     components: RunComponents
     model: ConcurrentModel
     rng: Random
+    cores: Cores
     threads: int  # of all CPU workers
 
-    def create(self, request: WorkerRequest) -> SimulatedEngine:
-        """The engine of a worker."""
+    def create(self, request: WorkerRequest, first: int) -> SimulatedEngine:
+        """The engine of a worker, whose first thread has the number `first` in the run."""
         setup, noise = self.components.setup, Noise(self.rng, SPREAD)
         spec = OPTIMIZERS[setup.config.optimizer]
         workload = Workload.of(
             *(setup.network, setup.data.train, spec.slots, setup.plan.training.lsh),
             may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
+            exchanges_sums=spec.summed_slots and MERGE_RULES[setup.config.merge].additive,
         )
         if request.device == "cpu":
             cost = CpuCost(self.server.cpu, workload, self.threads)
-            return RehearsedCpu(request.threads, cost, self.model, self._assign, noise)
+            return RehearsedCpu(
+                *(request.threads, cost, self.model, self._assign, noise, self.cores, first)
+            )
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
-        return RehearsedGpu(str(request), gpu_cost, self._assign, noise)
+        busy = self.threads + THREADS_OF_HOST
+        shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
+        return RehearsedGpu(str(request), gpu_cost, self._assign, noise, shares_core=shares_core)
 
     def _assign(self, welcome: Welcome) -> Assignment:
         setup, segments = self.components.setup, self.components.segments
@@ -168,16 +190,18 @@ class EngineFactory:
 def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerRequest, ...]:
     """The workers of `config` on `server`; by default those that a real run would start there.
 
-    UsageError if `server` does not have a requested GPU.
+    UsageError if `server` does not have a requested GPU, or if a GPU is requested twice.
     """
     if config.workers == "auto":
         gpus = [gpu for gpu in server.gpus if gpu.ordinal != "host"]
         threads = max(1, server.cpu.threads - len(gpus))
         requests = [WorkerRequest("cpu", threads=threads)]
         return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
-    for request in config.workers:
-        if request.device == "gpu":
-            described_gpu(server, request)
+    wanted = [request for request in config.workers if request.device == "gpu"]
+    for number, request in enumerate(wanted):
+        described_gpu(server, request)
+        if request in wanted[:number]:
+            raise UsageError(f"--workers {request} is given twice; a GPU has one worker")
     return config.workers
 
 

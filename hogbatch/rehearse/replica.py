@@ -23,7 +23,7 @@ from hogbatch.rehearse.changes import (
 )
 from hogbatch.store.merge import MERGE_RULES, MergeRule
 
-RowNumbers = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]  # [N] of the training set
 LINE = 64  # bytes of a cache line
 NO_FENCE = 0  # of batches: a GPU worker checks its fence only before it merges
 
@@ -186,6 +186,13 @@ class RehearsedReplica:
         """Bytes copied between host and device for the current interval."""
         return sum(part.nbytes for part in self._parts)
 
+    @property
+    def refreshed_bytes(self) -> int:
+        """Bytes that a real replica copies to the device before it evaluates."""
+        first = self._assignment.network.layer_views()[0]
+        sums = first.weights + first.fan_in * first.fan_out if self._exchanges_sums else 0
+        return self.params.nbytes + sums * self.params.itemsize
+
     def begin(self, rows: RowNumbers) -> None:
         """Pull for an interval over `rows`; all changes taken must have been merged."""
         for part in self._parts:
@@ -231,9 +238,9 @@ class RehearsedReplica:
         self.steps[:] = self._shared.steps
 
     def evaluate(self, start: int, stop: int, batch_size: int) -> NDArray[np.float64]:
-        """Return the totals over rows [start, stop) of the test set, of the shared parameters.
+        """Return the totals of the shared parameters over rows [start, stop) of the test set.
 
-        A real replica copies all of them first. `begin` follows, so there is no need to.
+        A real replica pulls them first. Here this is not necessary, because `begin` follows.
         """
         test, totals = self._assignment.test, np.zeros(TOTALS)
         assert test is not None, "evaluation needs a test set"
@@ -259,7 +266,7 @@ class RehearsedReplica:
         return self._assignment.train.sparse and kind in SUMMED_SLOTS and self._rule.additive
 
     def _tables(self) -> list[tuple[Floats, Floats]]:
-        """The arrays with the weights of the first layer that are exchanged, and those shared."""
+        """The arrays of which the first layer is exchanged, as pairs: the replica's, the shared."""
         tables = [(self.params, self._shared.params)]
         return [*tables, (self.slots[0], self._shared.first)] if self._exchanges_sums else tables
 

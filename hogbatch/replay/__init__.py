@@ -6,5 +6,5 @@ schedule    the order in which the recorded reads and writes of the model happen
 stages      when the layers of a batch were computed
 player      repeats them
 results     what a replay reports
-findings    the first update that ruined the model
+findings    the first update after which the model was not finite, or its loss had jumped
 """

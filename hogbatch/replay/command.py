@@ -1,4 +1,4 @@
-"""`hogbatch replay`: repeats a recorded run and shows where it went wrong."""
+"""`hogbatch replay`: repeats a recorded run and finds the update after which it failed."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Limit:
     seconds: float = math.inf
 
     def reached(self, updates: int, seconds: float) -> bool:
-        """Whether the replay is there, after so many updates and training seconds."""
+        """Whether the replay ends after this number of updates, or of training seconds."""
         return seconds > self.seconds or (self.updates is not None and updates >= self.updates)
 
 
@@ -39,7 +39,7 @@ class Limit:
 class Result:
     """What a replay has found."""
 
-    updates: int
+    updates: int  # replayed
     recorded: int  # updates in the record
     evaluations: list[Evaluated]
     findings: list[Finding]
@@ -72,15 +72,15 @@ def parse_limit(text: str | None) -> Limit:
     except ValueError:
         pass
     raise UsageError(
-        f"--until: expected training seconds, as in 2.5s, or a number of updates; got {text!r}"
+        f"--until: expected a number of updates, or training seconds, as in 2.5s; got {text!r}"
     )
 
 
 def replay(run: RecordedRun, limit: Limit, output: Path | None = None) -> Result:
-    """Replay `run` up to `limit`; write the model that it has then to `output`."""
+    """Replay `run` up to `limit`; write the model at that moment to the file `output`."""
     jumps = LossJumps()
     checks, result = _play(run, limit, jumps.add, None, output)
-    if checks.suspect is not None:  # again, with a check after each update in question
+    if checks.suspect is not None:  # again, with a check after each possible update
         again = Limit(updates=checks.suspect, seconds=limit.seconds)
         checks, _ = _play(run, again, lambda update: None, checks.finite + 1, None)
     result.findings = [each for each in (checks.found, jumps.found) if each is not None]
@@ -117,7 +117,9 @@ def _play(
 
 def _notes(run: RecordedRun) -> Iterator[str]:
     if run.resumed:
-        yield "the run was resumed later; only its first part, up to then, is recorded"
+        yield "the run was resumed later; only the part before that is recorded"
+    for path in run.without_header:
+        yield f"{path} has no header; its worker was killed before it had recorded an update"
 
 
 # Output -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The first update that ruined the model: it was not finite afterwards, or the loss jumped."""
+"""The first update after which the model was not finite, or its training loss had jumped."""
 
 import math
 from collections import deque
@@ -58,9 +58,10 @@ class LossJumps:
 class FiniteChecks:
     """Finds the first update after which the model was not finite.
 
-    `find` returns the place of the first NaN or Inf in the model, or an empty text. It takes long
-    for a large model, so it is called after update number `first` and those after it, and otherwise
-    only when an update has skipped rows; then the update in question was one of those before.
+    `find` returns the place of the first NaN or Inf in the model, or an empty text. It is slow for
+    a large model. So it is called after each update from number `first` on, and before that only
+    after updates that skipped rows: if the model is not finite then, an earlier update may have
+    caused it.
     """
 
     find: Callable[[], str]
@@ -70,7 +71,7 @@ class FiniteChecks:
     found: Finding | None = None
 
     def add(self, update: Update) -> None:
-        """Add the next update, which is in the model."""
+        """Add the next update; the model contains it."""
         if self.found is not None:
             return
         each = self.first is not None and update.number >= self.first

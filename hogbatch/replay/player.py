@@ -1,8 +1,8 @@
 """Repeats the recorded reads and writes of the model, on one core.
 
 A batch is computed in stages (`rehearse.concurrent_model`), layer by layer, at moments between its
-recorded begin and end that are in proportion to the work of the layers. Races inside one layer are
-not repeated.
+recorded begin and end that are in proportion to the work of the layers. Where no batches overlap,
+it is computed when it ended, which gives the same result. Races inside one layer are not repeated.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ from hogbatch.telemetry.update_log import Kind, Records, UpdateFile
 
 
 class _Batch(NamedTuple):
-    """A batch that has begun, and not ended."""
+    """A batch that has begun, and has not been written."""
 
     staged: StagedBatch
     rows: NDArray[np.int64]
@@ -67,7 +67,7 @@ class _Worker:
 
 
 def _upcoming(records: Records) -> dict[int, int]:
-    """The record with the interval that follows at once, by that of a TAKE, for a GPU worker."""
+    """For each PULL or TAKE that a TAKE follows: the record of the latter, the next interval."""
     own = np.flatnonzero(np.isin(records["kind"], [Kind.PULL, Kind.TAKE]))
     own = own[np.argsort(records["begin"][own], kind="stable")].tolist()
     return {a: b for a, b in pairwise(own) if records["kind"][b] == Kind.TAKE}
@@ -91,17 +91,20 @@ class Player:
         self.schedule = Schedule(run.files, middles(run.network, run.data.train, lsh))
         self._segments = RunSegments(run.config, run.data, run.network, run.run_dir)
         self._segments.quarantined.rows = list(run.quarantined)
+        self._data = self._segments.as_views(run.data)  # read-only, as kernels are compiled for
         self._model = self._segments.model
+        self._alone = not self.schedule.overlapping
         self._concurrent = ConcurrentModel(
-            *(self._model, run.network, run.data.train),
+            *(self._model, run.network, self._data.train),
             lsh=lsh,
-            alone=not self.schedule.overlapping,
+            alone=self._alone,
             interleave=interleave,
         )
         self._orders = EpochOrders.attach(self._segments.shared)
         self._workers = [self._worker(file) for file in run.files]
         self._mean = MovingMean(self._model)
         self._snapshot: ModelCopy | None = None
+        self._rollbacks = 0
         self._rolls_back = bool((run.files[0].records["kind"] == Kind.ROLL_BACK).any())
         self._trained = LossSums()  # since the last evaluation
         self._time = TrainingTime()
@@ -118,7 +121,7 @@ class Player:
         return self._model.params
 
     def play(self, until: Callable[[int, float], bool]) -> None:
-        """Replay until `until` (number of updates, training seconds) is true, or to the end."""
+        """Replay until `until(updates, training seconds)` is true, or to the end."""
         for step in self.schedule:
             record = self._run.files[step.file].records[step.record]
             if until(self.updates, self._time.at(step.at)):
@@ -160,8 +163,8 @@ class Player:
         assignment = Assignment(
             welcome=run.plan.training.welcome(header.run, header.worker, header.name),
             network=run.network,
-            train=run.data.train,
-            test=run.data.test,
+            train=self._data.train,
+            test=self._data.test,
             orders=self._orders,
             model=self._model,
             fence=np.zeros(8, np.int64),
@@ -181,20 +184,22 @@ class Player:
             worker.rollbacks[number] = rollbacks
             thread.reset()
         if worker.tables is not None:
-            worker.tables.reset(rollbacks)
             worker.tables.begin(1)
+            thread.pinned = worker.tables.current
         self._time.trains(int(record["begin"]))
         rows = self._rows(worker, record)
         settings, hyper = self._settings(worker, record)
         batch = self._concurrent.batch(thread, rows, settings, hyper)
         worker.batches[number] = _Batch(batch, rows, self.updates)
-        if self._concurrent.interleave == "batch":
+        if self._concurrent.interleave == "batch" and not self._alone:
             batch.run(1)
 
     def _advance(self, worker: _Worker, number: int) -> None:
-        if self._concurrent.interleave == "layer" and number in worker.batches:
-            batch = worker.batches[number].staged
-            batch.run(batch.done + 1)
+        """Run the next stage of a batch; a thread alone computes the whole batch at its end."""
+        if self._alone or self._concurrent.interleave == "batch" or number not in worker.batches:
+            return
+        batch = worker.batches[number].staged
+        batch.run(batch.done + 1)
 
     def _end(self, worker: _Worker, step: Step, record: Any) -> None:
         batch = worker.batches.pop(int(record["thread"]))
@@ -311,6 +316,10 @@ class Player:
             self._snapshot.copy_into(self._model)
         self._mean.reset()
         self._trained = LossSums()
+        self._rollbacks += 1
+        for worker in self._workers:  # now, as the next build may be recorded before a batch
+            if worker.tables is not None:
+                worker.tables.reset(self._rollbacks)
 
     def _evaluate(self, number: int) -> None:
         """Evaluate the model, or its moving mean, as evaluation `number` did."""
@@ -340,7 +349,7 @@ class Player:
 
     def _test(self) -> LossSums:
         """Sums over the test set; without rows if there is none."""
-        run, test, totals = self._run, self._run.data.test, np.zeros(TOTALS)
+        run, test, totals = self._run, self._data.test, np.zeros(TOTALS)
         if test is None:
             return LossSums()
         lsh = run.plan.training.lsh

@@ -19,7 +19,7 @@ from hogbatch.run.resume import identity_of
 from hogbatch.run.setup import load_data
 from hogbatch.store import quarantine
 from hogbatch.telemetry.console import Console
-from hogbatch.telemetry.update_log import UpdateFile, read_folder
+from hogbatch.telemetry.update_log import UpdateFile, files_without_header, read_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class RecordedRun:
     evaluations: Sequence[Mapping[str, Any]]  # events, in the order of the record
     quarantined: Sequence[int]  # rows of the training set, in the order of their quarantine
     resumed: bool  # the run was continued later, which is not recorded
+    without_header: Sequence[Path]  # files of workers that were killed before their first record
 
 
 def open_run(run_dir: Path, console: Console) -> RecordedRun:
@@ -61,7 +62,8 @@ def open_run(run_dir: Path, console: Console) -> RecordedRun:
     bad_leases = _json_lines(run_dir / quarantine.NAME)
     quarantined = [row for lease in bad_leases for row in lease["rows"]]
     return RecordedRun(
-        run_dir, config, data, network, plan, files, evaluations, quarantined, resumed
+        *(run_dir, config, data, network, plan, files, evaluations, quarantined, resumed),
+        files_without_header(run_dir),
     )
 
 

@@ -39,19 +39,19 @@ class Evaluated(NamedTuple):
 
 
 class TrainingTime:
-    """Training seconds at a time of the record: without evaluations."""
+    """Converts times of the record, in nanoseconds, to training seconds, which omit evaluations."""
 
     def __init__(self) -> None:
         self._seconds = 0.0  # at the last evaluation
         self._origin: int | None = None  # when training began or continued after it
 
     def trains(self, at: int) -> None:
-        """A batch begins."""
+        """Note that a batch begins at time `at`."""
         if self._origin is None:
             self._origin = at
 
     def evaluated(self, seconds: float) -> None:
-        """The model was evaluated after these training seconds."""
+        """Note that the model was evaluated after `seconds` training seconds."""
         self._seconds, self._origin = seconds, None
 
     def at(self, at: int) -> float:

@@ -15,14 +15,14 @@ from hogbatch.telemetry.update_log import Kind, UpdateFile
 
 
 class Moment(IntEnum):
-    """Which time of a record a step belongs to; at the same time, ends come first."""
+    """Which time of a record a step belongs to. Of steps at the same time, ends come first."""
 
     END = 0
     BEGIN = 1
     STAGE = 2  # of an update; not a time of the record
 
 
-# The times at which a record has an effect. Reading happens at the begin, writing at the end.
+# The times at which a record has an effect: reads happen when it begins, writes when it ends.
 MOMENTS: Final = {
     Kind.UPDATE: (Moment.BEGIN, Moment.END),
     Kind.BUILD: (Moment.BEGIN, Moment.END),

@@ -4,6 +4,8 @@ training      runs all steps in order; `hogbatch.train`
 setup         checks, run directory, data, network and plan, before memory is allocated
 planning      the network and the coordinator's plan, from settings and data
 defaults      recommended values: learning rate, epochs, batch size, weight decay
+platform      what a run trains on: the interface
+this_server   this server with worker processes, as a platform
 segments      the shared memory segments
 processes     the control and data plane, and the launched workers
 components    the coordinator with its recorder, snapshots and loop

@@ -1,4 +1,4 @@
-"""Where a run trains: on this server, or on a simulated one."""
+"""What a run trains on: this server, or a simulated one."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,10 +21,13 @@ class Platform(Protocol):
         """Fields added to every event, to summary.json and to the metadata of the model file."""
 
     def now(self) -> float:
-        """The time of an event, in seconds; on a real server since 1970."""
+        """The time for events, in seconds: since 1970 on this server, since the start on others."""
 
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
-        """Return the workers to start; print one line about them."""
+        """Return the workers to start, and print which they are."""
+
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         """Train until the coordinator finishes."""

@@ -1,7 +1,6 @@
 """The coordinator's part of the record of a run (`--record`): what happens to the whole model."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +9,20 @@ from typing import Any, Self
 from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, SnapshotAdapter
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.telemetry.records import Evaluation, RunTotals
-from hogbatch.telemetry.update_log import COORDINATOR, FOLDER, Kind, LogHeader, UpdateLog, record
+from hogbatch.telemetry.update_log import (
+    COORDINATOR,
+    FOLDER,
+    Kind,
+    LogHeader,
+    UpdateLog,
+    now,
+    record,
+)
 from hogbatch.version import version
-
-now = time.monotonic_ns  # the clock of all records
 
 
 class RunRecording:
-    """Records one run in `run_dir`; `identity` is what a replay must have in common with it."""
+    """Records one run in `run_dir`. `identity` describes its data and settings to a replay."""
 
     def __init__(self, run_dir: Path, identity: Mapping[str, str | int]) -> None:
         header = LogHeader(
@@ -27,7 +32,7 @@ class RunRecording:
         self._evaluations = 0
 
     def of(self, adapters: Adapters) -> Adapters:
-        """Return `adapters` that record what they do."""
+        """Return adapters that do what `adapters` do, and record it."""
         return replace(
             adapters,
             snapshots=_RecordedSnapshots(adapters.snapshots, self._add),
@@ -81,8 +86,12 @@ class _RecordedSnapshots:
     def copy(self, draft: Any) -> str:
         began = now()
         where = self._snapshots.copy(draft)
-        self._add(Kind.SNAPSHOT, began, 0 if where else 1)
+        self._add(Kind.SNAPSHOT, began, int(self.kept))
         return where
+
+    @property
+    def kept(self) -> bool:
+        return self._snapshots.kept
 
     def roll_back(self) -> None:
         began = now()

@@ -47,6 +47,9 @@ class ThisServer:
         console.say(found.line)
         return found.workers
 
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return workers
+
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, mean, segments = components.setup, components.moving_mean, components.segments
         config, run_dir = setup.config, setup.run_dir

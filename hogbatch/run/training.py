@@ -56,7 +56,7 @@ def execute(config: TrainConfig, platform: Platform) -> Run:
     logs = [log_name(number) for number in range(len(workers))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
-        setup = prepare(config, directory, workers, console)
+        setup = prepare(config, directory, platform.in_memory(workers), console)
         segments = RunSegments(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy

@@ -43,7 +43,9 @@ class CpuCost:
         self.cores = cpu.threads
         self.slice_seconds = cpu.slice_seconds
         self._together = min(threads, cpu.threads)
-        self._smt = max(1.0, self._together / cpu.cores / cpu.smt_gain)
+        self._siblings = max(1.0, self._together / cpu.cores)  # threads of a core
+        self._per_cache = cpu.cores_per_cache * self._siblings
+        self._smt = max(1.0, self._siblings / cpu.smt_gain)
         footprint = FLOAT * workload.parameters * (1 + workload.slots)
         self._cached_seconds, self._memory_seconds = self._streaming(footprint)
         self._fetch_seconds = self._fetching()
@@ -140,7 +142,7 @@ class CpuCost:
         return 1.0 if layer is self._workload.layers[-1] else 0.5
 
     def _cell_seconds(self, layer: LayerView, rows: int) -> float:
-        """Seconds of the activations of a layer, or the loss of the last one, and its gradient."""
+        """Seconds of a layer's activations, or of the loss, and of their gradients."""
         dense, cells = self._cpu.dense, rows * layer.fan_out
         if layer is self._workload.layers[-1]:
             return cells * (dense.cell_seconds + dense.score_seconds)
@@ -150,13 +152,15 @@ class CpuCost:
     def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> Passes:
         workload, sparse, width = self._workload, self._cpu.sparse, layer.fan_out
         arrays = 1 + workload.slots
-        features = self._touched(rows, FLOAT * width * arrays)
-        touched = min(float(stored), features.all)
+        features = self._touched(rows, FLOAT * width * (1 + self._siblings * workload.slots))
+        share = min(1.0, stored / features.all) if features.all else 0.0  # it may have few values
+        touched = share * features.all
         values = stored * (sparse.value_seconds + width * sparse.cell_seconds)
         step = touched * (sparse.touched_seconds + arrays * width * sparse.slot_seconds)
         row = FLOAT * width * arrays
-        fetched = features.by_others * row * self._line_fetching()
-        fetched += (touched - features.hot) * row / LINE * sparse.line_seconds
+        fetched = share * features.by_others * row * self._line_fetching()
+        cold = share * (features.all - features.hot)
+        fetched += cold * row / LINE * sparse.line_seconds
         cells = self._cell_seconds(layer, rows)
         overhead = self._cpu.dense.layer_seconds
         # The forward pass fetches the weights, the update their slots.
@@ -187,8 +191,8 @@ class CpuCost:
         seconds = rows * sparse.linear_row_seconds + stored * sparse.linear_value_seconds
         return seconds + lines * self._line_fetching()
 
-    def _touched(self, rows: int, nbytes: int) -> Touched:
-        """The features of `rows` rows, for each of which `nbytes` are read and written."""
+    def _touched(self, rows: int, nbytes: float) -> Touched:
+        """The features of `rows` rows, for each of which `nbytes` are in the private cache."""
         found = self._touched_features.get(rows)
         if found is None:  # the sums take longer than all the rest, and batch sizes repeat
             hot, workload = self._cpu.memory.private_cache / nbytes, self._workload
@@ -201,19 +205,20 @@ class CpuCost:
 
     def _line_fetching(self) -> float:
         """Seconds per byte of single lines that other threads have written last."""
-        near = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all are near
-        return self._cpu.sparse.fetch_seconds / LINE * near
+        relative = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all share a cache
+        return self._cpu.sparse.fetch_seconds / LINE * relative
 
     def _streaming(self, footprint: float) -> tuple[float, float]:
         """Seconds per byte of weights, read or written once per batch: from caches, from memory.
 
         Prefetching hides the first behind arithmetic, but not the second.
         """
-        cpu, memory = self._cpu, self._cpu.memory
-        sharing = min(self._together, cpu.cores_per_cache)
-        outside = max(0.0, 1 - memory.private_cache / footprint)
+        memory = self._cpu.memory
         slots = footprint * self._workload.slots / (1 + self._workload.slots)
-        everything = footprint + (sharing - 1) * slots  # threads share the weights, not the slots
+        # Threads share the weights, but not the slots.
+        of_core = footprint + (self._siblings - 1) * slots
+        everything = footprint + (min(self._together, self._per_cache) - 1) * slots
+        outside = max(0.0, 1 - memory.private_cache / of_core)
         in_memory = everything / (everything + memory.shared_cache)
         of_memory = min(memory.memory_speed, memory.server_speed / self._together)
         cached = 1 / memory.private_speed + outside / memory.shared_speed
@@ -223,6 +228,6 @@ class CpuCost:
         """Seconds per byte of weights that other threads have written since the last batch."""
         if self._together < 2:
             return 0.0
-        memory, near = self._cpu.memory, min(self._together, self._cpu.cores_per_cache) - 1
+        memory, near = self._cpu.memory, min(self._together, self._per_cache) - 1
         far = self._together - 1 - near
         return (near / memory.near_speed + far / memory.far_speed) / (near + far)

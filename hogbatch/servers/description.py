@@ -1,6 +1,6 @@
 """The description of a server: its processors and their speeds, read from a TOML file.
 
-Every figure is in SI units (seconds, bytes, operations per second), and every section names the
+Figures are counts, or in seconds, bytes, or bytes or operations per second. Every section names the
 source of its figures. A file may leave out figures that `hogbatch.servers.estimates` derives from
 another description or from a data sheet. Fields, formulas and an example: docs/servers.md.
 """
@@ -25,7 +25,7 @@ class Memory:
 
     private_cache: int  # bytes, of one core
     shared_cache: int  # bytes, of all cores that share it
-    private_speed: float  # of one core, weights that stay in its own cache
+    private_speed: float  # of one core, weights in its private cache
     shared_speed: float  # of one core, weights in the shared cache
     memory_speed: float  # of one core, weights in memory
     server_speed: float  # memory, all cores together
@@ -60,7 +60,7 @@ class Sparse:
     cell_seconds: float  # of a stored value, per output: forward and gradient
     touched_seconds: float  # of a touched row of weights, whatever the width
     slot_seconds: float  # of the step of one weight of a touched row, per array (weights, slots)
-    line_seconds: float  # of a cache line of a touched row that is not in the own cache
+    line_seconds: float  # of a cache line of a touched row that is not in the private cache
     fetch_seconds: float  # of a line that a core with the same shared cache has written
     linear_row_seconds: float  # of a row of a linear model
     linear_value_seconds: float  # of a stored value of a linear model
@@ -107,7 +107,8 @@ class ServerGpu:
     model: str
     flops: float  # per second, in large float32 products
     fill_cells: float  # cells of a product that keep half of the device busy
-    memory_speed: float  # bytes per second
+    memory_speed: float  # bytes per second of the passes of a batch
+    exchange_speed: float  # bytes per second of the passes before a merge
     step_seconds: float  # of a batch, whatever its size
     launch_seconds: float  # of one operation of a batch
     score_seconds: float  # of the loss and the gradient of one score

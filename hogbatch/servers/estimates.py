@@ -1,7 +1,8 @@
 """The figures that a file leaves out: scaled from another description, or from a data sheet.
 
-Both functions complete a table as TOML gives it; `hogbatch.servers.description` checks the result.
-`where` is the beginning of error messages: the file and the section, as in "mine.toml: key cpu.".
+`scaled` and `estimated` complete a table that was read from TOML; `hogbatch.servers.description`
+checks the result. `where` is the beginning of error messages: the file and the section, as in
+"mine.toml: key cpu.".
 """
 
 import math
@@ -15,7 +16,7 @@ ENDINGS: Final = {"seconds": "_seconds", "speeds": "_speed"}  # figures with one
 
 DATA_SHEET: Final = ("peak_flops", "peak_memory_speed", "peak_link_speed", "multiprocessors")
 FLOPS: Final = 0.72  # fraction of the peak that large float32 products reach
-MEMORY: Final = 0.85  # fraction of the peak that passes over device memory reach
+MEMORY: Final = 0.85  # fraction of the peak that reads and writes of device memory reach
 LINK: Final = 0.8  # fraction of the peak that copies between host and device reach
 MAPPED: Final = 0.8  # speed of kernels on the host's memory, relative to copies
 FILL_CELLS: Final = 2000  # for each multiprocessor
@@ -64,7 +65,7 @@ def scaled(table: Table, base: Table, name: str, where: str) -> Table:
 
 
 def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
-    """The factor of each figure; one for a single figure precedes one for all with an ending."""
+    """The factor of each figure; one for a single figure takes precedence over one for all."""
     given = table.get("factors", {})
     if not isinstance(given, dict):
         refuse(f"{where}factors", "a table with numbers above 0", given)
@@ -113,6 +114,7 @@ def estimated(table: Table, where: str) -> Table:
     fill = f"{FILL_CELLS} cells for each of {multiprocessors:g} multiprocessors"
     estimate("fill_cells", FILL_CELLS * multiprocessors, fill)
     speed = estimate("memory_speed", MEMORY * memory, f"{MEMORY} of the peak, {memory:g}")
+    estimate("exchange_speed", speed, "memory_speed")
     for key, nbytes in BYTES.items():
         estimate(key, nbytes / speed, f"{nbytes} bytes at memory_speed")
     copies = estimate("link_speed", LINK * link, f"{LINK} of the peak, {link:g}")

@@ -12,7 +12,7 @@ from hogbatch.servers.cpu_cost import FLOAT
 from hogbatch.servers.description import Cpu, ServerGpu
 from hogbatch.servers.workload import Workload, weights
 
-MIN_BATCH = 16  # these four constants are those of workers/profile.py
+MIN_BATCH = 16  # this and the next three constants are those of workers/profile.py
 MAX_BATCH_SECONDS = 0.25
 MIN_SPEEDUP = 1.02
 DENSIFY_TEST_ROWS = 1024
@@ -27,6 +27,7 @@ class MergeTimes(NamedTuple):
     blocking: float  # rejoin and take, during which the device does not train
     merge: float  # the change is copied to the host and added to the shared parameters
     fetch: float  # the shared parameters are copied to the device
+    pull: float  # before an interval that does not follow another: a fetch, and the touched rows
 
 
 class GpuCost:
@@ -69,27 +70,30 @@ class GpuCost:
         return tuple(measured)
 
     def merge(self, touched: int | None) -> MergeTimes:
-        """Times of a merge of all parameters, or of `touched` rows of a sparse first layer only."""
+        """Times of a merge of all parameters, or of `touched` rows of a sparse first layer only.
+
+        The sums of Adagrad that belong to the weights of a sparse first layer are merged with them.
+        """
         first, gpu = self._workload.layers[0], self._gpu
-        cells = self._workload.parameters
+        cells, slots = self._workload.parameters, self._workload.exchanged_slots
         if touched is None:
-            return self._flat(cells)
+            return self._flat(cells + slots * weights(first))
         flat = self._flat(cells - weights(first))
-        tables = 1 + self._workload.exchanged_slots
-        nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * tables
-        on_device = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 3 * gpu.launch_seconds
+        nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
+        on_device = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
         pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
         added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
-        return MergeTimes(flat.blocking + on_device + pulled, flat.merge + added, flat.fetch)
+        blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
+        return MergeTimes(blocking, merge, flat.fetch, flat.fetch + pulled)
 
     def _flat(self, cells: int) -> MergeTimes:
         """Times of a merge of `cells` parameters, added by the device or by the host."""
         gpu, nbytes = self._gpu, FLOAT * cells
-        blocking = REJOIN_AND_TAKE * nbytes / gpu.memory_speed + 2 * gpu.launch_seconds
+        blocking = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
         copy = nbytes / gpu.link_speed + gpu.link_seconds
         by_host = copy + nbytes / gpu.host_add_speed
         by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
-        return MergeTimes(blocking, min(by_host, by_device), copy)
+        return MergeTimes(blocking, min(by_host, by_device), copy, copy)
 
     def _train_seconds(self, rows: int, densify: bool) -> float:
         gpu, workload = self._gpu, self._workload

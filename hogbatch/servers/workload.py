@@ -19,7 +19,7 @@ class Workload:
     """The sizes of a network and of its training rows."""
 
     layers: tuple[LayerView, ...]
-    features: int  # real inputs
+    features: int  # inputs, without padding
     sparse: bool
     stored: float  # values per row; of dense rows, the features
     labels: float  # per row
@@ -27,6 +27,7 @@ class Workload:
     slots: int  # optimizer slots per parameter
     may_densify: bool  # whether a GPU may convert sparse rows to dense rows
     lsh: Lsh | None  # of a hashed output layer
+    exchanged_slots: int  # of a sparse first layer, which GPU workers exchange with its weights
     frequencies: tuple[tuple[float, float], ...]  # (features, fraction of rows with each), sorted
 
     @classmethod
@@ -38,11 +39,13 @@ class Workload:
         lsh: Lsh | None,
         *,
         may_densify: bool = True,
+        exchanges_sums: bool = False,
     ) -> "Workload":
         """Return the sizes of `network` and `train`.
 
         `may_densify` is whether the optimizer ignores features that a batch does not have: SGD and
-        Adagrad without weight decay do.
+        Adagrad without weight decay do. `exchanges_sums` is whether GPU workers exchange the slots
+        of a sparse first layer: those of Adagrad, with an additive merge rule.
         """
         stored = len(train.inputs.indices) / train.rows if train.sparse else float(train.features)
         lists = len(train.labels.indptr) > 0
@@ -56,6 +59,7 @@ class Workload:
             slots=slots,
             may_densify=train.sparse and may_densify and stored >= 0.01 * train.features,
             lsh=lsh,
+            exchanged_slots=int(exchanges_sums and train.sparse),
             frequencies=_frequencies(train) if train.sparse else (),
         )
 
@@ -63,11 +67,6 @@ class Workload:
     def parameters(self) -> int:
         """Stored parameters of all layers."""
         return sum(weights(layer) + layer.fan_out for layer in self.layers)
-
-    @property
-    def exchanged_slots(self) -> int:
-        """Slots of a sparse first layer that GPU workers exchange: those of Adagrad."""
-        return 1 if self.sparse and self.slots == 1 else 0
 
     def touched(self, rows: int, most: float = math.inf) -> float:
         """Expected number of features, of the `most` frequent ones, in `rows` random rows."""

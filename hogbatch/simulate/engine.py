@@ -15,6 +15,10 @@ class Host(Protocol):
         """The simulated time, in seconds."""
 
     @property
+    def alive(self) -> bool:
+        """Whether the process has not exited."""
+
+    @property
     def fence(self) -> int | None:
         """The fence of this worker; None before it is admitted."""
 

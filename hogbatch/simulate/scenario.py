@@ -281,7 +281,7 @@ class FaultInjector:
             case "leave":
                 worker.later(0.0, worker.leave)
             case "hang":
-                worker.hung = True
+                worker.hung = engine.hung = True
 
     def _corrupt(self) -> None:
         self.world.effects.corrupted = True

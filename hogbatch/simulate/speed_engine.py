@@ -24,6 +24,7 @@ class SpeedEngine:
     threads: int = 1
     slowdown: float = 1.0  # factor of its usual times
     misreports: bool = False  # its next Done reports wrong rows
+    hung: bool = False  # the lease in progress is its last; deadly rows still kill it
     _host: Host = field(init=False)
     _works: deque[Work] = field(default_factory=deque)
 
@@ -59,7 +60,7 @@ class SpeedEngine:
         if deadly is not None:
             part = (deadly - work.start) / (work.stop - work.start)
             self._host.later(part * seconds, lambda: self._host.exit("killed by SIGSEGV"))
-        else:
+        elif not self.hung:
             self._host.later(seconds, lambda: self._finish(work, rows, seconds))
 
     def _fitting(self, work: Work) -> int:

@@ -63,7 +63,7 @@ class SimulatedWorker:
     sent_at: float = 0.0  # when it last sent a message
     finished: int = 0  # leases
     resumes_at: float = 0.0  # stopped until then
-    hung: bool = False  # it sends heartbeats and starts nothing else
+    hung: bool = False  # it never becomes ready; leases are up to its engine
     inbox: Link = field(init=False)
     outbox: Link = field(init=False)
 
@@ -150,7 +150,7 @@ class SimulatedWorker:
                 self.number, self.beat_seconds = number, seconds
                 prepared = self.engine.prepare(message, self)
                 self.later(prepared.seconds, lambda: self._become_ready(prepared.profile))
-            case Work() if not self.hung:
+            case Work():
                 self.engine.submit(message)
             case Stop() | Refused():
                 self.exit("")

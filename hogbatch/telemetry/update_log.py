@@ -1,4 +1,4 @@
-"""The record of a run's updates: who made each of them, from which rows, and when.
+"""The record of a run's updates: the worker, the rows and the times of each of them.
 
 With `--record`, every worker and the coordinator write one file each into the folder `updates` of
 the run directory. A file has
@@ -17,7 +17,7 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Iterator
+import time
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -56,11 +56,14 @@ RECORD: Final = np.dtype(
     ]
 )
 PREFIX: Final = struct.Struct("<8sII")
+TRUNCATED: Final = "this record of updates is truncated in its header"
 Records = NDArray[Any]  # [N] of RECORD
+
+now = time.monotonic_ns  # the clock of all records
 
 
 class Kind(IntEnum):
-    """What a record describes; `begin` and `end` are the times of what is named first and last."""
+    """What a record describes; the first event named happened at `begin`, the last one at `end`."""
 
     # of a CPU worker
     UPDATE = 1  # a batch of `thread`: began to read the model, has written it. number: the lease
@@ -75,7 +78,7 @@ class Kind(IntEnum):
     # of the coordinator
     SHUFFLE = 16  # the order of `epoch` was written; number: quarantined rows, which are last
     SNAPSHOT = 17  # the model was copied; number: 1 if the copy is kept to roll back to
-    ROLL_BACK = 18  # the model was replaced by the last snapshot
+    ROLL_BACK = 18  # the model was replaced by the last snapshot kept, or by the initial one
     EVALUATION = 19  # the model was evaluated; number: from 0
     SAMPLE = 20  # the moving mean took a sample of the model
 
@@ -125,7 +128,7 @@ class UpdateLog:
 
     @classmethod
     def create(cls, folder: Path, header: LogHeader) -> Self:
-        """Create a file for the writer that `header` describes; a restarted one gets a new file.
+        """Create a file for the writer that `header` describes; a restarted worker gets a new one.
 
         UsageError if that is impossible.
         """
@@ -186,10 +189,11 @@ def _encoded(header: LogHeader) -> bytes:
 def read_folder(run_dir: Path) -> list[UpdateFile]:
     """Return the files of a recorded run, that of the coordinator first.
 
-    UsageError if there is no record, DataError if a file is not one of this version's records.
+    Those of :func:`files_without_header` are left out. UsageError if there is no record, DataError
+    if a file is not one of this version's records.
     """
-    paths = sorted((run_dir / FOLDER).glob(f"*{SUFFIX}"))
-    files = [read_file(path) for path in paths]
+    without = files_without_header(run_dir)
+    files = [read_file(path) for path in _paths(run_dir) if path not in without]
     coordinators = [file for file in files if file.header.name == COORDINATOR]
     if not coordinators:
         raise UsageError(
@@ -200,13 +204,24 @@ def read_folder(run_dir: Path) -> list[UpdateFile]:
     return [*coordinators, *(file for file in files if file.header.name != COORDINATOR)]
 
 
+def files_without_header(run_dir: Path) -> list[Path]:
+    """Return the files of workers that were killed before they had written a whole header."""
+    return [
+        path
+        for path in _paths(run_dir)
+        if path.name.partition(".")[0] != COORDINATOR
+        and _problem_of_prefix(_content(path, PREFIX.size + MAX_HEADER)) == TRUNCATED
+    ]
+
+
+def _paths(run_dir: Path) -> list[Path]:
+    return sorted((run_dir / FOLDER).glob(f"*{SUFFIX}"))
+
+
 def read_file(path: Path) -> UpdateFile:
     """Read one file, without an incomplete record at its end. DataError if it is not valid."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the record of updates: {error.strerror}") from None
-    for problem in _problems_of_prefix(content):
+    content = _content(path)
+    if problem := _problem_of_prefix(content):
         raise DataError(f"{path}: {problem}")
     length = PREFIX.unpack_from(content)[2]
     try:
@@ -228,19 +243,27 @@ def read_file(path: Path) -> UpdateFile:
     return UpdateFile(path, header, records)
 
 
-def _problems_of_prefix(content: bytes) -> Iterator[str]:
-    """Why `content` does not begin as a file of this version, one sentence each."""
+def _content(path: Path, size: int = -1) -> bytes:
+    """The first `size` bytes of a file, or all of them."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the record of updates: {error.strerror}") from None
+
+
+def _problem_of_prefix(content: bytes) -> str:
+    """Why `content` does not begin as a file of this version; empty if it does."""
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
-        yield "this is not a record of updates"
+        return "this is not a record of updates"
     if len(content) < PREFIX.size:
-        yield "this record of updates is truncated in its header"
+        return TRUNCATED
     _, number, length = PREFIX.unpack_from(content)
     if number != VERSION:
-        yield f"this record of updates has format {number}; this version reads format {VERSION}"
+        return f"this record of updates has format {number}; this version reads format {VERSION}"
     if length > MAX_HEADER:
-        yield "the header of this record of updates is damaged"
-    if len(content) < PREFIX.size + length:
-        yield "this record of updates is truncated in its header"
+        return "the header of this record of updates is damaged"
+    return TRUNCATED if len(content) < PREFIX.size + length else ""
 
 
 def _check(path: Path, records: Records) -> None:

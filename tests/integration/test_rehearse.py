@@ -113,6 +113,7 @@ def test_more_threads_than_cores_share_them(rehearse):
         (("--server", "mainframe"), "mainframe"),
         (("--server", SERVER, "--workers", "gpu:1"), "--workers gpu:1: h100-16cores has gpu:0"),
         (("--server", SERVER, "--resume", "auto"), "unknown argument '--resume'"),
+        (("--server", SERVER, "--workers", "gpu:0,gpu:0"), "--workers gpu:0 is given twice"),
         (("--server", SERVER, "--policy", "best"), "policy must be one of"),
     ],
 )
@@ -138,3 +139,22 @@ def test_an_interrupt_ends_a_rehearsal_with_a_model(tmp_path):
     assert "stopped" in rest
     assert json.loads((run_dir / "summary.json").read_text())["status"] == "stopped"
     assert load_model(run_dir / "model.safetensors").network.features == 123
+
+
+def test_workers_share_the_cores_of_the_server(rehearse):
+    def seconds(workers):
+        flags = ("--workers", workers, "--epochs", 1, "--policy", "fixed", "--cpu-batch", "32:32")
+        run_dir = rehearse(workers.replace(":", "-"), *flags, server="epyc-2cores")
+        return json.loads((run_dir / "summary.json").read_text())["train_seconds"]
+
+    assert seconds("cpu:2,cpu:2") == pytest.approx(seconds("cpu:4"), rel=0.25)
+
+
+@pytest.mark.parametrize("setting", ["deterministic = true", "record = true", 'resume = "run"'])
+def test_settings_that_a_rehearsal_cannot_follow_are_refused(main, tmp_path, setting):
+    config = tmp_path / "config.toml"
+    config.write_text(f"{setting}\nepochs = 1\n")
+    flags = ("--server", SERVER, "--config", config, "--run-dir", tmp_path / "run")
+    done = main("rehearse", "a9a", *flags)
+    assert done.returncode == 2
+    assert "a rehearsal does not support this setting" in done.stderr

@@ -4,12 +4,19 @@ import json
 import os
 import shutil
 import signal
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder
+from hogbatch.compute.hash_tables import HashTables
+from hogbatch.replay import player as player_module
+from hogbatch.replay.player import Player
+from hogbatch.replay.recorded import open_run
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder, record
 from tests.support.fault_injection import cli
 
 ROWS = 32_561  # of a9a
@@ -86,12 +93,78 @@ def test_a_deterministic_run_with_hashed_outputs_is_replayed_exactly(
     recorded, replayed, labels, tmp_path
 ):
     flags = ("--deterministic", "--output", "lsh", "--average", "off", "--lsh", "dwta:rehash=7")
+    # The run that compiles the kernels may differ from later ones in the last bit (README.md).
+    recorded("cpu:1", *flags, "--epochs", 1, data=labels)
     run_dir = recorded("cpu:1", *flags, data=labels)
     kinds = np.concatenate([file.records["kind"] for file in read_folder(run_dir)])
     assert (kinds == Kind.BUILD).sum() > 2
     result = replayed(run_dir, "--output", tmp_path / "again.safetensors")
     assert same_tensors(tmp_path / "again.safetensors", run_dir / "model.safetensors")
     check_losses(result, 1e-6)
+
+
+def played(run):
+    return closing(Player(run, lambda update: None, lambda: None))
+
+
+def test_a_batch_of_one_thread_is_in_the_model_once_it_is_counted(recorded):
+    """Not before, which --until and samples of the moving mean would see."""
+    states = {}
+
+    def until(updates, seconds):
+        states.setdefault(updates, []).append(player.params.copy())
+        return updates == 20
+
+    with played(open_run(recorded("cpu:1"), Console(quiet=True))) as player:
+        player.play(until)
+    for number in range(1, 20):
+        first, *others = states[number]
+        assert others and all(np.array_equal(first, other) for other in others)
+        assert not np.array_equal(first, states[number + 1][0])
+
+
+def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
+    """Kernels are compiled for these; for others, each replay would compile them again."""
+    given = []
+
+    def keep(*arguments, **settings):
+        given.append(arguments[2])
+        return model(*arguments, **settings)
+
+    model = player_module.ConcurrentModel
+    monkeypatch.setattr(player_module, "ConcurrentModel", keep)
+    with played(open_run(recorded("cpu:1"), Console(quiet=True))):
+        ((inputs, labels, *_),) = ((each.inputs, each.labels) for each in given)
+        for array in (*inputs, *labels):
+            if isinstance(array, np.ndarray):
+                assert not array.flags.writeable
+
+
+def test_tables_built_after_a_roll_back_have_all_outputs(recorded, labels, monkeypatch):
+    """The build is recorded before the first batch after the roll-back."""
+    flags = ("--deterministic", "--output", "lsh", "--average", "off", "--lsh", "dwta:rehash=7")
+    run = open_run(recorded("cpu:1", *flags, data=labels), Console(quiet=True))
+    coordinator, worker = run.files
+    third = np.flatnonzero(worker.records["kind"] == Kind.UPDATE)[2]
+    at = int(worker.records["end"][third])
+    before = coordinator.records[coordinator.records["end"] < at]
+    rolled_back = np.concatenate([before, record(Kind.ROLL_BACK, at + 1, at + 2)])
+    built = np.concatenate([worker.records[: third + 1], record(Kind.BUILD, at + 3, at + 4)])
+    files = [coordinator._replace(records=rolled_back), worker._replace(records=built)]
+    plans, build = [], HashTables.build
+
+    def keep(tables, plan, *arguments):
+        plans.append(plan)
+        return build(tables, plan, *arguments)
+
+    monkeypatch.setattr(HashTables, "build", keep)
+    with played(replace(run, files=files)) as player:
+        player.play(lambda updates, seconds: False)
+        assert player.updates == 3
+    assert [(plan.number, plan.redraw, plan.everything) for plan in plans] == [
+        (0, False, True),
+        (1, False, True),
+    ]
 
 
 @pytest.mark.parametrize("workers", ["cpu:2", "cpu:1,gpu:host"])
@@ -142,7 +215,7 @@ def test_a_worker_that_is_killed_and_restarted_is_replayed(job, replayed):
     assert last["replayed_test_loss"] == pytest.approx(last["test_loss"], rel=0.1)
 
 
-def test_an_update_that_ruins_the_model_is_named(replayed, tmp_path):
+def test_the_update_after_which_the_model_is_not_finite_is_named(replayed, tmp_path):
     run_dir = tmp_path / "run"
     flags = ("--hidden", 16, "--epochs", 1, "--lr", 3e38, "--optimizer", "sgd", "--quiet")
     cli("train", "a9a", *flags, "--workers", "cpu:1", "--record", "--run-dir", run_dir)
@@ -185,6 +258,16 @@ def test_a_truncated_file_is_replayed_up_to_its_end(replayed, copied):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 - 7])
     result = replayed(copied)
     assert 0 < result["updates"] == result["recorded_updates"]
+
+
+def test_a_worker_killed_before_its_first_record_is_noted(replayed, main, copied):
+    empty = copied / FOLDER / "cpu-0.1.updates"
+    empty.write_bytes(b"")
+    result = replayed(copied)
+    assert result["updates"] == result["recorded_updates"] > 0
+    (note,) = result["notes"]
+    assert note.startswith(f"{empty} has no header; its worker was killed")
+    assert note in main("replay", copied, "--until", 1).stdout.splitlines()
 
 
 def test_changed_data_are_refused(main, labels, tmp_path):

@@ -17,6 +17,10 @@ class VirtualHost:
         return self.queue.now
 
     @property
+    def alive(self):
+        return self.exited is None
+
+    @property
     def fence(self):
         return int(self._assignment.fence[0])
 

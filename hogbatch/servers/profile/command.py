@@ -1,6 +1,7 @@
 """The command `hogbatch profile`."""
 
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from hogbatch.servers.toml_text import to_toml
 
 def execute(output: str | None, name: str, *, quick: bool) -> int:
     """Measure this machine; write its description to the file `output`, or to standard output."""
+    if output is not None:
+        _check_output(output)
     effort = QUICK if quick else FULL
     date = time.strftime("%Y-%m-%d")
     source = f"measured by hogbatch profile{' --quick' if quick else ''}, {date}"
@@ -49,6 +52,21 @@ def execute(output: str | None, name: str, *, quick: bool) -> int:
         raise UsageError(f"--output {printable(output)}: {error.strerror}") from None
     _note(f"wrote {printable(output)}")
     return 0
+
+
+def _check_output(output: str) -> None:
+    """Raise UsageError if the file cannot be written: before the minutes of measuring."""
+    path = Path(output)
+    folder = path.parent
+    if path.is_dir():
+        problem = "is a folder; give the name of a file"
+    elif not folder.is_dir():
+        problem = f"the folder {printable(str(folder))} does not exist"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem = f"the folder {printable(str(folder))} is not writable"
+    else:
+        return
+    raise UsageError(f"--output {printable(output)}: {problem}")
 
 
 def _print_errors(name: str, described: object, probes: Sequence[Probe]) -> None:

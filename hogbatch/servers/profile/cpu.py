@@ -19,6 +19,7 @@ FENCE = 1
 REPETITIONS = 3
 MAX_REPETITIONS = 25
 UNDISTURBED = 1.15  # seconds that pass for each second of computing
+STARTED_QUICKLY = 8  # threads; more take longer to start, so they train for longer
 
 
 class Measured(NamedTuple):
@@ -32,11 +33,12 @@ class Measured(NamedTuple):
 def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Measured | None:
     """Return the fastest repetition of about `seconds` of training on `threads` threads.
 
-    None if other processes kept interrupting the threads.
+    Repetitions take longer with more than STARTED_QUICKLY threads. None if other processes kept
+    interrupting the threads.
     """
     runs = [_Run(probe, batch, number, threads) for number in range(threads)]
-    runs[0].train(batch)  # compiles
-    count = _batches(runs[0], batch, seconds)
+    runs[0].train(runs[0].draw(batch))  # compiles
+    count = _batches(runs[0], batch, seconds * max(1.0, threads / STARTED_QUICKLY))
     clocks = _undisturbed(runs, count * batch)
     if not clocks:
         return None
@@ -50,8 +52,9 @@ def _batches(run: "_Run", batch: int, seconds: float) -> int:
     """The number of batches that take about `seconds` on one thread."""
     count = 1
     while True:
+        rows = run.draw(count * batch)
         began = time.perf_counter()
-        run.train(count * batch)
+        run.train(rows)
         took = time.perf_counter() - began
         if took > seconds / 4:
             return max(1, round(count * seconds / took))
@@ -61,7 +64,7 @@ def _batches(run: "_Run", batch: int, seconds: float) -> int:
 def _undisturbed(runs: list["_Run"], rows: int) -> list[float]:
     """Seconds of computing of REPETITIONS repetitions that other processes hardly interrupted.
 
-    Interruptions of a single thread do not matter: its clock stands still meanwhile. Threads that
+    Interruptions of a single thread do not matter: its clock stops until it continues. Threads that
     take turns on one core do not compete for the weights, so what they measure says nothing about
     threads that run at the same time.
     """
@@ -88,9 +91,10 @@ def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:
     def work(run: "_Run", core: int) -> None:
         if 1 < len(runs) <= len(cores):
             os.sched_setaffinity(0, {core})  # of this thread
+        drawn = run.draw(rows)  # in Python, in which threads take turns
         barrier.wait()
         began, computing = time.perf_counter(), time.thread_time()
-        run.train(rows)
+        run.train(drawn)
         took.append((time.thread_time() - computing, began, time.perf_counter()))
 
     pairs = zip(runs, itertools.cycle(cores), strict=False)
@@ -133,12 +137,12 @@ class _Run:
 
             finder, own_state = hashed_state(probe, batch, number, head)
             before = (model, finder)
-        self._train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
+        self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
             *(*before, examples.inputs, examples.labels, rows),
             *(settings, hyper, own_state, fence, self.totals),
         )
 
-    def train(self, rows: int) -> None:
-        """Train on `rows` random rows."""
+    def draw(self, rows: int) -> NDArray[np.int64]:
+        """Return the numbers of `rows` random rows, to train on."""
         start = int(self._random.integers(len(self._order)))
-        self._train(np.resize(np.roll(self._order, -start), rows))
+        return np.resize(np.roll(self._order, -start), rows)

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+NOT_MEASURED = "not measured: a usual value"
 Described = TypeVar("Described", bound=Any)  # a dataclass of hogbatch.servers.description
 
 ROUNDS = 40
 USUAL_ERROR = 0.1  # a logarithm; probes with larger errors, which may be disturbed, count less
+UNMEASURED = 0.01  # logarithm of a prediction per logarithm of a figure that no probe determines
 STEP = 1e-3  # of the logarithm of a figure, for the derivative
 LARGEST_STEP = 1.0  # of the logarithm of a figure in one round
 PULL = 0.02  # weight of the difference from the value at the start; keeps unused figures in place
@@ -58,6 +60,50 @@ def fit(described: Described, figures: Sequence[str], probes: Sequence[Probe]) -
     return fitted
 
 
+def undetermined(
+    start: Described, fitted: Described, figures: Sequence[str], probes: Sequence[Probe]
+) -> list[str]:
+    """Return those of `figures` that change no probe, neither at `start` nor where they `fitted`.
+
+    A figure whose effect is small only at the end was found to be small, which is a measurement.
+    """
+    return [
+        name
+        for name in figures
+        if all(
+            _sensitivity(described, name, probe) < UNMEASURED
+            for described in (start, fitted)
+            for probe in probes
+        )
+    ]
+
+
+def _sensitivity(described: Any, name: str, probe: Probe) -> float:
+    """The relative change of a prediction for a relative change of one figure, without its sign."""
+    lower = _with(described, (name,), np.array([_get(described, name) * math.exp(-STEP)]))
+    return abs(math.log(probe.predict(described) / probe.predict(lower))) / STEP
+
+
+def with_usual_values(described: Described, start: Described, figures: Sequence[str]) -> Described:
+    """Return `described` with the values of `start` for `figures`, whose `sources` say so."""
+    for name in figures:
+        *section, figure = name.split(".")
+        described = _with(described, (name,), np.array([_get(start, name)]))
+        described = with_source(described, section, figure, NOT_MEASURED)
+    return described
+
+
+def with_source(described: Described, section: Sequence[str], figure: str, text: str) -> Described:
+    """Return `described` with `text` as the source of one figure in a section."""
+    table = described
+    for part in section:
+        table = getattr(table, part)
+    changed: Described = _replaced(
+        described, [*section, "sources"], {**table.sources, figure: text}
+    )
+    return changed
+
+
 def _robust(error: float) -> float:
     """The error, or a smaller one whose square is linear in it (Huber 1964)."""
     size = abs(error)
@@ -80,7 +126,7 @@ def _with(described: Any, figures: Sequence[str], values: NDArray[np.float64]) -
     return described
 
 
-def _replaced(described: Any, path: Sequence[str], value: float) -> Any:
+def _replaced(described: Any, path: Sequence[str], value: Any) -> Any:
     first, *rest = path
     inner = _replaced(getattr(described, first), rest, value) if rest else value
     return replace(described, **{first: inner})

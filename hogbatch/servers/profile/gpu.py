@@ -22,7 +22,7 @@ LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
 class TransferSpeeds(NamedTuple):
     """Measured speeds of transfers and of merging, in bytes per second."""
 
-    memory_speed: float
+    exchange_speed: float
     link_speed: float
     link_seconds: float
     mapped_speed: float
@@ -30,7 +30,7 @@ class TransferSpeeds(NamedTuple):
 
 
 class ComputingHost(HostDevice):
-    """`gpu:host` with a clock that stands still while other processes have the core."""
+    """`gpu:host` with a clock that stops while other processes have the core."""
 
     def record_event(self) -> float:
         return time.thread_time()
@@ -55,7 +55,7 @@ class Batches:
         self._order = device.to_device(order.astype(np.int64))
 
     def seconds(self, batch: int) -> float:
-        """Seconds of a batch, timed by events of the device."""
+        """Seconds of a batch of `batch` rows, timed by events of the device."""
         rows = self._order[:batch]
 
         def repeat(count: int) -> float:

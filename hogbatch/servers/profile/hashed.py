@@ -1,14 +1,13 @@
 """Hash tables of a probe network, and the time of building them."""
 
 import time
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.servers.profile.networks import ProbeNetwork
-
-_FINDERS: dict[int, tuple[ProbeNetwork, Any]] = {}  # of the probe that is being measured
 
 
 def hashed_state(
@@ -19,14 +18,17 @@ def hashed_state(
     from hogbatch.kernels.cpu.lsh.selection import scratch
 
     assert probe.lsh is not None, "only networks with a hashed output layer have hash tables"
-    if id(probe) not in _FINDERS:
-        _FINDERS.clear()
-        _FINDERS[id(probe)] = probe, build_tables(probe)[0]
-    finder, outputs = _FINDERS[id(probe)][1], probe.network.outputs
+    finder, outputs = _finder(probe), probe.network.outputs
     most = min(probe.lsh.most, outputs)
     space = scratch(batch, finder.tables, outputs, most, number)
     place, changed = np.full(outputs, -1, np.int32), np.zeros(outputs, np.uint8)
     return finder, HashedThread(head, space, place, changed)
+
+
+@lru_cache(maxsize=1)  # the threads and batch sizes of a probe are measured one after the other
+def _finder(probe: ProbeNetwork) -> Any:
+    """The NeuronFinder of `probe`."""
+    return build_tables(probe)[0]
 
 
 def build_tables(probe: ProbeNetwork) -> tuple[Any, float]:

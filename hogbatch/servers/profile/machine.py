@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.machine.linux import read_topology
@@ -15,14 +15,20 @@ from hogbatch.servers.description import Cpu, ServerGpu
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.profile import gpu as on_gpu
 from hogbatch.servers.profile.cpu import Measured, measure
-from hogbatch.servers.profile.fit import Probe, fit
+from hogbatch.servers.profile.fit import (
+    Probe,
+    fit,
+    undetermined,
+    with_source,
+    with_usual_values,
+)
 from hogbatch.servers.profile.hashed import build_tables
 from hogbatch.servers.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
 from hogbatch.servers.profile.start import cpu_at_start, gpu_at_start, host_at_start
 from hogbatch.servers.workload import Workload
 from hogbatch.store.merge import delta
 
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CORE = Path("/sys/devices/system/cpu/cpu0")
 
 DENSE_FIGURES: Final = (
     *(f"memory.{name}_speed" for name in ("private", "shared", "memory", "server", "near")),
@@ -57,13 +63,14 @@ QUICK: Final = Effort(1, (4, 64), 0.001, 0.02, 1)
 FULL: Final = Effort(seconds=0.01)
 
 Report = Callable[[str], None]
+Fitted = TypeVar("Fitted", Cpu, ServerGpu)
 
 
 def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list[Probe]]:
     """Measure the CPU; return its description, and the probes it was fitted to."""
     topology = read_topology()
     threads, cores = topology.threads, min(len(topology.siblings), topology.threads)
-    cpu = cpu_at_start(_model(), threads, cores, min(cores, _cores_per_cache()), source)
+    cpu = cpu_at_start(_model(), threads, cores, min(cores, cores_per_cache(CORE)), source)
     private, shared = _cache_size(2), _cache_size(3)
     cpu = replace(
         cpu,
@@ -81,9 +88,34 @@ def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list
                 report(f"measuring {sizes.name}, pass {number + 1} of {effort.passes}")
                 probes[kind] += _cpu_probes(sizes, threads, effort)
     probes = {kind: _fastest(found) for kind, found in probes.items()}
-    cpu = fit(cpu, DENSE_FIGURES + SPARSE_FIGURES, probes[DENSE] + probes[SPARSE])
-    cpu = _with_far_speed(fit(cpu, HASHED_FIGURES, probes[HASHED]))
-    return cpu, [probe for measured in probes.values() for probe in measured]
+    cpu = fit_measured(cpu, DENSE_FIGURES + SPARSE_FIGURES, probes[DENSE] + probes[SPARSE])
+    cpu = _limited(fit_measured(cpu, HASHED_FIGURES, probes[HASHED]))
+    found = [probe for measured in probes.values() for probe in measured]
+    if threads > 1:
+        _report_missing(found, threads, report)
+    return cpu, found
+
+
+def fit_measured(start: Fitted, figures: Sequence[str], probes: Sequence[Probe]) -> Fitted:
+    """Fit `figures` to `probes`; those that no probe determines keep their value and say so."""
+    fitted = fit(start, figures, probes)
+    return with_usual_values(fitted, start, undetermined(start, fitted, figures, probes))
+
+
+def _report_missing(probes: Sequence[Probe], threads: int, report: Report) -> None:
+    """Report that probes of several threads are missing, if other processes interrupted them."""
+    alone, together = (
+        sum(probe.name.endswith(_threads(count)) for probe in probes) for count in (1, threads)
+    )
+    if together < alone:
+        report(
+            f"{alone - together} of {alone} probes of {threads} threads are missing, because other "
+            "processes interrupted them; measure again when the machine is idle"
+        )
+
+
+def _threads(count: int) -> str:
+    return f", {count} threads"
 
 
 def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
@@ -95,7 +127,7 @@ def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
             measured = measure(probe, batch, together, effort.seconds)
             if measured is None:
                 continue
-            name = f"{sizes.name}, {batch} rows, {together} threads"
+            name = f"{sizes.name}, {batch} rows{_threads(together)}"
             predict = partial(_cpu_seconds, workload, batch, together, measured)
             yield Probe(name, measured.seconds, predict)
     if probe.lsh is not None:
@@ -119,13 +151,22 @@ def _fastest(probes: Sequence[Probe]) -> list[Probe]:
 def _cpu_seconds(
     workload: Workload, batch: int, together: int, measured: Measured, cpu: Cpu
 ) -> float:
-    cost = CpuCost(_with_far_speed(cpu), workload, together)
+    cost = CpuCost(_limited(cpu), workload, together)
     return cost.train_seconds(batch, round(measured.stored), round(measured.active))
 
 
-def _with_far_speed(cpu: Cpu) -> Cpu:
-    """`cpu` with half of its near_speed as far_speed: the probes do not tell the two apart."""
-    return replace(cpu, memory=replace(cpu.memory, far_speed=cpu.memory.near_speed / 2))
+def _limited(cpu: Cpu) -> Cpu:
+    """`cpu` with speeds in relations that the probes cannot determine.
+
+    far_speed is half of near_speed, and shared_speed at most private_speed.
+    """
+    memory = cpu.memory
+    if memory.shared_speed > memory.private_speed:
+        text = "limited to private_speed; the probes suggest more"
+        cpu = with_source(cpu, ("memory",), "shared_speed", text)
+    shared = min(memory.shared_speed, memory.private_speed)
+    far = memory.near_speed / 2
+    return replace(cpu, memory=replace(cpu.memory, shared_speed=shared, far_speed=far))
 
 
 def describe_gpu(
@@ -149,7 +190,7 @@ def describe_gpu(
                     predict = partial(_gpu_seconds, cpu, probe.workload, rows)
                     name = f"{network.name}, {rows} rows, {device.name}"
                     probes.append(Probe(name, batches.seconds(rows), predict))
-    return fit(start, GPU_FIGURES, probes), probes
+    return fit_measured(start, GPU_FIGURES, probes), probes
 
 
 def _gpu_seconds(cpu: Cpu, workload: Workload, rows: int, gpu: ServerGpu) -> float:
@@ -185,15 +226,19 @@ def _model() -> str:
     return platform.machine()
 
 
-def _cores_per_cache() -> int:
-    """The number of logical cores that share the last cache of core 0."""
-    files = sorted(CACHES.glob("index*/shared_cpu_list"))
-    return len(parse_cores(files[-1].read_text())) if files else 1
+def cores_per_cache(core: Path) -> int:
+    """The number of physical cores that share the last cache of `core`, its folder in sysfs."""
+    files = sorted(core.glob("cache/index*/shared_cpu_list"))
+    if not files:
+        return 1
+    siblings = core / "topology" / "thread_siblings_list"
+    threads = len(parse_cores(siblings.read_text())) if siblings.exists() else 1
+    return max(1, len(parse_cores(files[-1].read_text())) // max(1, threads))
 
 
 def _cache_size(level: int) -> int | None:
-    """Bytes of the cache of core 0 at `level`; None if Linux does not tell."""
-    for index in CACHES.glob("index*"):
+    """Bytes of the cache of core 0 at `level`; None if Linux does not report it."""
+    for index in CORE.glob("cache/index*"):
         if (index / "level").read_text().strip() == str(level):
             return int((index / "size").read_text().strip().rstrip("K")) * 1024
     return None

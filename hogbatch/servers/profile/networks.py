@@ -72,7 +72,7 @@ HASHED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
 class ProbeNetwork:
     """A network, its rows, and its parameters with slots."""
 
@@ -89,7 +89,9 @@ class ProbeNetwork:
         """The sizes on which costs depend."""
         spec = OPTIMIZERS[self.sizes.optimizer]
         return Workload.of(
-            *(self.network, self.examples, spec.slots, self.lsh), may_densify=spec.ignores_zeros
+            *(self.network, self.examples, spec.slots, self.lsh),
+            may_densify=spec.ignores_zeros,
+            exchanges_sums=spec.summed_slots,
         )
 
 
@@ -146,7 +148,7 @@ def _labels(sizes: Sizes, rows: int, random: np.random.Generator) -> Labels:
 
 
 def _ranks(count: int, size: int, random: np.random.Generator) -> NDArray[np.int32]:
-    """Draw numbers below `count`: some are common, most are rare, as words of a text are."""
+    """Draw int32[size] below `count`: some numbers are frequent, most are rare, like words."""
     shares = np.cumsum(np.arange(1, count + 1) ** -COMMON)
     order = random.permutation(count)
     drawn = np.searchsorted(shares, random.random(size) * shares[-1])

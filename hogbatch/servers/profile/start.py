@@ -1,4 +1,4 @@
-"""The values from which the fit starts: those of a core and of NumPy on a recent processor."""
+"""The values from which the fit starts: typical ones of a core, of NumPy and of a GPU."""
 
 from hogbatch.servers.description import Cpu, Dense, Hashed, Memory, ServerGpu, Sparse
 
@@ -71,6 +71,7 @@ def host_at_start(source: str) -> ServerGpu:
         flops=100e9,
         fill_cells=1e3,
         memory_speed=8e9,
+        exchange_speed=8e9,
         step_seconds=2e-5,
         launch_seconds=1e-5,
         score_seconds=1e-8,
@@ -93,6 +94,7 @@ def gpu_at_start(ordinal: int, model: str, source: str) -> ServerGpu:
         flops=30e12,
         fill_cells=3e5,
         memory_speed=1.5e12,
+        exchange_speed=1.5e12,
         step_seconds=5e-6,
         launch_seconds=2e-6,
         score_seconds=1e-11,

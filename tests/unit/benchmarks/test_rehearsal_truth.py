@@ -1,17 +1,20 @@
+import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import benchmarks.rehearsal_truth.__main__ as program
 import benchmarks.rehearsal_truth.runs as runs
-from benchmarks.common import hogbatch_run
+from benchmarks.common import hogbatch_run, source_key
 from benchmarks.common.arrival import arrival
 from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.rehearsal_truth.__main__ import main
 from benchmarks.rehearsal_truth.runs import Programs, TruthRun, processes
 from benchmarks.rehearsal_truth.speed import SpeedRun
-from benchmarks.rehearsal_truth.table import comparisons, complaints, slow, speed_table, table
+from benchmarks.rehearsal_truth.table import comparisons, differences, slow, speed_table, table
 from hogbatch.data import samples
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
@@ -82,11 +85,11 @@ def test_medians_of_both_are_compared_over_the_seeds_that_have_both():
     assert entry["seeds"] == 3
     assert (entry["seconds"]["real"], entry["seconds"]["rehearsed"]) == (2.2, 2.6)
     assert entry["seconds"]["allowed"] and entry["seconds"]["real_range"] == [2.0, 9.0]
-    assert complaints([entry]) == []
+    assert differences([entry]) == []
 
 
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("changed", "line"),
     [
         ({"rows": 1160.0}, "w8a, cpu:1: rows 1.16 of the real ones; allowed: 0.85 to 1.15"),
         ({"rows": 840.0}, "w8a, cpu:1: rows 0.84 of the real ones; allowed: 0.85 to 1.15"),
@@ -94,14 +97,14 @@ def test_medians_of_both_are_compared_over_the_seeds_that_have_both():
         ({"seconds": None}, "w8a, cpu:1: seconds - of the real ones; allowed: 0.80 to 1.20"),
     ],
 )
-def test_differences_beyond_the_allowed_ones_are_named(changed, complaint):
+def test_differences_beyond_the_allowed_ones_are_named(changed, line):
     entries = comparisons([result("real"), result("rehearsed", **changed)])
-    assert complaints(entries) == [complaint]
+    assert differences(entries) == [line]
 
 
 def test_oversubscribed_runs_may_differ():
     made = [result("real", workers="cpu:16"), result("rehearsed", rows=9000.0, workers="cpu:16")]
-    assert complaints(comparisons(made)) == []
+    assert differences(comparisons(made)) == []
 
 
 def test_the_table_shows_medians_ranges_and_what_is_outside():
@@ -158,6 +161,66 @@ def test_another_description_repeats_rehearsals_and_other_sources_all(
     monkeypatch.setattr(runs, changed, lambda *given: "other")
     truth()
     assert len(calls()) == 8 + repeated
+
+
+def test_the_moment_of_the_target_is_computed_from_the_stored_curve(truth, calls, tmp_path):
+    truth()
+    file, table = (tmp_path / "out" / name for name in ("runs/a9a--cpu1--0--real.json", "truth.md"))
+    before = table.read_text()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": 99.0, "rows": None}))
+    truth()
+    assert len(calls()) == 8 and table.read_text() == before
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """A function that describes this machine, and the commands that measured it."""
+    commands = []
+
+    def profile(command):
+        commands.append(command)
+        Path(command[-1]).write_text(DESCRIPTION)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(program.subprocess, "run", profile)
+    given = argparse.Namespace(server=None, out=tmp_path)
+    return lambda: program.described_machine(given), commands
+
+
+def test_a_machine_is_measured_once(measured):
+    describe, commands = measured
+    assert describe() == describe() == commands[0][-1] and len(commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "changed"),
+    [
+        ("machine", {"cpu_model": lambda: "another"}),
+        ("os", {"sched_getaffinity": lambda pid: range(96)}),
+        ("", {"files_key": lambda folders: "newer"}),
+    ],
+)
+def test_another_machine_or_another_profile_is_measured_again(
+    where, changed, measured, monkeypatch
+):
+    describe, commands = measured
+    before = describe()
+    [(name, function)] = changed.items()
+    monkeypatch.setattr(getattr(program, where) if where else program, name, function)
+    assert describe() != before and len(commands) == 2
+
+
+def test_the_key_of_files_changes_with_the_sources_of_its_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_key, "ROOT", tmp_path)
+    for name in ("servers", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("1")
+    before = source_key.files_key(["servers"])
+    (tmp_path / "other" / "a.py").write_text("2")
+    assert source_key.files_key(["servers"]) == before
+    assert source_key.files_key(["servers", "other"], ["other"]) == before
+    (tmp_path / "servers" / "a.py").write_text("2")
+    assert source_key.files_key(["servers"]) != before
 
 
 def test_after_the_budget_no_pair_begins(truth, calls, capsys):

@@ -14,14 +14,17 @@ from benchmarks.common.servers import Processors, all_servers, digest
 from benchmarks.rehearsals import cell as cells
 from benchmarks.rehearsals.causes import cause, rate_factor
 from benchmarks.rehearsals.cell import Cell, InterruptedCell
-from benchmarks.rehearsals.compare import best_of, comparison, factor, timing
+from benchmarks.rehearsals.compare import best_of, comparison, factor, failed_alone, timing
 from benchmarks.rehearsals.figures import curves, draw_all
+from benchmarks.rehearsals.forecast import forecast
 from benchmarks.rehearsals.matrix import Limits, Matrix
-from benchmarks.rehearsals.methods import Method, methods
+from benchmarks.rehearsals.methods import KINDS, Method, batch_of, neighbours
 from benchmarks.rehearsals.outcome import outcome, utilisation
 from benchmarks.rehearsals.schedule import expected_wall_s, limit, ordered
+from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.sets import PAPER_SERVERS, SETS
 from benchmarks.rehearsals.table import factor_cell, table, timing_cell
+from benchmarks.rehearsals.useful import Range, useful_range
 from hogbatch.data import samples
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
@@ -29,7 +32,9 @@ from tests.unit.benchmarks import fake_rehearsal
 
 SAMPLES = Path(samples.__file__).parent
 FAKE = (sys.executable, fake_rehearsal.__file__, "rehearse")
-BOTH = Processors(4, ("0",))
+BOTH = Processors(4, 4, ("0",))
+SMT = Processors(56, 28, ("0", "1"))
+BATCHES = {"cpu": Batches([64]), "gpu": Batches([512]), "gpus": Batches([512])}
 SERVER = "fake"
 
 
@@ -48,7 +53,8 @@ def fake_server(monkeypatch):
 
 
 def wanted(seeds=(0,), set_name="a9a"):
-    chosen = list(methods(BOTH, cpu_batches=[64], gpu_batches=[512]))
+    place = Place(set_name, SERVER, BOTH, KINDS, BATCHES)
+    chosen = [*place.first(), *place.together()]
     return [Cell(set_name, SERVER, method, seed) for seed in seeds for method in chosen]
 
 
@@ -73,17 +79,21 @@ def result(method, late=None, early=None, kind=None, seed=0, error=None, **other
     }
     made = {"set": "w8a", "server": SERVER, "method": method, "seed": seed, "error": error}
     made |= {"kind": kind or method.partition("-")[0], "reached": reached, "rows": rows}
-    made |= {"wall_s": 4.0, "guess_s": 15.0, "train_seconds": late or 9.0}
+    made |= {"wall_s": 4.0, "rough_wall_s": 16.0, "train_seconds": late or 9.0}
     return made | {"devices": {"cpu": None, "gpu": None}} | other
 
 
 # Methods ------------------------------------------------------------------------------------------
 
 
+def names(methods):
+    return [method.name for method in methods]
+
+
 def test_the_methods_of_a_server_are_both_devices_alone_and_both_policies():
-    found = {method.name: method for method in methods(BOTH)}
-    names = "gpu-512 gpu-1024 gpu-256 gpu-2048 cpu cpu-64 cpu-16 cpu-256 hogbatch adaptive"
-    assert " ".join(found) == names
+    place = Place("w8a", SERVER, BOTH, KINDS, BATCHES)
+    found = {method.name: method for method in [*place.first(), *place.together()]}
+    assert list(found) == ["gpu-512", "cpu-64", "cpu", "hogbatch", "adaptive"]
     fixed = ("--workers", "gpu:0", "--policy", "fixed", "--gpu-batch", "512:512")
     assert found["gpu-512"].flags == fixed
     assert found["cpu"].flags == ("--workers", "cpu:4")
@@ -92,13 +102,100 @@ def test_the_methods_of_a_server_are_both_devices_alone_and_both_policies():
 
 
 def test_without_a_gpu_the_default_of_the_cpu_is_adaptive():
-    names = [method.name for method in methods(Processors(64, ()))]
-    assert names == ["cpu-64", "cpu-16", "cpu-256", "hogbatch", "adaptive"]
+    place = Place("w8a", SERVER, Processors(64, 64), KINDS, BATCHES)
+    assert names([*place.first(), *place.together()]) == ["cpu-64", "hogbatch", "adaptive"]
+
+
+def test_several_gpus_are_alone_without_the_cpu_too_and_the_cpu_with_a_thread_on_each_core():
+    found = {m.name: m for m in Place("w8a", SERVER, SMT, KINDS, BATCHES).first()}
+    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "cpu", "cpu-28threads"]
+    assert found["gpu-512"].flags[1] == "gpu:0"
+    assert found["gpus-512"].flags[1] == "gpu:0,gpu:1" and found["gpus-512"].alone
+    assert found["cpu"].flags == ("--workers", "cpu:56")
+    assert found["cpu-28threads"].flags == ("--workers", "cpu:28")
+    assert [batch_of(name) for name in found] == [512, 512, 64, None, None]
+
+
+def test_neighbours_are_half_and_twice_the_batch_and_the_other_number_of_threads():
+    assert names(neighbours(BOTH, "gpu-512", 16, 4096)) == ["gpu-256", "gpu-1024"]
+    assert names(neighbours(BOTH, "gpu-16", 16, 16)) == []
+    found = list(neighbours(SMT, "cpu-64", 1, 64))
+    assert names(found) == ["cpu-32", "cpu-64-28threads"]
+    assert found[1].flags[:2] == ("--workers", "cpu:28")
+    assert names(neighbours(SMT, "cpu-64-28threads", 64, 128)) == ["cpu-128-28threads", "cpu-64"]
+
+
+def searched(seeds=1, **seconds):
+    """The names of the cells of each round, if the methods take these seconds (default: 9)."""
+    batches = {"cpu": Batches([64]), "gpu": Batches([512, 128, 2048], 16, 2048)}
+    results, rounds = [], []
+    search = Search([Place("w8a", SERVER, BOTH, KINDS, batches)], seeds)
+    for group in search.rounds(results):
+        rounds.append([f"{cell.method.name}--{cell.seed}" for cell in group])
+        for cell in group:
+            late = seconds.get(cell.method.name.replace("-", "_"), 9.0)
+            results.append(result(cell.method.name, late, kind=cell.method.kind, seed=cell.seed))
+    return rounds
+
+
+def test_neighbours_of_the_best_batch_run_until_it_is_not_at_an_edge():
+    assert searched(gpu_512=1.0) == [
+        ["gpu-512--0", "gpu-128--0", "gpu-2048--0", "cpu-64--0", "cpu--0"],
+        ["gpu-256--0", "gpu-1024--0"],
+        ["hogbatch--0", "adaptive--0"],
+    ]
+    downward = searched(gpu_128=2.0, gpu_64=1.0)
+    assert downward[1:-1] == [["gpu-64--0", "gpu-256--0"], ["gpu-32--0"]]
+    assert searched(gpu_2048=1.0)[1] == ["gpu-1024--0"]  # a larger batch is not useful
+
+
+def test_other_seeds_repeat_the_methods_of_the_first():
+    first, second, both, repeated, last = searched(seeds=2, gpu_512=1.0)
+    assert repeated == [name.replace("--0", "--1") for name in [*first, *second]]
+    assert last == [name.replace("--0", "--1") for name in both]
+
+
+def test_without_a_batch_that_arrives_none_is_added():
+    assert len(searched(gpu_512=None, gpu_128=None, gpu_2048=None)) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [((512, 8192), [2048, 512, 8192]), ((512, 512), [256, 128, 512]), ((16, 16), [16])],
+)
+def test_the_first_batches_are_spread_over_the_useful_range(limits, found):
+    assert Range(*limits).spread() == found
+
+
+def test_the_useful_range_is_that_of_the_predicted_speeds_of_the_gpu():
+    small, large = (useful_range("a9a", name, SAMPLES) for name in ("k80-28cores", "h100-16cores"))
+    assert 16 <= small.low < small.high and small.low < large.low <= large.high
+
+
+def test_the_forecast_counts_rows_and_slower_rehearsals():
+    def cell(name, on_gpu, which="citeulike"):
+        return Cell(which, SERVER, Method(name, name.partition("-")[0], (), on_gpu), 0)
+
+    # 4 epochs of 20,755 rows, which end at no target
+    assert cell("gpu-512", True).rough_wall_s == cell("gpu-512", True).most_s
+    assert cell("gpu-512", True).rough_wall_s == pytest.approx(4 + 83_020 / 5e3)
+    assert cell("cpu", False).rough_wall_s == pytest.approx(4 + 83_020 / 20e3)
+    assert cell("gpu-8192", True).rough_wall_s == pytest.approx(4 + 83_020 / 2.5e3)
+    # half of the 6 epochs of 464,810 rows
+    assert cell("cpu", False, "covtype").rough_wall_s == pytest.approx(4 + 3 * 464_810 / 50e3)
+    shown = forecast([cell("cpu", False), cell("gpu-512", True)], jobs=2)
+    assert "| citeulike on fake | 2 | 0.2 | 0.2 | cpu gpu-512 |" in shown
+    assert shown.endswith("2 cells, about 0.2 min, at most 0.2 min")
 
 
 @pytest.mark.parametrize(
     ("server", "found"),
-    [("epyc-64cores", (64, ())), ("h100-16cores", (16, ("0",))), ("epyc-2cores", (2, ("host",)))],
+    [
+        ("epyc-64cores", (64, 64)),
+        ("h100-16cores", (16, 16, ("0",))),
+        ("epyc-2cores", (2, 2)),  # it describes gpu:host, which `workers auto` does not use
+        ("k80-28cores", (56, 28, ("0", "1"))),
+    ],
 )
 def test_processors_are_those_of_the_description(server, found):
     assert Processors.of(server) == Processors(*found)
@@ -165,7 +262,18 @@ def test_cells_of_other_sources_or_another_server_run_again(changed, tmp_path, c
     assert len(calls()) == 10
 
 
-def test_a_file_that_was_cut_short_counts_as_none(tmp_path):
+def test_the_moments_of_targets_are_computed_from_the_stored_history(tmp_path):
+    _, [first, *_] = run(matrix(tmp_path), wanted())
+    path = tmp_path / "cells" / f"a9a--fake--{first['method']}--0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"reached": {"late": None}}))
+    again = matrix(tmp_path)
+    assert again.load(wanted()) == []
+    assert [r["reached"] for r in again.results if r["method"] == first["method"]] == [
+        first["reached"]
+    ]
+
+
+def test_a_truncated_file_counts_as_missing(tmp_path):
     run(matrix(tmp_path), wanted())
     path = tmp_path / "cells" / "a9a--fake--cpu--0.json"
     path.write_text(path.read_text()[:40])
@@ -259,9 +367,9 @@ def test_a_cell_lasts_at_most_a_multiple_of_the_best_device_alone(tmp_path, call
 
 def test_the_expected_time_is_that_of_similar_cells():
     cell = Cell("w8a", SERVER, Method("adaptive", "adaptive", ()), 0)
-    assert expected_wall_s([], cell) == SETS["w8a"].wall_s
-    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "guess_s": 5.0}
-    assert expected_wall_s([other], cell) == 2 * SETS["w8a"].wall_s
+    assert expected_wall_s([], cell) == cell.rough_wall_s
+    other = result("cpu") | {"set": "imdb", "wall_s": 10.0, "rough_wall_s": 5.0}
+    assert expected_wall_s([other], cell) == 2 * cell.rough_wall_s
     assert expected_wall_s([other, result("cpu", wall_s=7.0)], cell) == 7.0
     same = result("adaptive", wall_s=9.0)
     assert expected_wall_s([other, result("cpu", wall_s=7.0), same], cell) == 9.0
@@ -278,7 +386,7 @@ def test_the_best_batch_is_chosen_for_each_target_by_medians_of_seeds():
     assert early and early.method == "gpu-256"
 
 
-def test_seeds_that_do_not_arrive_count_as_infinite():
+def test_seeds_that_do_not_reach_the_target_count_as_infinite():
     runs = [result("cpu", late, seed=n) for n, late in enumerate((3.0, None, None))]
     found = timing(runs, "cpu", "late")
     assert found and not found.reached and timing_cell(found) == "not in 9 s"
@@ -293,6 +401,21 @@ def test_the_factor_is_over_the_better_device_or_a_bound():
     assert factor(at(None, 10.0), at(2.0)) == (">", 5.0)
     assert factor(at(3.0), at(None, 6.0)) == ("<", 0.5)
     assert factor_cell(at(None), at(None)) == "-"
+
+
+def test_a_bound_is_over_the_alone_run_that_ended_first():
+    runs = [result("gpu-512", None, train_seconds=40.0), result("cpu", None, train_seconds=6.0)]
+    found = comparison([*runs, result("adaptive", 3.0)], "late")
+    assert found["factors"]["adaptive"] == {"bound": "<", "value": 0.5}
+
+
+def test_without_any_whole_run_of_a_kind_there_is_no_factor():
+    runs = [result("cpu", 2.0), result("gpu-512", error="killed"), result("adaptive", 1.0)]
+    found = comparison(runs, "late")
+    assert found["failed_alone"] == ["gpu"] == failed_alone(runs)
+    assert found["factors"] == {} and found["better_alone"] is None
+    whole = [*runs, result("gpu-256", 3.0)]
+    assert comparison(whole, "late")["factors"]["adaptive"]["value"] == 0.5
 
 
 def test_an_entry_of_the_json_has_no_infinities():
@@ -327,7 +450,7 @@ def test_a_cause_names_merges_and_idle_devices():
     assert found == "0.5x the rows/s (merges take 40% of the GPU's time, GPU busy 50%)"
 
 
-def test_a_method_that_did_not_arrive_is_compared_at_its_end():
+def test_a_method_that_did_not_reach_the_target_is_compared_at_its_end():
     ours = result("adaptive", None, rows=50_000, train_seconds=10.0)
     found = cause(ours, result("gpu-512", 2.0, rows=10_000), "late")
     assert found.startswith("> 5x the rows (")
@@ -374,9 +497,9 @@ def test_the_table_has_one_row_for_each_set_server_and_target():
         result("adaptive", 1.0, 0.5, rows=2_500_000),
     ]
     assert table(runs).splitlines()[2:] == [
-        "| w8a, 0.05 | fake | 2 s, 10k rows | 1.5 s, 10k rows (64) | 0.5 s, 10k rows (512) | "
+        "| w8a, 0.05 | fake | 2 s, 10k rows | 1.5 s, 10k rows (64) | 0.5 s, 10k rows (512) | - | "
         "not in 9 s | 0.5 s, 2.5M rows | > 18.00 | 1.00 |  |",
-        "| w8a, 0.042 | fake | 4 s, 10k rows | 3 s, 10k rows (64) | 2 s, 10k rows (256) | "
+        "| w8a, 0.042 | fake | 4 s, 10k rows | 3 s, 10k rows (64) | 2 s, 10k rows (256) | - | "
         "not in 9 s | 1 s, 2.5M rows | > 4.50 | 0.50 |  |",
     ]
 
@@ -384,7 +507,8 @@ def test_the_table_has_one_row_for_each_set_server_and_target():
 def test_failed_and_missing_methods_are_shown_as_such():
     runs = [result("cpu", 4.0, 2.0), result("gpu-512", error="boom")]
     row = table(runs).splitlines()[-1].split(" | ")
-    assert row[3:9] == ["-", "failed", "-", "-", "-", "-"]
+    mark = "- (gpu failed)"
+    assert row[3:10] == ["-", "failed", "-", "-", "-", mark, mark]
 
 
 def test_figures_are_drawn_for_each_place(tmp_path):
@@ -423,7 +547,7 @@ def test_the_program_writes_cells_json_table_and_figures(tmp_path, capsys, quick
     assert page.read_text().startswith("before\n<!-- matrix -->\n| set, target |")
     assert page.read_text().endswith("|\n<!-- /matrix -->\nafter\n")
     printed = capsys.readouterr().out
-    assert "5 cells, 5 to run" in printed and "cells left, about" in printed
+    assert "3 cells, 3 to run" in printed and "cells of this round left, about" in printed
 
 
 def test_a_report_runs_nothing(quick, calls, monkeypatch):
@@ -432,6 +556,29 @@ def test_a_report_runs_nothing(quick, calls, monkeypatch):
     monkeypatch.setattr(cells, "source_key", lambda: "newer")
     assert quick("--report") == 0  # also of cells that would run again
     assert len(calls()) == 5
+
+
+def test_a_report_names_the_sources_of_its_cells(tmp_path, quick, monkeypatch):
+    out = tmp_path / "out"
+
+    def sources():
+        return json.loads((out / "matrix.json").read_text())["about"]["sources"]
+
+    monkeypatch.setattr(cells, "source_key", lambda: "old")
+    quick("--methods", "cpu,gpu")
+    assert sources() == ["old"] and "versions" not in (out / "matrix.md").read_text()
+    monkeypatch.setattr(cells, "source_key", lambda: "new")
+    quick("--methods", "adaptive")
+    assert quick("--methods", "cpu,gpu,adaptive", "--report") == 0
+    assert sources() == ["new", "old"]
+    assert "several versions of the sources: new, old." in (out / "matrix.md").read_text()
+
+
+def test_a_dry_run_starts_and_writes_nothing(tmp_path, quick, calls, capsys):
+    assert quick("--dry-run") == 0
+    assert calls() == [] and not (tmp_path / "out").exists()
+    printed = capsys.readouterr().out
+    assert "| gpu-256 cpu-256 cpu hogbatch adaptive |" in printed and "5 cells, about" in printed
 
 
 def test_a_failed_cell_is_in_the_report_and_in_the_exit_code(tmp_path, quick, capsys):

@@ -75,6 +75,13 @@ def test_a_copy_does_not_change_with_the_model(model, snapshots):
     assert model.params[3] == 3
 
 
+def test_only_finite_copies_are_kept(model, snapshots):
+    assert not snapshots.kept
+    assert snapshots.copy() == "" and snapshots.kept
+    model.params[0] = np.nan
+    assert snapshots.copy() and not snapshots.kept
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_where_it_is_not_finite_is_said(model, snapshots, value):
     place = NETWORK.tensors()[0]
@@ -171,6 +178,15 @@ class TestLarge:
         tensors.write_bytes(content)
         large.roll_back()
         assert np.array_equal(model.params, before.params)
+
+    def test_only_what_was_written_is_kept(self, large, tmp_path):
+        assert large.copy() == "" and not large.kept
+        self.save(large)
+        assert large.kept
+        (tmp_path / "checkpoints").rename(tmp_path / "moved")
+        (tmp_path / "checkpoints").write_text("a file")
+        self.save(large)
+        assert not large.kept
 
     def test_without_a_checkpoint_it_begins_anew(self, model, large):
         large.copy()

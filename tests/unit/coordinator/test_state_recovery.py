@@ -156,6 +156,7 @@ class TestPoison:
         (suspect,) = fields["suspects"]
         named = [suspect[key] for key in ("worker", "rows", "skipped", "row")]
         assert named == ["cpu-0", [held.start, held.stop], 3, 7]
+        assert "busy_seconds" not in suspect
 
     def test_one_found_by_a_checkpoint_is_not_written_and_pauses_training(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)

@@ -1,12 +1,12 @@
 """A rehearsed CPU worker: leases, batches and reports at simulated times."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
+from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.noise import Noise
 from hogbatch.wire.messages import Done, Failed, Work
@@ -17,12 +17,8 @@ ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
 STAGES = 6  # of the networks with three layers
 
 
-@dataclass
 class FixedCost:
     """Batches in proportion to their rows."""
-
-    cores: int = 4
-    slice_seconds: float = 0.003
 
     def train_seconds(self, rows, stored, active=0):
         return rows * ROW_S
@@ -46,7 +42,8 @@ class Driver:
         model = concurrent(self.assignment, interleave=interleave)
         noise = Noise(Random(0), spread)
         self.engine = RehearsedCpu(
-            threads, FixedCost(), model, lambda welcome: self.assignment, noise
+            *(threads, FixedCost(), model, lambda welcome: self.assignment, noise),
+            *(Cores(4, 0.003, self.host.queue), 0),
         )
         assert self.engine.prepare(self.assignment.welcome, self.host).profile == ()
 

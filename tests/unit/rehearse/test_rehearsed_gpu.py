@@ -26,8 +26,8 @@ class FixedCost:
 
     densify = False
 
-    def __init__(self, merge_s=MERGE_S):
-        self.merge_s = merge_s
+    def __init__(self, merge_s=MERGE_S, pull_s=FETCH_S):
+        self.merge_s, self.pull_s = merge_s, pull_s
 
     def train_seconds(self, rows):
         return rows * ONE_ROW_S
@@ -39,13 +39,15 @@ class FixedCost:
         return ((BATCH, BATCH_S),)
 
     def merge(self, touched):
-        return MergeTimes(BLOCKING_S, self.merge_s, FETCH_S)
+        return MergeTimes(BLOCKING_S, self.merge_s, FETCH_S, self.pull_s)
 
 
 class Rig:
     """One engine, and the times of all calls of its replica in `log`."""
 
-    def __init__(self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0):
+    def __init__(
+        self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0, **settings
+    ):
         self.given, self.host, self.log = given, VirtualHost(given), []
         for name in ("begin", "take", "merge", "fetch", "reset"):
             monkeypatch.setattr(RehearsedReplica, name, self._logged(name))
@@ -54,6 +56,7 @@ class Rig:
             cost or FixedCost(),
             lambda welcome: given,
             Noise(Random(seed), spread),
+            **settings,
         )
         self.prepared = self.engine.prepare(given.welcome, self.host)
         self.log.clear()
@@ -124,6 +127,16 @@ def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monke
     assert rig.given.model.merges[0] == 2
 
 
+def test_the_first_interval_waits_for_the_pull_of_its_rows(monkeypatch):
+    rig = Rig(monkeypatch, dense(), cost=FixedCost(pull_s=3.0))
+    rig.submit(1.0, lease())
+    rig.host.run()
+    assert rig.times["take"] == [
+        6.0,
+        8.25,
+    ]  # two batches after the pull; two more and the first take
+
+
 def test_a_slow_merge_delays_the_next_one(monkeypatch):
     rig = Rig(monkeypatch, dense(), cost=FixedCost(merge_s=4.0))
     rig.submit(0.0, lease())
@@ -165,6 +178,19 @@ def test_on_the_host_a_lease_that_arrives_during_the_last_interval_is_in_time(mo
     assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
 
 
+def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
+    rig = Rig(monkeypatch, dense(), label="gpu:host", shares_core=True)
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.host.run()
+    first = FETCH_S + 2 * BATCH_S
+    exchange = MERGE_S + FETCH_S
+    second = first + BLOCKING_S + 2 * BATCH_S + exchange
+    assert rig.times["take"] == [first, second]
+    assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
+    assert rig.times["fetch"][0] == rig.times["merge"][0]
+    assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
+
+
 def test_evaluation_waits_for_the_merge(monkeypatch):
     rig = Rig(monkeypatch, dense())
     rig.submit(0.0, lease(0, 0, 32), lease(1, 0, 20, task="evaluate", batch_size=6))
@@ -175,6 +201,21 @@ def test_evaluation_waits_for_the_merge(monkeypatch):
     assert done.metric_sums[0] > 0 and done.loss > 0
     assert done.seconds == FETCH_S + 20 * EVALUATE_S
     assert done.transferred == rig.given.model.params.nbytes
+
+
+@pytest.mark.parametrize(("merge", "sums"), [("delta", 1), ("average", 0)])
+@pytest.mark.parametrize("densify", [False, True])
+def test_an_evaluation_copies_the_sums_that_are_exchanged(monkeypatch, merge, sums, densify):
+    train = examples(ROWS, sparse=True, features=200, stored=0.005)
+    cost = FixedCost()
+    cost.densify = densify
+    given = assignment(train, train, optimizer="adagrad", merge=merge)
+    rig = Rig(monkeypatch, given, cost=cost)
+    rig.submit(0.0, lease(0, 0, 20, task="evaluate"))
+    rig.host.run()
+    first = given.network.layer_views()[0]
+    cells = given.model.params.size + sums * first.fan_in * first.fan_out
+    assert rig.done[0].transferred == 4 * cells
 
 
 def test_an_incomplete_batch_takes_less_time(monkeypatch):

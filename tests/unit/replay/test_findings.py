@@ -1,4 +1,4 @@
-"""The first update that ruined the model."""
+"""The first update after which the model was not finite, or its training loss had jumped."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def update(number, loss=1.0, rows=256, skipped=0):
     )
 
 
-def test_a_loss_that_rises_is_blamed_on_the_update_before():
+def test_of_a_loss_that_jumps_the_update_before_is_named():
     jumps = LossJumps()
     losses = [1.0] * (MIN_BLOCKS + 2) + [9.0, 20.0]
     for number, loss in enumerate(losses, 1):

@@ -16,7 +16,7 @@ def test_limits(text, limit):
 
 @pytest.mark.parametrize("text", ["", "s", "0", "-1", "-1s", "2.5", "nans", "1e999s", "soon"])
 def test_other_texts_are_refused(text):
-    with pytest.raises(UsageError, match="--until: expected training seconds"):
+    with pytest.raises(UsageError, match="--until: expected a number of updates"):
         parse_limit(text)
 
 

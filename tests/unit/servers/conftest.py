@@ -19,7 +19,7 @@ def dense_workload(widths=(54, 512, 512, 512, 7), slots=1):
     return Workload.of(network, train, slots, None)
 
 
-def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False):
+def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False, exchanges_sums=False):
     features, *hidden, outputs = widths
     network = Network.build(features, tuple(hidden), outputs, "relu", "softmax", hashed)
     rows, random = 500, np.random.default_rng(0)
@@ -27,7 +27,8 @@ def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False):
     indptr = np.arange(rows + 1, dtype=np.int64) * stored
     inputs = csr_inputs(indptr, indices.reshape(-1), np.ones(indices.size, np.float32))
     train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), features)
-    return Workload.of(network, train, slots, defaults("dwta", outputs, 0) if hashed else None)
+    lsh = defaults("dwta", outputs, 0) if hashed else None
+    return Workload.of(network, train, slots, lsh, exchanges_sums=exchanges_sums)
 
 
 WORKLOADS = {

@@ -34,7 +34,7 @@ def test_an_h100_trains_millions_of_rows_per_second_and_half_of_that_at_500_rows
     peak = 2**21 / cost.train_seconds(2**21)
     assert 5e6 < peak < 12e6
     assert 500 / cost.train_seconds(500) / peak == pytest.approx(0.5, abs=0.05)
-    assert 1e-4 < sum(cost.merge(None)) < 1e-3
+    assert 1e-4 < sum(cost.merge(None)[:3]) < 1e-3
 
 
 def test_newer_gpus_are_faster():

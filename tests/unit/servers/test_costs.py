@@ -14,6 +14,7 @@ from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_worklo
 BATCHES = st.integers(1, 4096)
 NAMES = st.sampled_from(sorted(WORKLOADS))
 SERVERS = st.sampled_from(bundled_names())
+WIDE = sparse_workload((44_798, 128, 2), stored=100)
 
 
 def stored(workload, rows):
@@ -33,12 +34,14 @@ def test_a_larger_batch_takes_longer_but_less_per_row(name, kind, rows, threads)
 @settings(deadline=None, max_examples=50)
 @given(SERVERS, NAMES, BATCHES, st.integers(1, 63))
 def test_more_threads_never_make_one_thread_faster(name, kind, rows, threads):
+    """Up to the share of the other threads whose caches are near, which grows with siblings."""
     workload, cpu = WORKLOADS[kind], read_server(name).cpu
     fewer, more = (
         CpuCost(cpu, workload, count).train_seconds(rows, stored(workload, rows))
         for count in (threads, threads + 1)
     )
-    assert fewer <= more * (1 + 1e-9)
+    tolerance = 0.01 if threads >= cpu.cores else 1e-9
+    assert fewer <= more * (1 + tolerance)
 
 
 @settings(deadline=None, max_examples=50)
@@ -125,6 +128,89 @@ def test_a_merge_of_few_rows_is_faster_than_one_of_all():
     assert few.merge < everything.merge
     assert few.fetch < everything.fetch
     assert min(few) > 0
+
+
+def test_the_sums_of_adagrad_are_merged_with_the_first_layer():
+    server = read_server("h100-16cores")
+    gpu = replace(server.gpus[0], link_seconds=1e-12, launch_seconds=1e-12)
+    plain, summed = (
+        sparse_workload((100_000, 64, 2), exchanges_sums=sums) for sums in (False, True)
+    )
+    first = 100_000 * 64
+    for touched, ratio in ((None, 1 + first / plain.parameters), (50_000, 2)):
+        one, two = (GpuCost(gpu, server.cpu, each).merge(touched) for each in (plain, summed))
+        for name in ("blocking", "merge", "pull"):
+            assert getattr(two, name) / getattr(one, name) == pytest.approx(ratio, rel=0.01)
+
+
+def test_dense_rows_have_no_sums_to_exchange():
+    workload = sparse_workload(exchanges_sums=True)
+    assert workload.exchanged_slots == 1
+    assert sparse_workload(slots=1).exchanged_slots == 0  # as momentum has
+    assert WORKLOADS["dense"].exchanged_slots == 0
+
+
+def test_a_pull_of_touched_rows_takes_time_in_proportion_to_them():
+    server = read_server("h100-16cores")
+    cost = GpuCost(server.gpus[0], server.cpu, sparse_workload((100_000, 64, 2)))
+    one, two, everything = cost.merge(10_000), cost.merge(20_000), cost.merge(None)
+    assert two.pull - one.pull == pytest.approx(10_000 * 64 * 4 / server.gpus[0].mapped_speed)
+    assert one.pull > one.fetch
+    assert everything.pull == everything.fetch
+
+
+def test_the_passes_before_a_merge_have_a_speed_of_their_own():
+    server = read_server("h100-16cores")
+    gpu = replace(server.gpus[0], exchange_speed=server.gpus[0].exchange_speed / 2)
+    slow, usual = (GpuCost(each, server.cpu, WORKLOADS["dense"]) for each in (gpu, server.gpus[0]))
+    assert slow.merge(None).blocking > 1.5 * usual.merge(None).blocking
+    assert slow.train_seconds(64) == usual.train_seconds(64)
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, st.sampled_from(["sparse", "hashed"]), BATCHES, st.integers(1, 64), st.data())
+def test_more_stored_values_take_longer(name, kind, rows, threads, data):
+    cost = CpuCost(read_server(name).cpu, WORKLOADS[kind], threads)
+    values = sorted(data.draw(st.lists(st.integers(0, 40 * rows), min_size=2, max_size=5)))
+    seconds = [cost.train_seconds(rows, each) for each in values]
+    assert seconds[0] > 0
+    assert seconds == sorted(seconds)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, st.integers(1, 256), st.integers(0, 400), st.integers(1, 64))
+def test_slower_cache_lines_never_make_a_batch_faster(name, rows, values, threads):
+    """Not even if a batch has fewer stored values than usual; without any, it waits for no line."""
+    cpu = read_server(name).cpu
+    sparse = cpu.sparse
+    lines = replace(sparse, line_seconds=2 * sparse.line_seconds)
+    fetched = replace(sparse, fetch_seconds=2 * sparse.fetch_seconds)
+    usual, *slower = (
+        CpuCost(replace(cpu, sparse=each), WIDE, threads).train_seconds(rows, values)
+        for each in (sparse, lines, fetched)
+    )
+    for seconds in slower:
+        assert seconds >= usual > 0
+        assert values or seconds == usual
+
+
+def test_siblings_share_the_caches_of_their_cores(server):
+    """16 cores with two threads each, of which eight share a cache."""
+    cpu = replace(server.cpu, threads=32, cores=16, cores_per_cache=8, smt_gain=2.0)
+    memory = replace(cpu.memory, far_speed=cpu.memory.near_speed / 100)
+    cpu, workload = replace(cpu, memory=memory), dense_workload(slots=0)
+    times = [CpuCost(cpu, workload, threads).train_seconds(1, 0) for threads in (16, 32)]
+    # Of 31 other threads, 15 are near: nearly the share of 7 among 15, not that of 7 among 31.
+    assert times[1] / times[0] == pytest.approx((16 / 31) / (8 / 15), rel=0.02)
+
+
+def test_siblings_compete_for_their_private_cache(server):
+    workload = dense_workload((54, 160, 7))
+    footprint = 4 * workload.parameters * 2
+    memory = replace(server.cpu.memory, private_cache=footprint, shared_speed=1e6)
+    cpu = replace(server.cpu, memory=memory, threads=4, smt_gain=2.0)
+    alone, siblings = (CpuCost(cpu, workload, count).train_seconds(16, 0) for count in (2, 4))
+    assert siblings > 5 * alone
 
 
 def test_only_workloads_that_allow_it_are_made_dense(server):

@@ -18,6 +18,7 @@ from hogbatch.telemetry.update_log import (
     Kind,
     LogHeader,
     UpdateLog,
+    files_without_header,
     read_file,
     read_folder,
     record,
@@ -210,6 +211,26 @@ def test_the_file_of_the_coordinator_comes_first(tmp_path, written):
     header = msgspec.structs.replace(HEADER, name=COORDINATOR, worker=-1, identity={"seed": 0})
     write(tmp_path / FOLDER, np.zeros(0, RECORD), header)
     assert [file.header.name for file in read_folder(tmp_path)] == [COORDINATOR, "cpu-0"]
+
+
+def test_workers_killed_before_their_first_record_are_left_out(tmp_path, written):
+    folder = tmp_path / FOLDER
+    coordinator = write(
+        folder, np.zeros(0, RECORD), msgspec.structs.replace(HEADER, name=COORDINATOR)
+    )
+    content = written.path.read_bytes()
+    for size in range(written.header_end):
+        (folder / "cpu-1.updates").write_bytes(content[:size])
+        assert [file.header.name for file in read_folder(tmp_path)] == [COORDINATOR, "cpu-0"]
+        assert files_without_header(tmp_path) == [folder / "cpu-1.updates"]
+    (folder / "cpu-1.updates").write_bytes(b"another file")
+    with pytest.raises(DataError, match="this is not a record of updates"):
+        read_folder(tmp_path)
+    (folder / "cpu-1.updates").unlink()
+    assert files_without_header(tmp_path) == []
+    coordinator.write_bytes(b"")
+    with pytest.raises(DataError, match=r"coordinator\.updates: .* truncated"):
+        read_folder(tmp_path)
 
 
 def test_records_of_two_runs_are_refused(tmp_path, written):
