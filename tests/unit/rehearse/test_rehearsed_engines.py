@@ -38,6 +38,6 @@ def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(
         plan=SimpleNamespace(training=training),
     )
     server, components = read_server("h100-16cores"), SimpleNamespace(setup=setup)
-    factory = EngineFactory(server, components, None, Random(0), None, None, 1)
+    factory = EngineFactory(server, components, None, Random(0), None, 1)
     factory.create(WorkerRequest("gpu", ordinal=0), 0)
     assert [workload.exchanged_slots for workload in workloads] == [slots]
