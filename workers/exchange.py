@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.compute.refused_changes import RefusedChanges
 from hogbatch.compute.report import MergeReport, report
-from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
-from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Work
@@ -28,8 +27,6 @@ from workers.recording import IntervalRecording
 from workers.replica import Replica
 from workers.session import Post
 from workers.transfers import Transfers
-
-MAX_REFUSED = 3  # consecutive changes that are not finite; then the worker fails
 
 
 @dataclass(slots=True)
@@ -116,7 +113,7 @@ class Exchange:
         self._done: queue.SimpleQueue[_Outcome | BaseException] = queue.SimpleQueue()
         self._pending = False
         self._merges = 0  # by this worker
-        self._refused = 0  # consecutive
+        self._refusals = RefusedChanges(self._model.params)
         self._reported_at = 0.0
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
@@ -222,7 +219,7 @@ class Exchange:
         self._replica.device.wait_event(event)
         self._replica.device.to_host(self._replica.finite, finite)
         if not finite[0]:
-            self._count_refusal()
+            self._refusals.add()
         return bool(finite[0])
 
     def _merge(self, pending: _PendingMerge) -> None:
@@ -240,18 +237,10 @@ class Exchange:
         )
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
-        self._refused = 0
+        self._refusals.reset()
         totals[[ROWS, UPDATES]] = pending.interval.rows, 1
         add_totals(totals, progress.totals)
         progress.total_staleness += staleness
-
-    def _count_refusal(self) -> None:
-        """Count a change that is not finite, unless the shared parameters are not finite either."""
-        if first_not_finite(self._model.params) is not None:
-            return  # the coordinator will detect it too, and roll the model back
-        self._refused += 1
-        if self._refused >= MAX_REFUSED:
-            raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
     def _foreign_updates(self) -> int:
         """Updates of the shared parameters by all other workers."""

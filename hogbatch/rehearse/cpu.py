@@ -50,7 +50,7 @@ class Range:
 
 
 @dataclass(slots=True)
-class _VirtualThread:
+class _SimulatedThread:
     number: int
     own: Thread
     rollbacks: int = 0
@@ -90,7 +90,7 @@ class RehearsedCpu:
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
         self._ranges: deque[Range] = deque()
-        self._idle: deque[_VirtualThread] = deque()
+        self._idle: deque[_SimulatedThread] = deque()
         self._hashed: RehearsedTables | None = None  # of a hashed output layer
 
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
@@ -109,7 +109,7 @@ class RehearsedCpu:
             startup = hashed.start() / self.threads
             self._hashed, tables = hashed, hashed.tables
         self._idle.extend(
-            _VirtualThread(number, self._model.thread(assignment, number, tables))
+            _SimulatedThread(number, self._model.thread(assignment, number, tables))
             for number in range(self.threads)
         )
         # The state of thread 0 for evaluation: on the shared parameters themselves.
@@ -125,7 +125,7 @@ class RehearsedCpu:
 
     # A thread -------------------------------------------------------------------------------
 
-    def _begin_range(self, thread: _VirtualThread) -> None:
+    def _begin_range(self, thread: _SimulatedThread) -> None:
         if not self._ranges:
             self._idle.append(thread)
             return
@@ -141,13 +141,13 @@ class RehearsedCpu:
             self._hashed.enter(thread.own)
         self._cores.run(thread.number, building, lambda: self._train(thread, part))
 
-    def _reset(self, thread: _VirtualThread, rollbacks: int) -> float:
+    def _reset(self, thread: _SimulatedThread, rollbacks: int) -> float:
         """Discard the state of a model that was rolled back; return seconds of building tables."""
         thread.rollbacks = rollbacks
         thread.own.reset()
         return 0.0 if self._hashed is None else self._hashed.reset(rollbacks)
 
-    def _train(self, thread: _VirtualThread, part: Range) -> None:
+    def _train(self, thread: _SimulatedThread, part: Range) -> None:
         """Begin the next batch of `part`."""
         work = part.lease.work
         if part.start >= part.stop or self._host.fence != work.fence:
@@ -165,7 +165,7 @@ class RehearsedCpu:
         part.start = stop
         self._advance(thread, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
-    def _advance(self, thread: _VirtualThread, part: Range, flight: _BatchInFlight) -> None:
+    def _advance(self, thread: _SimulatedThread, part: Range, flight: _BatchInFlight) -> None:
         """Go on to the next stages of a batch, or to its end."""
         batch = flight.batch
         if batch.active != flight.active:
@@ -184,7 +184,7 @@ class RehearsedCpu:
         self._at(step.at, thread, flight, run)
 
     def _at(
-        self, seconds: float, thread: _VirtualThread, flight: _BatchInFlight, then: Action
+        self, seconds: float, thread: _SimulatedThread, flight: _BatchInFlight, then: Action
     ) -> None:
         """Let the thread compute until it has worked for `seconds` on its batch; then, `then`."""
         remaining = seconds - flight.elapsed
@@ -202,7 +202,7 @@ class RehearsedCpu:
         usual = self._cost.stage_seconds(rows, stored, active)
         return [flight.factor * seconds for seconds in usual]
 
-    def _end_batch(self, thread: _VirtualThread, part: Range, batch: StagedBatch) -> None:
+    def _end_batch(self, thread: _SimulatedThread, part: Range, batch: StagedBatch) -> None:
         add_totals(batch.totals, part.totals)
         building = 0.0
         if self._hashed is not None:
@@ -212,7 +212,7 @@ class RehearsedCpu:
         else:
             self._train(thread, part)
 
-    def _evaluate(self, thread: _VirtualThread, part: Range) -> None:
+    def _evaluate(self, thread: _SimulatedThread, part: Range) -> None:
         test, work = self._assignment.test, part.lease.work
         assert test is not None, "the coordinator hands out test rows only if there are any"
         rows = np.arange(part.start, part.stop)
@@ -226,7 +226,7 @@ class RehearsedCpu:
         seconds = self._cost.evaluate_seconds(len(rows), stored) * self._noise.factor()
         self._cores.run(thread.number, seconds, lambda: self._end_range(thread, part))
 
-    def _end_range(self, thread: _VirtualThread, part: Range) -> None:
+    def _end_range(self, thread: _SimulatedThread, part: Range) -> None:
         lease = part.lease
         if self._hashed is not None:
             self._hashed.leave(thread.own)

@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.compute.refused_changes import RefusedChanges
 from hogbatch.compute.report import MergeReport, report
-from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.rehearse.replica import RehearsedReplica
 from hogbatch.servers.gpu_cost import MergeTimes
 from hogbatch.simulate.engine import Host
-from hogbatch.store.scan import first_not_finite
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
-
-MAX_REFUSED = 3  # consecutive changes that are not finite; then the worker fails
 
 
 @dataclass(slots=True)
@@ -101,7 +98,7 @@ class RehearsedExchange:
         self.pending = False
         self.outcome: ExchangeOutcome | None = None
         self._merges = 0  # by this worker
-        self._refused = 0  # consecutive
+        self._refusals = RefusedChanges(self._model.params)
         self._reported_at = 0.0
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
@@ -131,7 +128,7 @@ class RehearsedExchange:
         """Merge a change that is complete now, and fetch; HogbatchError after too many refusals."""
         interval = change.interval
         if not finite:
-            self._count_refusal()
+            self._refusals.add()
         if not self._may_write(interval):
             self._fetch(change, finite)
         elif finite:
@@ -151,7 +148,7 @@ class RehearsedExchange:
             self._replica.merge(weight)
             self._model.merges[0] += 1
             self._merges += 1
-            self._refused = 0
+            self._refusals.reset()
             totals[[ROWS, UPDATES]] = change.interval.rows, 1
             add_totals(totals, change.interval.lease.totals)
             change.interval.lease.total_staleness += staleness
@@ -189,14 +186,6 @@ class RehearsedExchange:
 
     def _skip_rows(self, interval: ReplicaInterval) -> None:
         interval.lease.totals[[ROWS, SKIPPED]] += interval.rows
-
-    def _count_refusal(self) -> None:
-        """Count a change that is not finite, unless the shared parameters are not finite either."""
-        if first_not_finite(self._model.params) is not None:
-            return  # the coordinator will detect it too, and roll the model back
-        self._refused += 1
-        if self._refused >= MAX_REFUSED:
-            raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
     def _foreign_updates(self) -> int:
         """Updates of the shared parameters by all other workers."""

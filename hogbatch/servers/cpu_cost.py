@@ -40,8 +40,6 @@ class CpuCost:
 
     def __init__(self, cpu: Cpu, workload: Workload, threads: int) -> None:
         self._cpu, self._workload, self._threads = cpu, workload, threads
-        self.cores = cpu.threads
-        self.slice_seconds = cpu.slice_seconds
         self._together = min(threads, cpu.threads)
         self._siblings = max(1.0, self._together / cpu.cores)  # threads of a core
         self._per_cache = cpu.cores_per_cache * self._siblings

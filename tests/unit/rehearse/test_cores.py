@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from hogbatch.rehearse.cores import Cores, WorkerCores
 from hogbatch.simulate.event_queue import EventQueue
-from tests.support.virtual_host import VirtualHost
+from tests.support.simulated_host import SimulatedHost
 
 
 def ends(cores, slice_seconds, works):
@@ -65,7 +65,7 @@ def test_no_time_is_lost_or_invented(cores, works):
 
 
 def test_workers_share_the_cores_of_a_server():
-    host = VirtualHost()
+    host = SimulatedHost()
     server, ends = Cores(2, 0.003, host.queue), []
     for first in (0, 2):
         worker = WorkerCores(server, first, host)
@@ -76,7 +76,7 @@ def test_workers_share_the_cores_of_a_server():
 
 
 def test_the_threads_of_a_dead_worker_do_nothing_more():
-    host, called = VirtualHost(), []
+    host, called = SimulatedHost(), []
     worker = WorkerCores(Cores(1, 0.003, host.queue), 0, host)
     worker.run(0, 0.001, lambda: called.append(0))
     host.exit("killed")

@@ -10,7 +10,7 @@ from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.noise import Noise
 from hogbatch.wire.messages import Done, Failed, Work
-from tests.support.virtual_host import VirtualHost
+from tests.support.simulated_host import SimulatedHost
 from tests.unit.rehearse.conftest import concurrent, given
 
 ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
@@ -38,7 +38,7 @@ class Driver:
 
     def __init__(self, kind="dense", threads=2, interleave="layer", spread=0.0):
         self.assignment = given(kind)
-        self.host = VirtualHost(self.assignment)
+        self.host = SimulatedHost(self.assignment)
         model = concurrent(self.assignment, interleave=interleave)
         noise = Noise(Random(0), spread)
         self.engine = RehearsedCpu(

@@ -14,7 +14,7 @@ from hogbatch.rehearse.replica import RehearsedReplica
 from hogbatch.servers.gpu_cost import MergeTimes
 from hogbatch.wire.messages import Done, Failed, Work
 from tests.support.assignments import assignment, examples
-from tests.support.virtual_host import VirtualHost
+from tests.support.simulated_host import SimulatedHost
 
 ROWS, BATCH = 64, 8
 BATCH_S, BLOCKING_S, MERGE_S, FETCH_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
@@ -48,7 +48,7 @@ class Rig:
     def __init__(
         self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0, **settings
     ):
-        self.given, self.host, self.log = given, VirtualHost(given), []
+        self.given, self.host, self.log = given, SimulatedHost(given), []
         for name in ("begin", "take", "merge", "fetch", "reset"):
             monkeypatch.setattr(RehearsedReplica, name, self._logged(name))
         self.engine = RehearsedGpu(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.compute.refused_changes import MAX_REFUSED
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu.device import HostDevice
@@ -17,7 +18,7 @@ from hogbatch.wire.messages import Failed, Work
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Clocked, Kernels
 from tests.unit.workers.conftest import WITHIN_S
-from workers.exchange import MAX_REFUSED, Exchange, Interval, IntervalEvents, LeaseProgress
+from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.compute.refused_changes import MAX_REFUSED
 from hogbatch.compute.thread_state import copy_slots, thread_state
 from hogbatch.wire.messages import Done
 from tests.support.assignments import NEURONS, assignment, examples, wide
@@ -15,7 +16,6 @@ from tests.support.hash_table_builds import in_tables, output_weights, true_code
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.test_hashed import Rig, wait_for
 from workers.cpu import CpuEngine
-from workers.exchange import MAX_REFUSED
 
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
 

@@ -3,7 +3,7 @@
 from hogbatch.simulate.event_queue import EventQueue
 
 
-class VirtualHost:
+class SimulatedHost:
     """Runs actions in simulated time; never stops or dies. `posted` are (time, message)."""
 
     def __init__(self, assignment=None):
