@@ -1,0 +1,154 @@
+"""`hogbatch simulate`, `rehearse`, `replay` and `profile`: runs without their hardware."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from hogbatch.commands.parser import Parser, Usage, add_config
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.flags import Group
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import FLAGS
+
+# Flags of processes, sockets, checkpoints and records: a rehearsal has none of these.
+NOT_REHEARSED: Final = (
+    *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
+)
+
+SIMULATE: Final = Usage(
+    "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
+)
+REHEARSE: Final = Usage(
+    "rehearse",
+    "[DATA] --server NAME|TOML [options]",
+    "Train on a simulated server: real gradients, simulated times.",
+)
+REPLAY: Final = Usage(
+    "replay",
+    "RUN_DIR [options]",
+    "Repeat the updates of a recorded run on one core, without the races inside an update.",
+)
+PROFILE: Final = Usage(
+    "profile", "[options]", "Measure this machine and write its description, for rehearsals."
+)
+
+
+def simulate(arguments: Sequence[str]) -> int:
+    """`hogbatch simulate`."""
+    parser = Parser(SIMULATE)
+    simulated = parser.add_argument_group("simulated run")
+    simulated.add_argument(
+        "--workers",
+        metavar="LIST",
+        default="cpu:4x2000rows/s",
+        help="speeds of the workers: cpu:16x2000rows/s for 16 workers of 2000 rows/s each; with "
+        "@half=256, batches of 256 rows run at half of that speed (default: %(default)s)",
+    )
+    simulated.add_argument(
+        "--rows", default="1000000", metavar="N", help="rows per epoch (default: %(default)s)"
+    )
+    simulated.add_argument(
+        "--seed", default="0", metavar="N", help="random seed (default: %(default)s)"
+    )
+    flags = ("policy", "alpha", "beta", "cpu_batch", "gpu_batch", "lease_ms", "epochs")
+    add_flags(parser, [*flags, "max_seconds"])
+    faults = parser.add_argument_group("fault injection")
+    faults.add_argument(
+        "--faults",
+        action="store_true",
+        help="instead, a random run with faults, drawn from --seed; fails if a guarantee is "
+        "violated",
+    )
+    faults.add_argument(
+        "--seeds",
+        metavar="FIRST:STOP[:STEP]",
+        help="a range of seeds for --faults, one run each; stops at the first failure",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument("--json", action="store_true", help="all results as JSON")
+    given = vars(parser.read(arguments))
+    own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
+    from hogbatch.simulate.command import execute
+
+    return execute(merge_sources({"data": "simulated", **given}), **own)
+
+
+def rehearse(arguments: Sequence[str]) -> int:
+    """`hogbatch rehearse`."""
+    from hogbatch.servers.description import bundled_names
+
+    parser = Parser(REHEARSE)
+    rehearsed = parser.add_argument_group("simulated server")
+    rehearsed.add_argument(
+        "--server",
+        metavar="NAME|TOML",
+        required=True,
+        help=f"server to simulate: {', '.join(bundled_names())}, or a TOML file as "
+        "written by 'hogbatch profile'",
+    )
+    rehearsed.add_argument(
+        "--interleave",
+        choices=("layer", "batch"),
+        default="layer",
+        help="whether a CPU thread reads and writes each layer when it computes it, or reads the "
+        "model when its batch begins and writes it when it ends (default: %(default)s)",
+    )
+    add_config(parser)
+    groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
+    groups[Group.OUTPUT].add_argument(
+        "--json", action="store_true", help="the summary as JSON; progress on standard error"
+    )
+    given = vars(parser.read(arguments))
+    own = {name: given.pop(name) for name in ("server", "interleave", "json")}
+    config = merge_sources(given, given.pop("config"))
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.rehearse.command import execute
+
+    return execute(config, **own)
+
+
+def replay(arguments: Sequence[str]) -> int:
+    """`hogbatch replay`."""
+    parser = Parser(REPLAY)
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory of a run with --record")
+    parser.add_argument(
+        "--until",
+        metavar="UPDATES|SECONDS",
+        help="end of the replay: a number of updates, or training seconds, as in 2.5s (default: "
+        "the end of the record)",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--output", metavar="MODEL", help="file for the model at the end of the replay"
+    )
+    output.add_argument("--json", action="store_true", help="all results as JSON")
+    given = vars(parser.read(arguments))
+    from hogbatch.replay.command import execute
+
+    return execute(given.pop("run_dir"), **given)
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """`hogbatch profile`."""
+    parser = Parser(PROFILE)
+    parser.add_argument(
+        "--output", metavar="FILE", help="TOML file to write (default: standard output)"
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        default="this-machine",
+        help="name of the server (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few measurements, to test the command: the figures are inexact",
+    )
+    given = parser.read(arguments)
+    for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    from hogbatch.servers.profile.command import execute
+
+    return execute(given.output, given.name, quick=given.quick)
