@@ -196,10 +196,11 @@ class RehearsedCpu:
 
     def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
         """The seconds of the stages of a batch; of one that is delayed, of both together."""
-        rows, stored, active = flight.rows, flight.batch.stored, flight.batch.active
+        found = 0.0 if self._hashed is None else self._hashed.found
+        work = flight.rows, flight.batch.stored, flight.batch.active, found
         if self._model.interleave == "batch":
-            return (flight.factor * self._cost.train_seconds(rows, stored, active),)
-        usual = self._cost.stage_seconds(rows, stored, active)
+            return (flight.factor * self._cost.train_seconds(*work),)
+        usual = self._cost.stage_seconds(*work)
         return [flight.factor * seconds for seconds in usual]
 
     def _end_batch(self, thread: _SimulatedThread, part: Range, batch: StagedBatch) -> None:

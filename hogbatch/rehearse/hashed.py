@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.hash_tables import HashTables
 from hogbatch.rehearse.concurrent_model import Thread
+from hogbatch.servers.cpu_cost import mean_found
 
 Later = Callable[[float, Callable[[], object]], None]  # `simulate.engine.Host.later`
 
@@ -28,6 +29,7 @@ class RehearsedTables:
         self._later, self._seconds = later, seconds
         self._users = [0, 0]  # threads that look up outputs, for each set
         self._due = self._building = False
+        self.found = 0.0  # outputs in the buckets of a row, on average
 
     def start(self) -> float:
         """Build the first tables; return the seconds that one thread takes."""
@@ -78,7 +80,12 @@ class RehearsedTables:
     def _build_now(self) -> float:
         hashed: list[int] = []
         self.tables.rebuild(lambda function, count: _counted(hashed, function, count))
+        self.found = self._mean_found()
         return self._seconds(hashed[0])
+
+    def _mean_found(self) -> float:
+        tables = self.tables.finder(self.tables.current).tables
+        return mean_found(tables.counts, tables.buckets.shape[2])
 
     def _build_if_possible(self) -> None:
         """Start a build that is due, if no thread uses the tables that it fills."""
@@ -92,6 +99,7 @@ class RehearsedTables:
 
         def swap() -> None:
             self.tables.swap(built)
+            self.found = self._mean_found()
             self._building = False
             self._build_if_possible()
 

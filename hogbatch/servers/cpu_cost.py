@@ -8,6 +8,9 @@ are equal. Times that do not overlap are added. The formulas are explained in do
 import math
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
 from hogbatch.servers.description import Cpu
@@ -35,6 +38,16 @@ class Touched(NamedTuple):
     by_others: float  # those of the hot ones that another thread has written last
 
 
+def mean_found(counts: NDArray[np.int32], bucket: int) -> float:
+    """Mean number of outputs in the buckets of an output, one in each of L hash tables.
+
+    `counts`[L, 2**bits] are the outputs in each bucket, of which `bucket` are kept. An output that
+    is in several of the buckets counts several times. The buckets of a row are about as full.
+    """
+    filled = np.minimum(counts, bucket).astype(np.float64)
+    return float(((filled**2).sum(axis=1) / np.maximum(filled.sum(axis=1), 1.0)).sum())
+
+
 class CpuCost:
     """Costs of batches on one of `threads` threads that train one model at the same time."""
 
@@ -51,20 +64,23 @@ class CpuCost:
         last = len(workload.layers) - 1
         self._linear = workload.sparse and last == 0 and workload.layers[0].fan_out == 1
 
-    def train_seconds(self, rows: int, stored: int, active: int = 0) -> float:
+    def train_seconds(self, rows: int, stored: int, active: int = 0, found: float = 0.0) -> float:
         """Seconds of one batch of `rows` rows with `stored` stored values in total.
 
-        `active` is the number of outputs of a hashed layer that the batch computes; 0 stands for
-        the number that its settings allow.
+        Of a hashed layer, `active` is the number of outputs that the batch computes (0: as many as
+        its settings allow), and `found` the number of outputs in the buckets of a row, in which an
+        output may occur several times (0: outputs are spread evenly over the buckets).
         """
         if self._linear:
             return self._smt * self._linear_seconds(rows, stored)
         seconds = self._start_seconds(rows)
         for index in range(len(self._workload.layers)):
-            seconds += self._passes(index, rows, stored, active).both
+            seconds += self._passes(index, rows, stored, active, found).both
         return self._smt * seconds
 
-    def stage_seconds(self, rows: int, stored: int, active: int = 0) -> tuple[float, ...]:
+    def stage_seconds(
+        self, rows: int, stored: int, active: int = 0, found: float = 0.0
+    ) -> tuple[float, ...]:
         """The parts of `train_seconds`: forward passes first to last, then backward passes last to
         first, each with the update of the layer.
         """
@@ -72,7 +88,7 @@ class CpuCost:
             half = self._smt * self._linear_seconds(rows, stored) / 2
             return half, half
         layers = range(len(self._workload.layers))
-        passes = [self._passes(index, rows, stored, active) for index in layers]
+        passes = [self._passes(index, rows, stored, active, found) for index in layers]
         up = [each.up for each in passes]
         up[0] += self._start_seconds(rows)
         down = [each.both - each.up for each in reversed(passes)]
@@ -82,13 +98,13 @@ class CpuCost:
         """Seconds of a batch that do not depend on the layers."""
         return self._cpu.dense.batch_seconds + rows * self._cpu.dense.row_seconds
 
-    def _passes(self, index: int, rows: int, stored: int, active: int) -> Passes:
+    def _passes(self, index: int, rows: int, stored: int, active: int, found: float) -> Passes:
         workload = self._workload
         layer = workload.layers[index]
         if index == 0 and workload.sparse:
             return self._sparse_seconds(layer, rows, stored)
         if workload.lsh is not None and layer is workload.layers[-1]:
-            return self._hashed_seconds(layer, rows, active)
+            return self._hashed_seconds(layer, rows, active, found)
         return self._dense_seconds(layer, rows, first=index == 0)
 
     def evaluate_seconds(self, rows: int, stored: int) -> float:
@@ -165,13 +181,13 @@ class CpuCost:
         up = values / 2 + fetched / arrays + cells * self._cells_up(layer) + overhead / 2
         return Passes(up, values + step + fetched + cells + overhead)
 
-    def _hashed_seconds(self, layer: LayerView, rows: int, active: int) -> Passes:
+    def _hashed_seconds(self, layer: LayerView, rows: int, active: int, found: float) -> Passes:
         workload, hashed, dense = self._workload, self._cpu.hashed, self._cpu.dense
         lsh, width = workload.lsh, layer.fan_in
         assert lsh is not None
         active = active or min(layer.width, lsh.most + lsh.random + round(rows * workload.labels))
         sketch = SKETCH_HASHES * hashed.hash_seconds
-        found = lsh.tables * min(lsh.bucket, layer.width / (1 << lsh.bits))
+        found = found or lsh.tables * min(lsh.bucket, layer.width / (1 << lsh.bits))
         hashes = lsh.tables * lsh.hashes * hashed.hash_seconds
         per_row = hashes + sketch + found * hashed.candidate_seconds
         arrays = 1 + workload.slots

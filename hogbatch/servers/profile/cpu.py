@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import ACTIVE, LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.model.optimizers import OPTIMIZERS as SPECS
+from hogbatch.servers.cpu_cost import mean_found
 from hogbatch.servers.profile.networks import ProbeNetwork
 
 RATE = 1e-6  # so low that all numbers stay finite
@@ -28,6 +29,7 @@ class Measured(NamedTuple):
     seconds: float
     stored: float
     active: float
+    found: float
 
 
 def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Measured | None:
@@ -45,7 +47,7 @@ def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Me
     totals = runs[0].totals
     rows, updates = max(totals[ROWS], 1.0), max(totals[UPDATES], 1.0)
     stored = probe.workload.stored * rows / updates if probe.examples.sparse else 0.0
-    return Measured(min(clocks) / count, stored, float(totals[ACTIVE] / updates))
+    return Measured(min(clocks) / count, stored, float(totals[ACTIVE] / updates), runs[0].found)
 
 
 def _batches(run: "_Run", batch: int, seconds: float) -> int:
@@ -127,6 +129,7 @@ class _Run:
         fence = np.full(8, FENCE, np.int64)
         head = np.full(layers[0].fan_in, -1, np.int32)
         self.totals = np.zeros(TOTALS)
+        self.found = 0.0  # outputs of a hashed layer in the buckets of a row, on average
         self._random = np.random.default_rng(number)
         self._order = self._random.permutation(examples.rows)
         loop = loop_for(layers, sparse=examples.sparse, hashed=probe.lsh is not None)
@@ -136,6 +139,7 @@ class _Run:
             from hogbatch.servers.profile.hashed import hashed_state
 
             finder, own_state = hashed_state(probe, batch, number, head)
+            self.found = mean_found(finder.tables.counts, probe.lsh.bucket)
             before = (model, finder)
         self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
             *(*before, examples.inputs, examples.labels, rows),

@@ -25,6 +25,7 @@ from hogbatch.servers.profile.fit import (
 from hogbatch.servers.profile.hashed import build_tables
 from hogbatch.servers.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
 from hogbatch.servers.profile.start import cpu_at_start, gpu_at_start, host_at_start
+from hogbatch.servers.profile.time_slice import measure_slice
 from hogbatch.servers.workload import Workload
 from hogbatch.store.merge import delta
 
@@ -72,8 +73,12 @@ def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list
     threads, cores = topology.threads, min(len(topology.siblings), topology.threads)
     cpu = cpu_at_start(_model(), threads, cores, min(cores, cores_per_cache(CORE)), source)
     private, shared = _cache_size(2), _cache_size(3)
+    time_slice = measure_slice()
+    if time_slice is None:
+        cpu = with_source(cpu, (), "slice_seconds", "assumed: a tick of Linux with CONFIG_HZ=250")
     cpu = replace(
         cpu,
+        slice_seconds=time_slice or cpu.slice_seconds,
         memory=replace(
             cpu.memory,
             private_cache=private or cpu.memory.private_cache,
@@ -152,7 +157,7 @@ def _cpu_seconds(
     workload: Workload, batch: int, together: int, measured: Measured, cpu: Cpu
 ) -> float:
     cost = CpuCost(_limited(cpu), workload, together)
-    return cost.train_seconds(batch, round(measured.stored), round(measured.active))
+    return cost.train_seconds(batch, round(measured.stored), round(measured.active), measured.found)
 
 
 def _limited(cpu: Cpu) -> Cpu:

@@ -2,6 +2,8 @@
 
 from hogbatch.servers.description import Cpu, Dense, Hashed, Memory, ServerGpu, Sparse
 
+SLICE_SECONDS = 0.004  # a tick of Linux with CONFIG_HZ=250
+
 
 def cpu_at_start(model: str, threads: int, cores: int, cores_per_cache: int, source: str) -> Cpu:
     """Return a CPU with these counts, and typical speeds."""
@@ -49,18 +51,10 @@ def cpu_at_start(model: str, threads: int, cores: int, cores_per_cache: int, sou
         source=source,
     )
     return Cpu(
-        *(model, threads, cores, cores_per_cache, 1.0, _slice_seconds(threads)),
+        *(model, threads, cores, cores_per_cache, 1.0, SLICE_SECONDS),
         *(memory, dense, sparse, hashed, source),
-        sources={
-            "smt_gain": "assumed",
-            "slice_seconds": "default of Linux 6.12: 0.7 ms x (1 + log2 of at most 8 cores)",
-        },
+        sources={"smt_gain": "assumed"},
     )
-
-
-def _slice_seconds(threads: int) -> float:
-    """The default time slice of Linux 6.12, `sysctl_sched_base_slice` in kernel/sched/fair.c."""
-    return 0.0007 * (1 + min(threads, 8).bit_length() - 1)
 
 
 def host_at_start(source: str) -> ServerGpu:

@@ -20,10 +20,10 @@ STAGES = 6  # of the networks with three layers
 class FixedCost:
     """Batches in proportion to their rows."""
 
-    def train_seconds(self, rows, stored, active=0):
+    def train_seconds(self, rows, stored, active=0, found=0.0):
         return rows * ROW_S
 
-    def stage_seconds(self, rows, stored, active=0):
+    def stage_seconds(self, rows, stored, active=0, found=0.0):
         return (rows * ROW_S / STAGES,) * STAGES
 
     def evaluate_seconds(self, rows, stored):

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.servers.cpu_cost import CpuCost
+from hogbatch.servers.cpu_cost import CpuCost, mean_found
 from hogbatch.servers.description import bundled_names, read_server
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.host_cost import HostCost
@@ -108,6 +109,18 @@ def test_hash_tables_take_time_in_proportion_to_their_outputs(server):
 def test_active_outputs_cost_time(server):
     cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
     assert cost.train_seconds(64, 1280, 100) < cost.train_seconds(64, 1280, 1000)
+
+
+def test_fuller_buckets_take_longer(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.train_seconds(64, 1280, 100, 200.0) < cost.train_seconds(64, 1280, 100, 900.0)
+
+
+def test_outputs_found_are_those_of_an_average_output_not_of_an_average_bucket():
+    counts = np.array([[3, 1, 0, 0], [0, 2, 2, 0]], np.int32)
+    assert mean_found(counts, 8) == (9 + 1) / 4 + (4 + 4) / 4
+    assert mean_found(counts, 2) == (4 + 1) / 3 + (4 + 4) / 4
+    assert mean_found(np.zeros((2, 4), np.int32), 8) == 0.0
 
 
 def test_the_profile_doubles_from_16_rows_until_there_is_no_gain():

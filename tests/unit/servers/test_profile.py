@@ -185,7 +185,7 @@ def few_effort(monkeypatch):
     networks = {"DENSE": DENSE[:1], "SPARSE": SPARSE[:1], "HASHED": ()}
     for name, sizes in networks.items():
         monkeypatch.setattr(machine, name, sizes)
-    times = {1: Measured(1e-3, 320.0, 0.0)}
+    times = {1: Measured(1e-3, 320.0, 0.0, 0.0)}
     monkeypatch.setattr(machine, "measure", lambda probe, batch, threads, _: times.get(threads))
     monkeypatch.setattr(
         machine,
