@@ -7,6 +7,7 @@ thread computes it, or reads all layers when its batch begins and writes them wh
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -70,7 +71,8 @@ class RehearsedCpu:
     """Leases on `threads` simulated threads.
 
     `assign` returns what a worker with this Welcome works on; all workers share `model` and
-    `cores`, on which this worker's threads have the numbers from `first` on.
+    `cores`, on which this worker's threads have the numbers from `first` on, and the thread that
+    builds its hash tables the number `first` + `builder`.
     """
 
     device: Literal["cpu"] = "cpu"
@@ -84,8 +86,9 @@ class RehearsedCpu:
         noise: Noise,
         cores: Cores,
         first: int,
+        builder: int,
     ) -> None:
-        self._server_cores, self._first = cores, first
+        self._server_cores, self._first, self._builder = cores, first, builder
         self.threads = threads
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
@@ -105,7 +108,8 @@ class RehearsedCpu:
         self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
-            hashed = RehearsedTables(assignment, host.later, self._cost.rebuild_seconds)
+            run = partial(self._cores.run, self._builder)
+            hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
             startup = hashed.start() / self.threads
             self._hashed, tables = hashed, hashed.tables
         self._idle.extend(

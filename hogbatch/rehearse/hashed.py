@@ -10,23 +10,22 @@ from hogbatch.compute.hash_tables import HashTables
 from hogbatch.rehearse.concurrent_model import Thread
 from hogbatch.servers.cpu_cost import mean_found
 
-Later = Callable[[float, Callable[[], object]], None]  # `simulate.engine.Host.later`
+# Runs for that many simulated seconds of a core, then calls the function.
+Run = Callable[[float, Callable[[], object]], None]
 
 
 class RehearsedTables:
     """The hash tables of one worker, which are built in the background if its settings say so.
 
-    `seconds` returns the time of a build that hashes a number of outputs
-    (`CpuCost.rebuild_seconds`).
+    `run` runs the thread that builds them in the background; `seconds` returns the time of a build
+    that hashes a number of outputs (`CpuCost.rebuild_seconds`).
     """
 
-    def __init__(
-        self, assignment: Assignment, later: Later, seconds: Callable[[int], float]
-    ) -> None:
+    def __init__(self, assignment: Assignment, run: Run, seconds: Callable[[int], float]) -> None:
         assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
         self.tables = HashTables(assignment)
         self._background = assignment.welcome.lsh.background
-        self._later, self._seconds = later, seconds
+        self._run, self._seconds = run, seconds
         self._users = [0, 0]  # threads that look up outputs, for each set
         self._due = self._building = False
         self.found = 0.0  # outputs in the buckets of a row, on average
@@ -103,7 +102,7 @@ class RehearsedTables:
             self._building = False
             self._build_if_possible()
 
-        self._later(self._seconds(hashed[0]), swap)
+        self._run(self._seconds(hashed[0]), swap)
 
 
 def _counted(counts: list[int], function: Callable[[int, int], None], count: int) -> None:

@@ -165,9 +165,9 @@ class EngineFactory:
         )
         if request.device == "cpu":
             cost = CpuCost(self.server.cpu, workload, self.threads)
-            return RehearsedCpu(
-                *(request.threads, cost, self.model, self._assign, noise, self.cores, first)
-            )
+            builder = self.threads  # of all workers: no two threads have the same number
+            own = self.model, self._assign, noise, self.cores, first, builder
+            return RehearsedCpu(request.threads, cost, *own)
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
         busy = self.threads + THREADS_OF_HOST

@@ -10,6 +10,7 @@ from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.noise import Noise
 from hogbatch.wire.messages import Done, Failed, Work
+from tests.support.assignments import wide
 from tests.support.simulated_host import SimulatedHost
 from tests.unit.rehearse.conftest import concurrent, given
 
@@ -36,14 +37,18 @@ class FixedCost:
 class Driver:
     """An engine in a host, on an assignment of `kind`."""
 
-    def __init__(self, kind="dense", threads=2, interleave="layer", spread=0.0):
+    def __init__(
+        self, kind="dense", threads=2, interleave="layer", spread=0.0, cores=4, background=False
+    ):
         self.assignment = given(kind)
+        if background:
+            self.assignment = wide(sparse=True, optimizer="sgd", background=True)
         self.host = SimulatedHost(self.assignment)
         model = concurrent(self.assignment, interleave=interleave)
         noise = Noise(Random(0), spread)
         self.engine = RehearsedCpu(
             *(threads, FixedCost(), model, lambda welcome: self.assignment, noise),
-            *(Cores(4, 0.003, self.host.queue), 0),
+            *(Cores(cores, 0.003, self.host.queue), 0, threads),
         )
         assert self.engine.prepare(self.assignment.welcome, self.host).profile == ()
 
@@ -141,6 +146,19 @@ def test_evaluation_leaves_the_model_as_it_is():
     assert (done.rows, len(done.metric_sums)) == (60, 3)
     assert at == pytest.approx(30 * EVALUATED_ROW_S)
     np.testing.assert_array_equal(driver.params, before)
+
+
+def test_building_hash_tables_in_the_background_uses_a_core():
+    def seconds(cores):
+        driver = Driver(threads=1, cores=cores, background=True)
+        driver.submit(0, 60)
+        driver.host.run()
+        ((_, done),) = driver.host.posted
+        return done.seconds
+
+    building = FixedCost().rebuild_seconds(0)
+    assert seconds(cores=2) == pytest.approx(60 * ROW_S)
+    assert seconds(cores=1) > 60 * ROW_S + building / 4
 
 
 @pytest.mark.parametrize("interleave", ["layer", "batch"])
