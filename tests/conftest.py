@@ -1,11 +1,14 @@
 """Options, markers and caches of all tests."""
 
+import signal
+
 import pytest
 
 from hogbatch.jit import cache_directory
 from tests.support.property_tests import register_profiles
 
 register_profiles()
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would ignore it
 
 
 def pytest_addoption(parser):
