@@ -8,7 +8,9 @@ from hogbatch.jit import cache_directory
 from tests.support.property_tests import register_profiles
 
 register_profiles()
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would ignore it
+# Under nohup, or started by a script in the background, processes of the tests would ignore these.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
