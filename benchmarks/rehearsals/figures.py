@@ -119,7 +119,8 @@ def _updates(panel: Any, chosen: dict[str, Json]) -> None:
     bottom = [0.0] * len(chosen)
     for device, shade in SHADES.items():
         shares = [(run["devices"][device] or {"share": 0.0})["share"] for run in chosen.values()]
-        bars = panel.bar(list(chosen), shares, bottom=bottom, color=shade, label=device.upper())
+        names = [name.replace(" ", "\n") for name in chosen]
+        bars = panel.bar(names, shares, bottom=bottom, color=shade, label=device.upper())
         labels = [f"{share:.2f}" if share else "" for share in shares]
         panel.bar_label(bars, labels, label_type="center", fontsize=7)
         bottom = [below + share for below, share in zip(bottom, shares, strict=True)]
