@@ -1,4 +1,4 @@
-"""`hogbatch simulate`, `rehearse`, `replay` and `profile`: runs without their hardware."""
+"""`hogbatch simulate`, `rehearse` and `replay`, which run without the hardware, and `profile`."""
 
 import os
 import sys

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from statistics import median
+from typing import Any
 
 WATCHED_S = 0.4
 LEAST_PAUSE_S = 2e-4  # shorter pauses are interrupts of the kernel, not the other process
@@ -18,7 +19,8 @@ def measure_slice() -> float | None:
     """
     core = min(os.sched_getaffinity(0))
     command = [sys.executable, "-I", __file__, str(core)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    processes = [subprocess.Popen(command, **streams) for _ in range(2)]
     lines: list[str] = []
     try:
         for process in processes:
