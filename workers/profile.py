@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.device_profile import Profile
+from hogbatch.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
 from hogbatch.model.layers import layer_to_file
@@ -16,11 +16,6 @@ from hogbatch.version import version
 from workers import stored_profile
 from workers.stored_profile import StoredProfile
 from workers.trainer import Trainer
-
-MIN_BATCH = 16  # rows of the first measured batch; the size then doubles
-MAX_BATCH_SECONDS = 0.25  # the last measured batch is the first one that takes longer
-MIN_SPEEDUP = 1.02  # in rows per second; measuring stops after two doublings with less
-DENSIFY_TEST_ROWS = 1024  # rows of the batch that compares sparse with dense rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +31,10 @@ def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
     path = _path(trainer, assignment)
     measured = _load(path, trainer)
     if measured is None:
-        densify = trainer.may_densify and _densifying_is_faster(trainer, assignment.train.rows)
-        trainer.compute(densify=densify)
-        measured = MeasuredSpeeds(densify, tuple(_measure_sizes(trainer, assignment.train.rows)))
+        measured = _measure(trainer, assignment.train.rows)
         device = trainer.device  # its state is read while its clocks are those of training
         circumstances = stored_profile.now(), device.model, device.state()
-        stored_profile.save(path, StoredProfile(densify, measured.profile, *circumstances))
+        stored_profile.save(path, StoredProfile(measured.densify, measured.profile, *circumstances))
     trainer.compute(densify=measured.densify)
     trainer.warm_up(measured.profile[0][0])  # so that a start with cached measurements is as fast
     trainer.replica.reset()
@@ -64,29 +57,21 @@ def _load(path: Path, trainer: Trainer) -> MeasuredSpeeds | None:
     return MeasuredSpeeds(stored.densify, stored.profile)
 
 
-def _measure_sizes(trainer: Trainer, rows: int) -> Iterator[tuple[int, float]]:
-    """Measure batches of doubling size; yields (rows, seconds)."""
-    size, best, slow = min(MIN_BATCH, rows), 0.0, 0
-    while slow < 2:
-        seconds = trainer.seconds(size) if size <= MIN_BATCH else _seconds_if_it_fits(trainer, size)
-        if seconds is None:
-            return
-        yield size, seconds
-        slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
-        best = max(best, size / seconds)
-        if seconds > MAX_BATCH_SECONDS or size >= rows:
-            return
-        size = min(2 * size, rows)
+def _measure(trainer: Trainer, rows: int) -> MeasuredSpeeds:
+    """Measure the input format and then the batch sizes; `trainer` then uses the faster format."""
 
-
-def _densifying_is_faster(trainer: Trainer, rows: int) -> bool:
-    """Return whether a batch trains faster when its sparse rows are converted to dense rows."""
-    seconds = []
-    for densify in (False, True):
+    def seconds_of(batch: int, densify: bool) -> float | None:
         trainer.compute(densify=densify)
-        measured = _seconds_if_it_fits(trainer, min(DENSIFY_TEST_ROWS, rows))
-        seconds.append(math.inf if measured is None else measured)
-    return seconds[1] < seconds[0]
+        return _seconds_if_it_fits(trainer, batch)
+
+    densify = trainer.may_densify and densifying_is_faster(seconds_of, rows)
+    trainer.compute(densify=densify)
+    return MeasuredSpeeds(densify, tuple(measure_sizes(partial(_seconds, trainer), rows)))
+
+
+def _seconds(trainer: Trainer, batch: int) -> float | None:
+    """Return the seconds of a batch; None if it does not fit into memory. MIN_BATCH rows must."""
+    return trainer.seconds(batch) if batch <= MIN_BATCH else _seconds_if_it_fits(trainer, batch)
 
 
 def _seconds_if_it_fits(trainer: Trainer, batch: int) -> float | None:

@@ -7,15 +7,13 @@ described by the same figures, measured with NumPy.
 
 from typing import NamedTuple
 
+from hogbatch.compute.device_profile import Profile
+from hogbatch.compute.measured_batches import densifying_is_faster, measure_sizes
 from hogbatch.kernels.layers import LayerView
 from hogbatch.servers.cpu_cost import FLOAT
 from hogbatch.servers.description import Cpu, ServerGpu
 from hogbatch.servers.workload import Workload, weights
 
-MIN_BATCH = 16  # this and the next three constants are those of workers/profile.py
-MAX_BATCH_SECONDS = 0.25
-MIN_SPEEDUP = 1.02
-DENSIFY_TEST_ROWS = 1024
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
 REJOIN_AND_TAKE = 9  # arrays of parameters that the two operations read or write
 SPARSE_LINE = 32  # bytes; the least that the link transfers
@@ -35,9 +33,9 @@ class GpuCost:
 
     def __init__(self, gpu: ServerGpu, cpu: Cpu, workload: Workload) -> None:
         self._gpu, self._cpu, self._workload = gpu, cpu, workload
-        rows = min(DENSIFY_TEST_ROWS, workload.rows)
-        sparse, dense = (self._train_seconds(rows, densify) for densify in (False, True))
-        self.densify = workload.may_densify and dense < sparse
+        self.densify = workload.may_densify and densifying_is_faster(
+            self._train_seconds, workload.rows
+        )
 
     def train_seconds(self, rows: int) -> float:
         """Seconds of one batch."""
@@ -55,19 +53,9 @@ class GpuCost:
                 seconds += self._product(rows, layer.fan_out, layer.fan_in)
         return seconds
 
-    def profile(self, rows: int) -> tuple[tuple[int, float], ...]:
+    def profile(self, rows: int) -> Profile:
         """(rows, seconds) of the batch sizes that a worker measures before it trains on `rows`."""
-        measured: list[tuple[int, float]] = []
-        size, best, slow = min(MIN_BATCH, rows), 0.0, 0
-        while slow < 2:
-            seconds = self.train_seconds(size)
-            measured.append((size, seconds))
-            slow = slow + 1 if size / seconds < MIN_SPEEDUP * best else 0
-            best = max(best, size / seconds)
-            if seconds > MAX_BATCH_SECONDS or size >= rows:
-                break
-            size = min(2 * size, rows)
-        return tuple(measured)
+        return tuple(measure_sizes(self.train_seconds, rows))
 
     def merge(self, touched: int | None) -> MergeTimes:
         """Times of a merge of all parameters, or of `touched` rows of a sparse first layer only.

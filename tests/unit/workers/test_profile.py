@@ -12,13 +12,10 @@ from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.assignments import assignment, examples
 from workers import stored_profile
-from workers.profile import MAX_BATCH_SECONDS, discard, profile
+from workers.profile import discard, profile
 from workers.trainer import Trainer
 
 ROWS = 1000
-GOOD = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # seconds; 128 rows are not faster
-
-
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -70,26 +67,6 @@ def quick(batch, densify):
 
 def sizes(profile):
     return [rows for rows, _ in profile]
-
-
-def test_measuring_stops_after_two_doublings_without_speedup():
-    assert Start(seconds=lambda rows, _: GOOD[rows]).profile().profile == tuple(GOOD.items())
-
-
-def test_measuring_continues_after_a_single_stall():
-    times = {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3}
-    start = Start(seconds=lambda rows, _: times[rows])
-    assert sizes(start.profile().profile) == [16, 32, 64, 128, 256, 512]
-
-
-def test_measuring_stops_at_a_batch_that_takes_too_long():
-    start = Start(seconds=lambda rows, _: 1.1 * MAX_BATCH_SECONDS if rows == 64 else 0.2)
-    assert sizes(start.profile().profile) == [16, 32, 64]
-
-
-@pytest.mark.parametrize(("rows", "ladder"), [(100, [16, 32, 64, 100]), (16, [16]), (5, [5])])
-def test_measuring_stops_at_all_rows(rows, ladder):
-    assert sizes(Start(rows, seconds=quick).profile().profile) == ladder
 
 
 def test_measuring_stops_when_memory_runs_out():
