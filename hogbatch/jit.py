@@ -9,7 +9,8 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -73,6 +74,26 @@ def kernel(
 def compiles() -> bool:
     """Return whether a kernel was missing from the cache, so that this process compiles."""
     return any(compiled.stats.cache_misses for compiled in _kernels)
+
+
+@contextmanager
+def before_compiling(report: Callable[[], None]) -> Iterator[None]:
+    """In this context, call `report` once, before the first kernel that the cache does not have."""
+    from numba.core import event  # here, as in `kernel`
+
+    class FirstStart(event.Listener):
+        reported = False
+
+        def on_start(self, _: Any) -> None:
+            if not self.reported:
+                self.reported = True
+                report()
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", FirstStart()):
+        yield
 
 
 @cache

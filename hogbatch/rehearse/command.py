@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
+from hogbatch.jit import before_compiling
 from hogbatch.rehearse.concurrent_model import Interleave
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
 from hogbatch.run.training import execute as run_on
@@ -18,7 +19,7 @@ PROGRESS_S = 10.0  # of real time between two progress lines
 
 
 class ProgressLines:
-    """Prints how far a rehearsal is, every PROGRESS_S seconds of real time, to stderr."""
+    """Prints to stderr how far a rehearsal is, every PROGRESS_S seconds of real time."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -34,17 +35,26 @@ class ProgressLines:
         reached = progress()
         speed = (reached.rows - self._last.rows) / (now - self._next + PROGRESS_S)
         self._next, self._last = now + PROGRESS_S, reached
-        print(
+        self._print(
             f"rehearsing for {now - self._began:.0f} s: {reached.seconds:.3f} s simulated, "
-            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time",
-            file=sys.stderr,
-            flush=True,
+            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time"
+        )
+
+    def compiling(self) -> None:
+        """Print that kernels are being compiled, during which there are no other lines."""
+        self._print(
+            "compiling kernels, which takes up to a minute; this happens once per installation "
+            "and kind of network"
         )
 
     @property
     def seconds(self) -> float:
         """Real seconds since the start."""
         return time.monotonic() - self._began
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            print(line, file=sys.stderr, flush=True)
 
 
 def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: bool) -> int:
@@ -57,7 +67,8 @@ def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: b
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
-    run = run_on(settings, Rehearsal(described, interleave, progress.observe))
+    with before_compiling(progress.compiling):
+        run = run_on(settings, Rehearsal(described, interleave, progress.observe))
     if json:
         seconds = progress.seconds
         cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
