@@ -18,7 +18,7 @@ from benchmarks.rehearsal_truth.table import comparisons, differences, slow, spe
 from hogbatch.data import samples
 from hogbatch.servers.description import read_server
 from hogbatch.servers.toml_text import to_toml
-from tests.unit.benchmarks import fake_rehearsal
+from tests.support import fake_rehearsal
 
 SAMPLES = Path(samples.__file__).parent
 PYTHON = (sys.executable, fake_rehearsal.__file__)

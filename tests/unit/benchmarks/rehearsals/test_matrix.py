@@ -1,0 +1,119 @@
+import json
+import sys
+import threading
+
+import pytest
+
+from benchmarks.rehearsals import cell as cells
+from benchmarks.rehearsals.cell import Cell, InterruptedCell
+from tests.support import fake_rehearsal
+from tests.support.rehearsed_cells import matrix, result, run, wanted
+
+
+def test_every_cell_has_a_file_with_its_targets_series_and_devices(tmp_path):
+    left, shown = run(matrix(tmp_path), wanted())
+    assert left == [] and len(shown) == 5
+    found = json.loads((tmp_path / "cells" / "a9a--fake--adaptive--0.json").read_text())
+    assert found["error"] is None and found["rehearsed"]["server"] == "fake"
+    # 5,000 rows/s and a loss of 0.8 / (1 + rows / 10,000), interpolated within half seconds
+    assert found["reached"]["early"]["seconds"] == pytest.approx(2.444, abs=0.03)
+    assert found["reached"]["late"]["rows"] == pytest.approx(14_242, rel=0.01)
+    assert found["devices"]["gpu"]["merging"] == pytest.approx(0.2)
+    assert found["devices"]["cpu"]["batch"] == 64
+    heights = [height for _, height in found["utilisation"]["gpu"]]
+    assert sum(heights) / len(heights) == pytest.approx(0.5, abs=0.01)
+
+
+def test_cells_that_are_done_do_not_run_again(tmp_path, calls):
+    run(matrix(tmp_path), wanted())
+    again = matrix(tmp_path)
+    assert again.load(wanted()) == [] and len(again.results) == 5
+    assert len(calls()) == 5
+    left, _ = run(matrix(tmp_path), wanted(seeds=(0, 1)))
+    assert left == [] and len(calls()) == 10
+
+
+@pytest.mark.parametrize("changed", ["digest", "source_key"])
+def test_cells_of_other_sources_or_another_server_run_again(changed, tmp_path, calls, monkeypatch):
+    run(matrix(tmp_path), wanted())
+    monkeypatch.setattr(cells, changed, lambda *given: "2")
+    run(matrix(tmp_path), wanted())
+    assert len(calls()) == 10
+
+
+def test_the_moments_of_targets_are_computed_from_the_stored_history(tmp_path):
+    _, [first, *_] = run(matrix(tmp_path), wanted())
+    path = tmp_path / "cells" / f"a9a--fake--{first['method']}--0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"reached": {"late": None}}))
+    again = matrix(tmp_path)
+    assert again.load(wanted()) == []
+    assert [r["reached"] for r in again.results if r["method"] == first["method"]] == [
+        first["reached"]
+    ]
+
+
+def test_a_truncated_file_counts_as_missing(tmp_path):
+    run(matrix(tmp_path), wanted())
+    path = tmp_path / "cells" / "a9a--fake--cpu--0.json"
+    path.write_text(path.read_text()[:40])
+    assert [cell.name for cell in matrix(tmp_path).load(wanted())] == ["a9a--fake--cpu--0"]
+
+
+def test_a_cell_that_crashes_is_recorded_and_the_others_go_on(tmp_path, calls):
+    seeds = (0, fake_rehearsal.FAILING_SEED)
+    left, shown = run(matrix(tmp_path), wanted(seeds))
+    assert left == [] and len(shown) == 10
+    failed = [each for each in shown if each["error"]]
+    assert {each["seed"] for each in failed} == {fake_rehearsal.FAILING_SEED}
+    assert all(each["error"].endswith("ValueError: no rows") for each in failed)
+    assert matrix(tmp_path).load(wanted(seeds)) == []
+    assert len(matrix(tmp_path, retry=True).load(wanted(seeds))) == 5
+    assert len(calls()) == 10
+
+
+def test_a_cell_that_hangs_is_killed_and_recorded(tmp_path):
+    made = matrix(tmp_path, cell_s=0.2)
+    made.program = (sys.executable, "-c", "import time; time.sleep(60)")
+    _, shown = run(made, wanted()[:1])
+    assert shown[0]["error"] == "exit code -9: killed after 0.2 s"
+
+
+def test_a_result_that_cannot_be_read_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "outcome", lambda *given: {}["history"])
+    _, shown = run(matrix(tmp_path), wanted()[:1])
+    assert shown[0]["error"] == "its results cannot be read: KeyError('history')"
+
+
+def test_a_cell_that_was_stopped_from_outside_has_no_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        cells.hogbatch_run,
+        "execute",
+        lambda *given, **other: cells.hogbatch_run.TrainResult(0, "", 1.0, {"status": "stopped"}),
+    )
+    with pytest.raises(InterruptedCell):
+        run(matrix(tmp_path), wanted())
+    assert list((tmp_path / "cells").iterdir()) == []
+
+
+def test_after_the_budget_no_cell_starts(tmp_path, calls):
+    left, shown = run(matrix(tmp_path, budget_s=0.0), wanted())
+    assert len(left) == 5 and not shown and calls() == []
+
+
+def test_cells_run_at_the_same_time_but_not_more_than_jobs(tmp_path, monkeypatch):
+    barrier, peak, now, lock = threading.Barrier(2, timeout=60), [], [], threading.Lock()
+
+    def slow(cell, *given):
+        with lock:
+            now.append(cell)
+            peak.append(len(now))
+        if cell.method.alone:  # the first two of them meet here, or the barrier breaks
+            barrier.wait()
+        with lock:
+            now.remove(cell)
+        return result(cell.method.name, 1.0, 1.0, cell.method.kind)
+
+    monkeypatch.setattr(Cell, "run", slow)
+    chosen = [each for each in wanted() if each.method.name != "cpu"]  # an even number alone
+    _, shown = run(matrix(tmp_path), chosen)
+    assert len(shown) == 4 and max(peak) == 2

@@ -1,0 +1,93 @@
+import pytest
+
+from benchmarks.common.servers import Processors
+from benchmarks.rehearsals.methods import KINDS, batch_of, neighbours
+from benchmarks.rehearsals.search import Batches, Place, Search
+from benchmarks.rehearsals.useful import Range, useful_range
+from tests.support.rehearsed_cells import BATCHES, BOTH, SAMPLES, SERVER, SMT, result
+
+
+def names(methods):
+    return [method.name for method in methods]
+
+
+def test_the_methods_of_a_server_are_both_devices_alone_and_both_policies():
+    place = Place("w8a", SERVER, BOTH, KINDS, BATCHES)
+    found = {method.name: method for method in [*place.first(), *place.together()]}
+    assert list(found) == ["gpu-512", "cpu-64", "cpu", "hogbatch", "adaptive"]
+    fixed = ("--workers", "gpu:0", "--policy", "fixed", "--gpu-batch", "512:512")
+    assert found["gpu-512"].flags == fixed
+    assert found["cpu"].flags == ("--workers", "cpu:4")
+    assert found["adaptive"].flags == ("--policy", "adaptive")
+    assert [name for name, method in found.items() if not method.alone] == ["hogbatch", "adaptive"]
+
+
+def test_without_a_gpu_the_default_of_the_cpu_is_adaptive():
+    place = Place("w8a", SERVER, Processors(64, 64), KINDS, BATCHES)
+    assert names([*place.first(), *place.together()]) == ["cpu-64", "hogbatch", "adaptive"]
+
+
+def test_several_gpus_are_alone_without_the_cpu_too_and_the_cpu_with_a_thread_on_each_core():
+    found = {m.name: m for m in Place("w8a", SERVER, SMT, KINDS, BATCHES).first()}
+    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "cpu", "cpu-28threads"]
+    assert found["gpu-512"].flags[1] == "gpu:0"
+    assert found["gpus-512"].flags[1] == "gpu:0,gpu:1" and found["gpus-512"].alone
+    assert found["cpu"].flags == ("--workers", "cpu:56")
+    assert found["cpu-28threads"].flags == ("--workers", "cpu:28")
+    assert [batch_of(name) for name in found] == [512, 512, 64, None, None]
+
+
+def test_neighbours_are_half_and_twice_the_batch_and_the_other_number_of_threads():
+    assert names(neighbours(BOTH, "gpu-512", 16, 4096)) == ["gpu-256", "gpu-1024"]
+    assert names(neighbours(BOTH, "gpu-16", 16, 16)) == []
+    found = list(neighbours(SMT, "cpu-64", 1, 64))
+    assert names(found) == ["cpu-32", "cpu-64-28threads"]
+    assert found[1].flags[:2] == ("--workers", "cpu:28")
+    assert names(neighbours(SMT, "cpu-64-28threads", 64, 128)) == ["cpu-128-28threads", "cpu-64"]
+
+
+def searched(seeds=1, **seconds):
+    """The names of the cells of each round, if the methods take these seconds (default: 9)."""
+    batches = {"cpu": Batches([64]), "gpu": Batches([512, 128, 2048], 16, 2048)}
+    results, rounds = [], []
+    search = Search([Place("w8a", SERVER, BOTH, KINDS, batches)], seeds)
+    for group in search.rounds(results):
+        rounds.append([f"{cell.method.name}--{cell.seed}" for cell in group])
+        for cell in group:
+            late = seconds.get(cell.method.name.replace("-", "_"), 9.0)
+            results.append(result(cell.method.name, late, kind=cell.method.kind, seed=cell.seed))
+    return rounds
+
+
+def test_neighbours_of_the_best_batch_run_until_it_is_not_at_an_edge():
+    assert searched(gpu_512=1.0) == [
+        ["gpu-512--0", "gpu-128--0", "gpu-2048--0", "cpu-64--0", "cpu--0"],
+        ["gpu-256--0", "gpu-1024--0"],
+        ["hogbatch--0", "adaptive--0"],
+    ]
+    downward = searched(gpu_128=2.0, gpu_64=1.0)
+    assert downward[1:-1] == [["gpu-64--0", "gpu-256--0"], ["gpu-32--0"]]
+    assert searched(gpu_2048=1.0)[1] == ["gpu-1024--0"]  # a larger batch is not useful
+
+
+def test_other_seeds_repeat_the_methods_of_the_first():
+    first, second, both, repeated, last = searched(seeds=2, gpu_512=1.0)
+    assert repeated == [name.replace("--0", "--1") for name in [*first, *second]]
+    assert last == [name.replace("--0", "--1") for name in both]
+
+
+def test_without_a_batch_that_arrives_none_is_added():
+    assert len(searched(gpu_512=None, gpu_128=None, gpu_2048=None)) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [((512, 8192), [2048, 512, 8192]), ((512, 512), [256, 128, 512]), ((16, 16), [16])],
+)
+def test_the_first_batches_are_spread_over_the_useful_range(limits, found):
+    assert Range(*limits).spread() == found
+
+
+def test_the_useful_range_is_that_of_the_predicted_speeds_of_the_gpu():
+    small, large = (useful_range("a9a", name, SAMPLES) for name in ("k80-28cores", "h100-16cores"))
+    assert 16 <= small.low < small.high and small.low < large.low <= large.high
