@@ -27,6 +27,10 @@ MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels togethe
 MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files
 # Environment variable that forces the vector width of the kernels, in floats: 4, 8 or 16.
 VECTOR_VARIABLE: Final = "HOGBATCH_VECTOR"
+COMPILING: Final = (
+    "compiling kernels, which takes up to a minute; this happens once per installation and kind "
+    "of network"
+)
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
-from hogbatch.jit import before_compiling
+from hogbatch.jit import COMPILING, before_compiling
 from hogbatch.rehearse.concurrent_model import Interleave
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
 from hogbatch.run.training import execute as run_on
@@ -42,10 +42,7 @@ class ProgressLines:
 
     def compiling(self) -> None:
         """Print that kernels are being compiled, during which there are no other lines."""
-        self._print(
-            "compiling kernels, which takes up to a minute; this happens once per installation "
-            "and kind of network"
-        )
+        self._print(COMPILING)
 
     @property
     def seconds(self) -> float:

@@ -1,6 +1,7 @@
 """`hogbatch replay`: repeats a recorded run and finds the update after which it failed."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 
 from hogbatch.config.values import NUMBER
 from hogbatch.errors import UsageError
+from hogbatch.jit import COMPILING, before_compiling
 from hogbatch.model.file import save_model
 from hogbatch.replay.findings import Finding, FiniteChecks, LossJumps
 from hogbatch.replay.player import Player
@@ -53,7 +55,8 @@ def execute(run_dir: str, *, until: str | None, output: str | None, json: bool) 
     """
     limit = parse_limit(until)
     run = open_run(Path(run_dir), Console(quiet=True))
-    result = replay(run, limit, None if output is None else Path(output))
+    with before_compiling(lambda: print(COMPILING, file=sys.stderr, flush=True)):
+        result = replay(run, limit, None if output is None else Path(output))
     print(_json(run, result) if json else "\n".join(_lines(run, result)))
     return 0
 
