@@ -1,0 +1,32 @@
+import subprocess
+import sys
+
+from hogbatch.machine.allocator import keep_freed_memory
+
+# Prints the page faults of filling 100 MB, after as much was filled and freed.
+PROGRAM = """
+from resource import RUSAGE_SELF, getrusage
+from hogbatch.machine.allocator import keep_freed_memory
+
+if {keep}:
+    keep_freed_memory()
+b"x" * 100_000_000
+before = getrusage(RUSAGE_SELF).ru_minflt
+b"y" * 100_000_000
+print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(*, keep: bool) -> int:
+    command = [sys.executable, "-c", PROGRAM.format(keep=keep)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_freed_memory_is_used_again_without_page_faults():
+    assert page_faults(keep=False) > 1000
+    assert page_faults(keep=True) < 100
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch):
+    monkeypatch.setattr("hogbatch.machine.allocator.ctypes.CDLL", lambda name: object())
+    assert not keep_freed_memory()
