@@ -41,6 +41,20 @@ def rejoin_and_take(params, base, pulled, change):
 
 
 @exact
+def take_last(params, base, pulled, change):
+    """`rejoin_and_take` for a replica that is pulled next: only `change` is written.
+
+    `pulled` may be `base`.
+    """
+    worst = np.int32(0)
+    for i in range(params.shape[0]):
+        joined = (params[i] - base[i]) + pulled[i]
+        change[i] = joined - pulled[i]
+        worst = max(worst, np.int32(bits_of(change[i]) & MAGNITUDE))
+    return worst < INFINITE
+
+
+@exact
 def join(params, base, shared):
     """params = shared + (params - base); base = shared"""
     for i in range(params.shape[0]):

@@ -18,6 +18,7 @@ from hogbatch.rehearse.changes import (
     add_scaled_rows,
     rejoin_and_take,
     rejoin_rows,
+    take_last,
     take_rows,
     touched_features,
 )
@@ -62,32 +63,45 @@ class ExchangedPart(Protocol):
 
 
 class FlatRange:
-    """A contiguous range of the parameters, exchanged as a whole."""
+    """A contiguous range of the parameters, exchanged as a whole.
+
+    What is overwritten before it is read is not computed: `begin` pulls everything.
+    """
 
     def __init__(self, params: Floats, shared: Floats, rule: MergeRule) -> None:
         self._params, self._shared, self._rule = params, shared, rule
-        self._base, self._change, self._pulled = (aligned(params.size) for _ in range(3))
+        self._base, self._change, self._fetched = (aligned(params.size) for _ in range(3))
+        self._pulled = self._base  # the array of what was pulled last
+        self._begin_follows = False
 
     @property
     def nbytes(self) -> int:
         return 2 * self._params.nbytes
 
     def begin(self, rows: RowNumbers) -> None:
-        for array in (self._params, self._base, self._pulled):
-            array[:] = self._shared
+        self._params[:] = self._shared
+        self._base[:] = self._shared
+        self._pulled, self._begin_follows = self._base, False
 
     def take(self, upcoming: RowNumbers | None) -> bool:
-        return bool(rejoin_and_take(self._params, self._base, self._pulled, self._change))
+        self._begin_follows = upcoming is None
+        if self._begin_follows and self._rule.takes_change:
+            return bool(take_last(self._params, self._base, self._pulled, self._change))
+        if self._pulled is self._base:
+            self._fetched[:] = self._base
+        return bool(rejoin_and_take(self._params, self._base, self._fetched, self._change))
 
     def merge(self, fraction: float) -> None:
         merged = self._change if self._rule.takes_change else self._base
         self._rule.merge(self._shared, merged, fraction)
 
     def fetch(self) -> None:
-        self._pulled[:] = self._shared
+        if not self._begin_follows:
+            self._fetched[:] = self._shared
+            self._pulled = self._fetched
 
     def reset(self) -> None:
-        for array in (self._params, self._base, self._pulled):
+        for array in (self._params, self._base, self._fetched):
             array[:] = 0
 
 
