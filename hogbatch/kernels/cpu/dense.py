@@ -200,27 +200,31 @@ def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, spac
     `scaled` is the output of `scale_rows` for `grad`. An ADDITIVE optimizer adds x.T @ scaled
     directly to the weights; others need the gradient, one block at a time.
     """
-    batch, fan_out = grad.shape
     packed, product = pack(grad, space)  # not needed by the first layer, but cheap
-    left, right = transposed(matrix(x)), matrix(scaled)
-    decay = np.float32(1.0 - hyper.rate * hyper.l2)
     for first in range(0, fan_in, BLOCK_ROWS):
         rows = min(BLOCK_ROWS, fan_in - first)
         if below.shape[1] > 0:
             pass_down(grad, packed, product, weights, first, rows, below)
-        x_block = submatrix(left, first, 0)
-        if kind in ADDITIVE:
-            if hyper.l2 > 0.0:
-                for f in range(first, first + rows):
-                    for h in range(fan_out):
-                        weights[f, h] *= decay
-            out, epilogue = submatrix(matrix(weights), first, 0), Epilogue(ADD, 1.0, 0, 0.0)
-            multiply(rows, fan_out, batch, x_block, right, out, single_block(), epilogue)
-        else:
-            out = Matrix(address(space.gradient), fan_out, 1)
-            epilogue = Epilogue(STORE, 1.0, 0, 0.0)
-            multiply(rows, fan_out, batch, x_block, right, out, single_block(), epilogue)
-            step_rows(kind, hyper, space.gradient, first, rows, slots, weights)
+        update_block(kind, hyper, x, scaled, slots, weights, first, rows, space)
+
+
+@kernel
+def update_block(kind, hyper, x, scaled, slots, weights, first, rows, space):
+    """Update weights[first : first + rows, H] from x[B, K] and `scaled`[B, H] of `scale_rows`."""
+    batch, fan_out = scaled.shape
+    block, right = submatrix(transposed(matrix(x)), first, 0), matrix(scaled)
+    if kind in ADDITIVE:
+        if hyper.l2 > 0.0:
+            decay = np.float32(1.0 - hyper.rate * hyper.l2)
+            for f in range(first, first + rows):
+                for h in range(fan_out):
+                    weights[f, h] *= decay
+        out, epilogue = submatrix(matrix(weights), first, 0), Epilogue(ADD, 1.0, 0, 0.0)
+        multiply(rows, fan_out, batch, block, right, out, single_block(), epilogue)
+    else:
+        out, epilogue = Matrix(address(space.gradient), fan_out, 1), Epilogue(STORE, 1.0, 0, 0.0)
+        multiply(rows, fan_out, batch, block, right, out, single_block(), epilogue)
+        step_rows(kind, hyper, space.gradient, first, rows, slots, weights)
 
 
 @kernel

@@ -201,7 +201,7 @@ def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
     scale_rows(optimizer, hyper, x, grad, scaled)
     dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
-    step_scaled_bias(model, layer, optimizer, hyper, scaled, space)
+    step_scaled_bias(model, layer, optimizer, hyper, scaled, space.bias)
 
 
 @inlined
@@ -220,14 +220,14 @@ def step_inputs(model, inputs, rows, optimizer, hyper, grad, links, scratch):
 
 
 @kernel
-def step_scaled_bias(model, layer, optimizer, hyper, scaled, space):
-    """`step_bias` with a gradient that `scale_rows` has scaled."""
+def step_scaled_bias(model, layer, optimizer, hyper, scaled, scratch):
+    """`step_bias` with a gradient that `scale_rows` has scaled; `scratch` has room for H floats."""
     if optimizer not in ADDITIVE:
         first, second = model.own_first, model.own_second
-        step_bias(model, layer, optimizer, hyper, scaled, first, second, space.bias)
+        step_bias(model, layer, optimizer, hyper, scaled, first, second, scratch)
         return
     fan_out = model.table[layer, FAN_OUT]
-    change = space.bias[:fan_out]
+    change = scratch[:fan_out]
     bias_gradient(scaled, change)
     bias = vector(model.params, model.table[layer, BIAS], fan_out)
     for h in range(fan_out):

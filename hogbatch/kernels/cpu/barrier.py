@@ -1,0 +1,143 @@
+"""A barrier in memory for threads that compute without the interpreter lock.
+
+A thread that arrives spins until all have arrived, because the others arrive microseconds later.
+After SPINS rounds it gives its core away in each further round: the thread that it waits for may
+need that core. Not earlier, because a program that gets the core keeps it for milliseconds, which
+is longer than a batch.
+
+What a thread has written before it arrives, all threads see after they have passed: the atomic
+operations are sequentially consistent.
+"""
+
+import time
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.cpu.brgemm import address
+
+SPINS = 40_000  # some 50 microseconds
+LINE = 8  # int64 in a cache line
+# Cells of a barrier, each on a line of its own: threads that arrive leave the line that waiting
+# threads read in their caches.
+ARRIVED = 0  # threads that have arrived since it was last passed
+PASSED = LINE  # times it was passed, or ABANDONED
+ABANDONED = -1
+
+
+def own_lines(count: int) -> NDArray[np.int64]:
+    """Return zeros on `count` cache lines of their own, LINE numbers on each."""
+    cells = np.zeros((count + 1) * LINE, np.int64)
+    start = -(cells.ctypes.data // cells.itemsize) % LINE
+    return cells[start : start + count * LINE]
+
+
+def new_barrier() -> NDArray[np.int64]:
+    """Return the memory of a barrier."""
+    return own_lines(2)
+
+
+def abandon(barrier: NDArray[np.int64]) -> None:
+    """Let all threads that wait at `barrier` pass, now and later.
+
+    Called for a thread that never arrives, because it has failed.
+    """
+    barrier[PASSED] = ABANDONED
+
+
+def _cell(builder: ir.IRBuilder, place: ir.Value) -> ir.Value:
+    return builder.inttoptr(place, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def fetch_add(typing, place, amount):
+    """Add `amount` to the int64 at the address `place` in one step; return its value before."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.atomic_rmw("add", _cell(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def load(typing, place):
+    """Read the int64 at the address `place`, which another thread may be changing."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(_cell(builder, arguments[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store(typing, place, value):
+    """Write the int64 at the address `place` in one step."""
+
+    def generate(context, builder, signature, arguments):
+        builder.store_atomic(arguments[1], _cell(builder, arguments[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def give_way(typing):
+    """Let another thread have the core (sched_yield(2))."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@kernel
+def wait_for_all(barrier, threads):
+    """Wait until all `threads` threads have called this; return False if one has abandoned it."""
+    arrived, passed = address(barrier) + 8 * ARRIVED, address(barrier) + 8 * PASSED
+    times = load(passed)
+    if times == ABANDONED:
+        return False
+    if fetch_add(arrived, 1) == threads - 1:
+        store(arrived, 0)  # first: a thread that has passed may arrive again at once
+        store(passed, times + 1)
+        return True
+    spins = 0
+    while load(passed) == times:
+        spins += 1
+        if spins > SPINS:
+            give_way()
+    return load(passed) != ABANDONED
+
+
+if config.DISABLE_JIT:
+    import threading
+
+    _changing = threading.Lock()
+
+    def _word(place):
+        import ctypes
+
+        return ctypes.c_int64.from_address(int(place))
+
+    def fetch_add(place, amount):
+        with _changing:
+            word = _word(place)
+            before = word.value
+            word.value = before + amount
+        return before
+
+    def load(place):
+        return _word(place).value
+
+    def store(place, value):
+        _word(place).value = value
+
+    def give_way():
+        time.sleep(0)

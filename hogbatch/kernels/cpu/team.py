@@ -1,0 +1,254 @@
+"""The team loop: threads that share a cache compute one batch together.
+
+Each batch has two phases, with a barrier after each:
+
+1. Each thread computes the outputs and the gradients of its own rows. No weight changes.
+2. Each thread updates its own rows of the weights of every dense layer, from all rows of the batch.
+   So each weight is written by one thread, once for each batch, and stays in its cache, as do its
+   optimizer slots, of which a team has one set.
+
+A sparse first layer is updated without locks: each thread updates the features of its own rows.
+Teams update the shared model without locks, like single threads.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, SKIPPED, UPDATES, Floats
+from hogbatch.kernels.cpu import network
+from hogbatch.kernels.cpu.barrier import wait_for_all
+from hogbatch.kernels.cpu.dense import (
+    BLOCK_ROWS,
+    activate_backward,
+    aligned,
+    backward_scratch,
+    dense_layer,
+    forget_not_finite,
+    gather,
+    held,
+    pass_all_down,
+    scale,
+    squared_norm,
+    update_block,
+)
+from hogbatch.kernels.cpu.losses import loss_gradient
+from hogbatch.kernels.cpu.model import (
+    ACTIVATION,
+    BIAS,
+    FAN_IN,
+    FAN_OUT,
+    WEIGHTS,
+    WIDTH,
+    corrected,
+    max_values,
+    vector,
+    with_own_slots,
+)
+from hogbatch.kernels.cpu.network import matrix, slots_at
+from hogbatch.kernels.cpu.sparse import csr_forward, square_of, step_linked
+
+ROWS_TOGETHER = 8  # rows of weights that always belong to one thread
+
+
+class Team(NamedTuple):
+    """Memory that the threads of a team share, for batches of up to B rows."""
+
+    threads: int
+    barrier: NDArray[np.int64]  # of `new_barrier`
+    goes_on: NDArray[np.int64]  # [0]: whether the next batch is computed
+    activations: Floats  # as in `Workspace`, of all rows
+    grads: Floats  # of each layer's outputs, before the activation; as `activations`
+
+
+@kernel
+def memory_for(table, sparse, size):
+    """Number of floats of `Team.activations` and of `Team.grads` for batches of `size` rows."""
+    return network.layer_starts(table, sparse, size)[table.shape[0] + 1]
+
+
+@kernel
+def part_of(total, number, parts):
+    """Where part `number` of `total` begins, if divided into `parts` as equal as possible."""
+    return total * number // parts
+
+
+@kernel
+def own_part(flat, start, width, low, high):
+    """Rows low : high of the matrix of `width` columns at flat[start:]."""
+    return matrix(flat, start + low * width, high - low, width)
+
+
+@kernel
+def forward(model, inputs, rows, starts, team, low, high):
+    """Compute the outputs of all layers for rows[low:high] of the batch; return the scores."""
+    own, sparse = rows[low:high], inputs.indptr.shape[0] > 0
+    x = own_part(team.activations, starts[0], 1 if sparse else model.table[0, FAN_IN], low, high)
+    if not sparse:
+        gather(inputs, own, x)
+    for layer in range(model.table.shape[0]):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
+        bias = vector(model.params, model.table[layer, BIAS], fan_out)
+        out = own_part(team.activations, starts[layer + 1], fan_out, low, high)
+        kind, width = model.table[layer, ACTIVATION], model.table[layer, WIDTH]
+        if layer == 0 and sparse:
+            csr_forward(inputs, own, weights, bias, kind, width, out)
+        else:
+            used = inputs.dense.shape[1] if layer == 0 else fan_in
+            dense_layer(x, used, weights, bias, kind, width, out)
+        x = out
+    return x
+
+
+@kernel
+def forget_own(table, sparse, starts, team, low, high):
+    """`forget_not_finite` for rows low : high of all activations."""
+    skipped = np.ones(SKIPPED + 1)
+    width = 1 if sparse else table[0, FAN_IN]
+    forget_not_finite(skipped, own_part(team.activations, starts[0], width, low, high))
+    for layer in range(table.shape[0]):
+        fan_out = table[layer, FAN_OUT]
+        forget_not_finite(
+            skipped, own_part(team.activations, starts[layer + 1], fan_out, low, high)
+        )
+
+
+@kernel
+def scale_own(optimizer, hyper, batch, x, grad):
+    """Multiply grad[B, H] as `scale_rows` does; `batch` is the rows of the whole batch."""
+    for b in range(grad.shape[0]):
+        fraction = np.float32(1.0)
+        if optimizer in BOUNDED:
+            # `held` expects the gradient of a mean over `batch` rows
+            fraction = held(optimizer, hyper, squared_norm(x[b]), batch)
+        if optimizer in ADDITIVE:
+            fraction *= np.float32(-hyper.rate)
+        for h in range(grad.shape[1]):
+            grad[b, h] *= fraction
+
+
+@kernel
+def bound_own(optimizer, hyper, batch, inputs, rows, grad):
+    """`csr_bound_rows` for some `rows` of a batch of `batch` rows."""
+    if optimizer not in BOUNDED:
+        return
+    for b in range(rows.shape[0]):
+        start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
+        fraction = held(optimizer, hyper, square_of(inputs.values, start, stop), batch)
+        for h in range(grad.shape[1]):
+            grad[b, h] *= fraction
+
+
+@kernel
+def pass_to_first(model, inputs, rows, starts, optimizer, hyper, team, low, high, space):
+    """Compute the scaled gradients of rows[low:high] for all layers, from that of the scores."""
+    sparse, batch = inputs.indptr.shape[0] > 0, rows.shape[0]
+    for layer in range(model.table.shape[0] - 1, -1, -1):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        above = own_part(team.grads, starts[layer + 1], fan_out, low, high)
+        if layer == 0 and sparse:
+            bound_own(optimizer, hyper, batch, inputs, rows[low:high], above)
+            return
+        x = own_part(team.activations, starts[layer], fan_in, low, high)
+        if layer > 0:
+            weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
+            below = own_part(team.grads, starts[layer], fan_in, low, high)
+            pass_all_down(above, weights, space, below)
+            activate_backward(model.table[layer - 1, ACTIVATION], x, below)
+        scale_own(optimizer, hyper, batch, x, above)
+
+
+@kernel
+def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, links, space, scratch):
+    """Phase 2 of one thread; `own` is `with_own_slots` of `hyper`."""
+    size = rows.shape[0]
+    sparse = inputs.indptr.shape[0] > 0
+    for layer in range(model.table.shape[0] - 1, -1, -1):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        if layer == 0 and sparse:
+            low = part_of(size, member, team.threads)
+            high = part_of(size, member + 1, team.threads)
+            grad = own_part(team.grads, starts[1], fan_out, low, high)
+            offset = model.table[0, WEIGHTS]
+            weights = matrix(model.params, offset, fan_in, fan_out)
+            slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
+            step_linked(optimizer, hyper, inputs, rows[low:high], grad, links, slots, weights)
+            if member == 0:
+                grad = matrix(team.grads, starts[1], size, fan_out)
+                network.step_bias(
+                    model, 0, optimizer, hyper, grad, model.first, model.second, scratch
+                )
+            continue
+        grad = matrix(team.grads, starts[layer + 1], size, fan_out)
+        x = matrix(team.activations, starts[layer], size, fan_in)
+        offset = model.table[layer, WEIGHTS]
+        weights = matrix(model.params, offset, fan_in, fan_out)
+        slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
+        used = inputs.dense.shape[1] if layer == 0 else fan_in
+        together = -(-used // ROWS_TOGETHER)
+        first = ROWS_TOGETHER * part_of(together, member, team.threads)
+        stop = min(used, ROWS_TOGETHER * part_of(together, member + 1, team.threads))
+        for block in range(first, stop, BLOCK_ROWS):
+            count = min(BLOCK_ROWS, stop - block)
+            update_block(optimizer, own, x, grad, slots, weights, block, count, space)
+        if member == layer % team.threads:
+            network.step_scaled_bias(model, layer, optimizer, own, grad, scratch)
+
+
+@kernel
+def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, member):
+    """Train on `rows`[B...] together with the other threads of a team; add to `totals`.
+
+    All threads of the team call this with the same rows, and with their own `head` and `totals`,
+    whose sum counts each row once. `lease.batch_size` is that of the whole team. All must have
+    returned before one of them calls this again. Stops as `network.train` does, and also when the
+    barrier is abandoned.
+    """
+    sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
+    layers, threads = model.table.shape[0], team.threads
+    widest = 1
+    for layer in range(layers):
+        widest = max(
+            widest,
+            model.table[layer, FAN_OUT],
+            0 if sparse and layer == 0 else model.table[layer, FAN_IN],
+        )
+    most = -(-size // threads)
+    space, scratch = backward_scratch(most, widest), aligned(widest)
+    links = network.links_for(head, max_values(inputs, rows, size))
+    width = model.table[layers - 1, WIDTH]
+    for start in range(0, rows.shape[0], size):
+        if member == 0:
+            team.goes_on[0] = 1 if fence[0] == lease.fence else 0
+        if not wait_for_all(team.barrier, threads) or team.goes_on[0] == 0:
+            break
+        part = rows[start : min(start + size, rows.shape[0])]
+        batch = part.shape[0]
+        starts = network.layer_starts(model.table, sparse, batch)
+        low, high = part_of(batch, member, threads), part_of(batch, member + 1, threads)
+        exact = corrected(lease.optimizer, hyper, model.steps[0] + 1)
+        own = with_own_slots(lease.optimizer, exact, lease.threads)
+        if high > low:
+            scores = forward(model, inputs, part, starts, team, low, high)
+            fan_out = model.table[layers - 1, FAN_OUT]
+            grad = own_part(team.grads, starts[layers], fan_out, low, high)
+            loss_gradient(
+                lease.loss, labels, part[low:high], part[low:high], width, scores, grad, totals
+            )
+            scale(np.float32(high - low) / np.float32(batch), grad)
+            if totals[SKIPPED] > 0.0:
+                forget_own(model.table, sparse, starts, team, low, high)
+            totals[ROWS] += high - low
+            pass_to_first(model, inputs, part, starts, lease.optimizer, own, team, low, high, space)
+        if not wait_for_all(team.barrier, threads):
+            break
+        if member == 0:
+            model.steps[0] += 1
+            totals[UPDATES] += 1.0
+        update(
+            *(model, inputs, part, lease.optimizer, exact, own),
+            *(starts, team, member, links, space, scratch),
+        )
