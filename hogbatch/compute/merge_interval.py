@@ -82,6 +82,11 @@ class MergeInterval:
         self._cost = cost  # with the batch size that was observed last
         self._sizes: dict[int, _SizeEstimates] = {}
 
+    @property
+    def cost(self) -> MergeCost:
+        """The cost of a merge, as measured last."""
+        return self._cost
+
     def observe(self, times: IntervalTimes) -> None:
         """Add the times of an interval."""
         estimates = self._of(times.batch_size)
@@ -91,10 +96,13 @@ class MergeInterval:
         estimates.background.observe(times.cost.background)
         self._cost = MergeCost(estimates.blocking.seconds, estimates.background.seconds)
 
-    def batches(self, batch_size: int) -> int:
-        """Number of batches of `batch_size` rows between two merges."""
+    def batches(self, batch_size: int, wanted: int = 0) -> int:
+        """Number of batches of `batch_size` rows between two merges.
+
+        `wanted` is the number that the batch policy wants; 0: none.
+        """
         seconds = (estimate.seconds for estimate in self._of(batch_size))
-        return self._chosen or batches_between_merges(*seconds)
+        return self._chosen or wanted or batches_between_merges(*seconds)
 
     def _of(self, batch_size: int) -> _SizeEstimates:
         """The estimates of a batch size; those of a new size start from the last costs."""

@@ -1,4 +1,6 @@
-"""The state of one thread of a CPU worker: the shared model, and arrays of its own."""
+"""The state of a team of threads of a CPU worker, or of a thread on its own: the shared model, and
+arrays of its own.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,17 +11,17 @@ from hogbatch.compute.assignment import Assignment
 
 
 class ThreadState(NamedTuple):
-    """Arrays that one thread computes on."""
+    """Arrays that one thread, or the first one of a team, computes on."""
 
     number: int
-    model: Any  # kernels.cpu.model.ModelView: the shared model, with slots of this thread
+    model: Any  # kernels.cpu.model.ModelView: the shared model, with slots of this team
     head: NDArray[np.int32]  # [F], see kernels.contract.Links
 
 
 def thread_state(assignment: Assignment, number: int) -> ThreadState:
-    """Return the state of thread `number`.
+    """Return the state of team or thread `number`.
 
-    Thread 0 keeps its slots in shared memory, so that workers that join later need not start at
+    Number 0 keeps its slots in shared memory, so that workers that join later need not start at
     zero: the first steps of Adagrad from zero would be large enough to ruin a trained model.
     """
     from hogbatch.kernels.cpu.model import ModelView, layer_table  # imports Numba

@@ -19,6 +19,7 @@ from hogbatch.config.values import (
     NON_NEGATIVE,
     NUMBER,
     POSITIVE,
+    TEAMS,
     TEXT,
     UP_TO_ONE,
     WIDTHS,
@@ -49,9 +50,10 @@ class TrainConfig:
     """The settings of a training run. :func:`hogbatch.config.sources.merge_sources` validates them.
 
     None selects a default that depends on the data or the machine: for `test`, a `test_fraction` of
-    the data; for `lr`, `l2`, `cpu_batch`, `epochs` and `patience`, see `run.defaults` and
-    `run.planning`; `gpu_batch` is measured at the start; `merge_every` and `eval_seconds` are set
-    so that merging and evaluation take little time; `run_dir` is runs/<timestamp>-<data name>.
+    the data; for `lr`, `l2`, `epochs` and `patience`, see `run.defaults`; for `cpu_batch`, see
+    `policy.limits`, for `cpu_teams`, `compute.teams`; `gpu_batch` is measured at the start;
+    `merge_every` and `eval_seconds` are set so that merging and evaluation take little time;
+    `run_dir` is runs/<timestamp>-<data name>.
     """
 
     data: str = flag(
@@ -229,6 +231,16 @@ class TrainConfig:
         BOOLEAN,
         "pinning of each CPU thread to its own core, if there are enough cores",
     )
+    cpu_teams: int | None = flag(
+        Group.WORKERS,
+        None,
+        TEAMS,
+        "number of teams of each CPU worker; the threads of a team compute each batch together "
+        "(default: auto: one team if the threads are pinned and most of the work is in dense "
+        "layers, else each thread on its own)",
+        "auto|N",
+        POSITIVE,
+    )
     start_with: int = flag(
         Group.WORKERS,
         1,
@@ -245,14 +257,14 @@ class TrainConfig:
         Group.BATCH_POLICY,
         "adaptive",
         "batch policy; module:Class: your own, see docs/batch-policy.md",
-        *("adaptive", "hogbatch", "fixed", "module:Class"),
+        *("adaptive", "paper-adaptive", "hogbatch", "fixed", "module:Class"),
     )
     cpu_batch: BatchLimits | None = flag(  # noqa: RUF009
         Group.BATCH_POLICY,
         None,
         BATCH_LIMITS,
-        "limits of the batch size of a CPU thread, in rows (default: 1:64; a smaller maximum for "
-        "small data)",
+        "limits of the batch size of a CPU thread or a team of threads, in rows (default: 1:64; "
+        "for a team up to 16 rows per thread if that is more; a smaller maximum for small data)",
         "MIN:MAX",
     )
     gpu_batch: BatchLimits | None = flag(  # noqa: RUF009
@@ -262,14 +274,38 @@ class TrainConfig:
         "limits of the batch size of a GPU, in rows (default: measured at the start)",
         "MIN:MAX",
     )
+    critical_batch: float | None = flag(
+        Group.BATCH_POLICY,
+        None,
+        NUMBER,
+        "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
+        "larger value, more workers train together (default: 512; 4096 if most of the work is in a "
+        "sparse first layer)",
+        "ROWS",
+        POSITIVE,
+    )
+    min_utilization: float = flag(
+        Group.BATCH_POLICY,
+        0.5,
+        NUMBER,
+        "lower limit of the batch size of a GPU: the smallest batch with this fraction of its peak "
+        "rows per second; without --gpu-batch",
+        "FRACTION",
+        UP_TO_ONE,
+    )
     alpha: float = flag(
-        Group.BATCH_POLICY, 2.0, NUMBER, "resize factor of --policy adaptive", "FACTOR", ABOVE_ONE
+        Group.BATCH_POLICY,
+        2.0,
+        NUMBER,
+        "resize factor of --policy paper-adaptive",
+        "FACTOR",
+        ABOVE_ONE,
     )
     beta: float = flag(
         Group.BATCH_POLICY,
         1.0,
         NUMBER,
-        "weight of a CPU update relative to a GPU merge, in --policy adaptive",
+        "weight of a CPU update relative to a GPU merge, in --policy paper-adaptive",
         "X",
         POSITIVE,
     )

@@ -152,6 +152,13 @@ def _damping(value: Any) -> object:
     raise ValueError
 
 
+def _teams(value: Any) -> int | None:
+    if value == "auto":
+        return None
+    return int(value) if isinstance(value, str) else cast(int, instance_of(int)(value))
+
+
+TEAMS: Final = ValueType("auto or a whole number", _teams, _teams)
 BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
 DAMPING: Final = ValueType("root, auto, off or a number above 0", _damping, _damping)

@@ -1,5 +1,6 @@
 """Leases: which worker gets which rows next, and their return when the worker is lost."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -7,10 +8,12 @@ from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import SUSPECT_DEATHS, Lease, Worker
 
+SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
 
 
@@ -22,6 +25,7 @@ class Leases:
     roster: Roster
     epochs: Epochs
     recovery: Recovery
+    progress: Progress
     test_rows: Ledger = field(init=False)
     last: int = 0  # number of the last lease handed out
 
@@ -40,6 +44,8 @@ class Leases:
                 if len(worker.leases) == in_flight and self._may_take(worker, ledger):
                     if phase == "train" and self.roster.would_delay(worker, ledger.remaining):
                         break  # so would all workers after it: their batches take longer
+                    if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
+                        continue  # it has enough to do until then
                     yield self._assign(worker, ledger, now)
 
     def take_back(self, lease: Lease, died: bool) -> list[Command]:
@@ -65,9 +71,20 @@ class Leases:
         Rows on which several workers have died are given to a worker without other rows, so that
         it is clear which rows killed it.
         """
+        if not worker.trains and ledger is self.epochs.rows:
+            return False
         suspect = ledger.deaths >= SUSPECT_DEATHS
         conflict = suspect and worker.leases
         return bool(ledger.todo) and not conflict and not worker.holds_suspect_rows
+
+    def _left(self, worker: Worker, now: float) -> float:
+        """Seconds between the end of the leases of `worker` and the next evaluation.
+
+        All leases should end when the evaluation is due, so that no worker waits for another one.
+        """
+        expected = sum(map(worker.expected_seconds, worker.leases.values()))
+        left = self.progress.until_evaluation(now)
+        return left if math.isnan(expected) else left - expected
 
     def _assign(self, worker: Worker, ledger: Ledger, now: float) -> Send:
         training, deaths = ledger is self.epochs.rows, ledger.deaths
@@ -75,6 +92,8 @@ class Leases:
         rows = size  # suspect rows: a single batch, to find the one that kills workers
         if deaths < SUSPECT_DEATHS:
             seconds = self.plan.lease_seconds
+            if training:
+                seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
             rows = self.roster.lease_rows(worker, size, seconds, ledger.remaining)
         self.last += 1
         start, stop = ledger.take(self.last, rows)
@@ -82,5 +101,7 @@ class Leases:
         lease.deadline = self.roster.deadline(worker, lease, now)
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         rate *= self.recovery.rollbacks.rate_factor
+        if worker.device == "cpu":
+            rate *= worker.weight
         work = worker.assign(lease, self.epochs.number, rate, self.recovery.rollbacks.total)
         return Send(worker.key, work)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from hogbatch.coordinator.accounting import LeaseAccounting
-from hogbatch.coordinator.batch_sizes import BatchSizes
 from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
+from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
@@ -22,7 +22,7 @@ class Membership:
     progress: Progress
     ending: Ending
     accounting: LeaseAccounting
-    batch_sizes: BatchSizes
+    decisions: Decisions
 
     def refusal(self, hello: Hello) -> str:
         """Why the worker that sent `hello` cannot be admitted; empty if it can."""
@@ -43,9 +43,11 @@ class Membership:
         self.roster.make_ready(worker, now)
         worker.joined_at = self.progress.seconds(now)
         worker.update_credit = self.roster.initial_credit(worker)
-        worker.resize(self.batch_sizes.first(worker), worker.joined_at)
-        ready = {"worker": worker.name, "limits": worker.limits, "batch_size": worker.batch_size}
-        return [Record("worker_ready", ready)]
+        worker.resize(self.decisions.first_size(worker), worker.joined_at)
+        worker.expect_measured_speed()
+        self.progress.expect_speed(worker.speed.value)
+        decided = self.decisions.membership_changed(worker.joined_at)
+        return [Record("worker_ready", worker.ready_fields()), *decided]
 
     def leave(self, worker: Worker, now: float) -> list[Command]:
         """Remove a worker that says Goodbye; its leases are taken back."""
@@ -65,8 +67,9 @@ class Membership:
         return [lost, Revoke(worker.number), *killed, *self._remove(worker, now, died)]
 
     def _remove(self, worker: Worker, now: float, died: bool) -> list[Command]:
-        commands = self.accounting.take_back(worker, died)
-        self.roster.remove(worker, self.progress.seconds(now))
+        commands, seconds = self.accounting.take_back(worker, died), self.progress.seconds(now)
+        self.roster.remove(worker, seconds)
+        commands += self.decisions.membership_changed(seconds)
         if not self.roster.attached:
             self.ending.no_workers(now)
         return commands

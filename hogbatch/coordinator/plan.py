@@ -7,6 +7,7 @@ from typing import Literal
 from hogbatch.config.lsh import Lsh
 from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
+from hogbatch.policy.limits import MIN_UTILIZATION
 from hogbatch.wire.messages import Hello, Optimizer, Welcome
 
 
@@ -46,6 +47,7 @@ class Training:
     precision: str
     lsh: Lsh | None = None
     record: bool = False
+    cpu_teams: int = 0
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""
@@ -63,15 +65,20 @@ class Training:
             lsh=self.lsh,
             beat_seconds=beat_seconds,
             record=self.record,
+            cpu_teams=self.cpu_teams,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Smallest and largest batch by device; None for a GPU: what its worker measures."""
+    """Smallest and largest batch by device; None: what the coordinator finds suitable.
 
-    cpu: tuple[int, int]
+    For a CPU worker this depends on its teams, for a GPU worker on what it has measured.
+    """
+
+    cpu: tuple[int, int] | None
     gpu: tuple[int, int] | None
+    min_utilization: float = MIN_UTILIZATION  # of a GPU, without limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class Progress:
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
+    _expected_row_seconds: float = math.inf  # in training, before any row was trained on
     _epoch_ended: bool = False  # since the last evaluation
 
     def resume(self, saved: SavedState) -> None:
@@ -120,6 +121,10 @@ class Progress:
     def epochs(self) -> float:
         """Passes over the training set so far."""
         return self.rows / self.plan.train_rows
+
+    def expect_speed(self, row_seconds: float) -> None:
+        """Expect that training takes at most `row_seconds` per row; nan: unknown."""
+        self._expected_row_seconds = min(self._expected_row_seconds, row_seconds)
 
     def seconds(self, now: float) -> float:
         """Training seconds."""
@@ -139,8 +144,14 @@ class Progress:
         """Whether it is time to stop training and evaluate the model."""
         if self.plan.stopping.by_epoch:
             return self._epoch_ended
+        return self.until_evaluation(now) <= 0.0
+
+    def until_evaluation(self, now: float) -> float:
+        """Training seconds until the next evaluation is due; infinite if only epochs decide."""
+        if self.plan.stopping.by_epoch:
+            return math.inf
         since, every = self.seconds(now) - self.evaluated_at, self.plan.stopping.eval_seconds
-        return since >= (self._default_interval(now) if every is None else every)
+        return (self._default_interval(now) if every is None else every) - since
 
     def _default_interval(self, now: float) -> float:
         """Default training seconds between evaluations; the interval grows with the time.
@@ -159,9 +170,10 @@ class Progress:
 
     def _evaluation_cost(self, seconds: float) -> float:
         """Expected seconds of an evaluation: as the last one, or derived from training speed."""
-        if self.evaluation_seconds or not self.rows:
-            return self.evaluation_seconds or math.inf
-        return FORWARD_FRACTION * self.plan.test_rows * seconds / self.rows
+        if self.evaluation_seconds:
+            return self.evaluation_seconds
+        row_seconds = seconds / self.rows if self.rows else self._expected_row_seconds
+        return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
     def end_epoch(self) -> None:
         """All rows of an epoch are acknowledged."""

@@ -26,6 +26,7 @@ MAX_MISSED_BEATS = 15.0  # heartbeats; a worker that misses more counts as lost
 MAX_MISSED_BEATS_AT_WORK = 5.0  # the same while it holds leases
 CHECK_INTERVAL_S = 50e-6  # per attached worker, between two checks of all workers
 GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
+START_DELAY_S = 0.05  # after the first worker is ready, if others are not yet
 READY_WITHIN_S = 600.0  # compilation takes seconds, on a slow and busy machine minutes
 
 
@@ -45,6 +46,7 @@ class Roster:
     _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
     _ready: int = 0
+    _parked: int = 0  # of these
     _unused: int = 0  # the first fence number that was never used
     _revoked: list[tuple[int, int]] = field(default_factory=list)  # heap of (generation, number)
     _numbers: dict[int, Worker] = field(default_factory=dict)
@@ -114,9 +116,9 @@ class Roster:
         """Remove a worker at training second `seconds`; the caller raises its fence."""
         del self.attached[worker.key], self._numbers[worker.number]
         heappush(self._revoked, (worker.fence + 1, worker.number))
-        for ranked in (self._by_updates, self._by_batch, self._speed):
-            ranked.drop(worker.number)
+        self._drop(worker)
         self._ready -= worker.ready
+        self._parked -= not worker.trains
         worker.left_at = seconds
         self.departed.append(worker)
 
@@ -126,13 +128,40 @@ class Roster:
         worker.ready = True
         self._first_ready = now if self._first_ready is None else self._first_ready
 
+    @property
+    def any_trains(self) -> bool:
+        """Whether a worker is ready and not parked."""
+        return self._ready > self._parked
+
+    def park(self, worker: Worker, seconds: float) -> None:
+        """Give `worker` no more training leases, from training second `seconds` on."""
+        worker.park(seconds)
+        self._parked += 1
+        self._drop(worker)
+
+    def resume_training(self, worker: Worker, seconds: float) -> None:
+        """Give the parked `worker` training leases again."""
+        worker.resume_training(seconds)
+        self._parked -= 1
+        worker.update_credit = max(0.0, self.initial_credit(worker) - worker.updates)
+
+    def _drop(self, worker: Worker) -> None:
+        """Leave `worker` out of the rankings."""
+        for ranked in (self._by_updates, self._by_batch, self._speed):
+            ranked.drop(worker.number)
+
     def enough_ready(self, plan: Plan, now: float) -> bool:
         """Whether training can start: `start_with` workers are ready, or at least one is and the
         other workers have left, or did not become ready in time.
+
+        The first one waits a moment for others that have joined, so that the batch policy can
+        decide about all of them before any trains.
         """
         if self._ready == 0 or self._first_ready is None:
             return False
         waited = now - self._first_ready
+        if waited < START_DELAY_S and self._ready < len(self.attached):
+            return False
         all_seen = self._ready + len(self.departed) >= plan.start_with
         return all_seen or waited > plan.stopping.wait_for_workers
 
@@ -164,14 +193,16 @@ class Roster:
     def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:
         """Rows of the next lease of `worker`: about `seconds` of work, out of `remaining` rows."""
         self._update_rankings(worker)
-        all_known = len(self._speed) == self._ready
+        training = self._ready - self._parked
+        all_known = worker.trains and len(self._speed) == training
         sizing = LeaseSizing(
             batch_size=batch_size,
-            threads=worker.threads,
+            teams=worker.teams,
             seconds_per_row=worker.speed.value,
             target_seconds=seconds,
             remaining=remaining,
-            fraction=self._speed.fraction(worker.number) if all_known else 1 / self._ready,
+            fraction=self._speed.fraction(worker.number) if all_known else 1 / training,
+            merges=worker.device == "gpu",
             workers=self._ready,
             turn=worker.number * GOLDEN_RATIO % 1.0,
         )
@@ -213,7 +244,9 @@ class Roster:
         return records + [worker.record(seconds, updates) for worker in workers]
 
     def _update_rankings(self, worker: Worker) -> None:
-        """Update the rankings with the current figures of `worker`."""
+        """Update the rankings with the current figures of `worker`; parked ones have no place."""
+        if not worker.trains:
+            return
         updates = worker.update_credit + worker.updates
         self._by_updates.put(worker.number, updates * self._weight(worker))
         self._speed.put(worker.number, worker.speed.value)

@@ -2,7 +2,7 @@
 
 :class:`Coordinator` makes all decisions of a run. It moves the run through its phases and leaves
 details to its parts: `membership` (workers that join and leave), `leases` (which rows for which
-worker), `accounting` (leases that come back), `batch_sizes` (asks the policy), `evaluation`,
+worker), `accounting` (leases that come back), `decisions` (asks the policy), `evaluation`,
 `recovery` (snapshots, checkpoints, roll-backs) and `ending` (when to stop). It has no sockets,
 clock, files or processes; these are the task of :mod:`hogbatch.coordinator.loop`.
 
@@ -34,7 +34,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hogbatch.coordinator.accounting import LeaseAccounting
-from hogbatch.coordinator.batch_sizes import BatchSizes
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
@@ -43,6 +42,7 @@ from hogbatch.coordinator.commands import (
     ShowMean,
     Snapshot,
 )
+from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.evaluation import Evaluator
@@ -53,7 +53,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.saved_state import SavedState, StateParts
-from hogbatch.coordinator.worker import Profile, Worker
+from hogbatch.coordinator.worker import Worker
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import (
@@ -87,7 +87,7 @@ class Coordinator:
     ending: Ending = field(init=False)
     evaluator: Evaluator = field(init=False)
     accounting: LeaseAccounting = field(init=False)
-    batch_sizes: BatchSizes = field(init=False)
+    decisions: Decisions = field(init=False)
     membership: Membership = field(init=False)
     _ticked: float | None = None
     _next_check: float = -math.inf
@@ -98,12 +98,12 @@ class Coordinator:
         recovery = self.recovery = Recovery(plan.checkpoint_seconds)
         roster = self.roster = Roster(plan.beta)
         epochs = self.epochs = Epochs(plan.train_rows)
-        leases = self.leases = Leases(plan, roster, epochs, recovery)
+        leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
         ending = self.ending = Ending(plan.stopping, progress)
         self.evaluator = Evaluator(plan, progress, recovery, leases, ending)
         accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
-        sizes = self.batch_sizes = BatchSizes(self.policy, roster)
-        self.membership = Membership(plan, roster, progress, ending, accounting, sizes)
+        decisions = self.decisions = Decisions(self.policy, roster)
+        self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
 
     @classmethod
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: SavedState) -> "Coordinator":
@@ -162,8 +162,8 @@ class Coordinator:
             return [Send(key, Stop())]
         worker.last_seen = now
         match message:
-            case Ready(profile):
-                return self._make_ready(worker, profile, now)
+            case Ready() as ready:
+                return self._make_ready(worker, ready, now)
             case Done():
                 return self._credit(worker, message, now)
             case Heartbeat() if worker.starts_compiling(message):
@@ -230,8 +230,8 @@ class Coordinator:
             return [Send(key, Stop())]
         return self.membership.admit(key, hello, now)
 
-    def _make_ready(self, worker: Worker, profile: Profile, now: float) -> list[Command]:
-        if reason := worker.set_limits(self.plan.limits, profile):
+    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+        if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
             return self.lose(worker.key, reason, now)
         return [*self.membership.make_ready(worker, now), *self._advance(now, [worker])]
 
@@ -252,7 +252,8 @@ class Coordinator:
         seconds = self.progress.seconds(now)
         records = self.accounting.credit(worker, lease, done, seconds)
         if lease.task == "train" and not done.too_large:
-            worker.resize(self.batch_sizes.next(worker), seconds)
+            self.decisions.resize(worker, seconds)
+            records += self.decisions.review(seconds)
         complete = done.rows == lease.stop - lease.start  # if not, other workers may take the rest
         return [*records, *self._advance(now, [worker] if complete else None)]
 
@@ -273,8 +274,8 @@ class Coordinator:
         7. The evaluation ends, immediately if there are no test rows.
         8. Leases of the phase and epoch reached by now are handed out.
         """
-        if self.batch_sizes.failure and self.phase != "finished":
-            end = Finish("failed", self.batch_sizes.failure, by_policy=True)
+        if self.decisions.failure and self.phase != "finished":
+            end = Finish("failed", self.decisions.failure, by_policy=True)
             return self._keep_last() + self._finish(end, now)
         commands: list[Command] = []
         before = self.phase, self.epoch

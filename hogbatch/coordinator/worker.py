@@ -4,15 +4,20 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.coordinator.plan import Limits
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.throughput import SecondsPerRow, useful_limits
+from hogbatch.policy.limits import useful_limits
+from hogbatch.policy.progress import batch_seconds
+from hogbatch.policy.throughput import SecondsPerRow
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.telemetry.trace import Trace
-from hogbatch.wire.messages import Done, Heartbeat, Work
+from hogbatch.wire.messages import Done, Heartbeat, Ready, Work
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
+MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has not measured
+MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
 MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
@@ -61,11 +66,20 @@ class Worker:
     admitted_at: float = 0.0  # by the caller's clock
     beat_seconds: float = 1.0  # between two heartbeats
     ready: bool = False
+    teams: int = 1  # batches that it computes at the same time
+    members: int = 1  # threads that compute each batch
     compiling: bool = False
     limits: tuple[int, int] = (1, 1)
     max_fitting: int | None = None  # rows of the largest batch that may fit; None: not known
     leases: dict[int, Lease] = field(default_factory=dict)
     batch_size: int = 0
+    profile: Profile = ()
+    merge: tuple[float, float] = (0.0, 0.0)  # seconds of a merge; see Ready
+    merge_every: int = 0  # batches; 0: as its worker finds suitable
+    weight: float = 1.0  # of its changes
+    trains: bool = True  # False: it is parked
+    parked_since: float = 0.0  # training seconds
+    parked_seconds: float = 0.0  # until it trained again
     rows: int = 0
     updates: int = 0
     staleness_sum: float = 0.0  # over its merges
@@ -86,12 +100,37 @@ class Worker:
         """What a batch policy may know of this worker."""
         return WorkerView(
             self.device,
-            self.threads,
+            self.teams,
             *self.limits,
             self.batch_size,
             self.update_credit + self.updates,
             self.speed.value,
+            self.profile,
+            self.merge,
+            self.trains,
         )
+
+    def expect_measured_speed(self) -> None:
+        """Expect the speed that a GPU worker measured before training, until a lease is done.
+
+        Its first lease may then be long, which saves merges. Leases of a CPU worker cost nothing,
+        and the first one measures its speed with all threads.
+        """
+        if self.device == "gpu" and self.profile:
+            self.speed.add(batch_seconds(self.profile, self.batch_size), self.batch_size)
+
+    def park(self, seconds: float) -> None:
+        """Train no more, from training second `seconds` on."""
+        self.trains, self.parked_since = False, seconds
+
+    def resume_training(self, seconds: float) -> None:
+        """Train again, from training second `seconds` on."""
+        self.trains = True
+        self.parked_seconds += seconds - self.parked_since
+
+    def parked_until(self, seconds: float) -> float:
+        """Training seconds for which it was parked until `seconds`."""
+        return self.parked_seconds + (0.0 if self.trains else seconds - self.parked_since)
 
     def starts_compiling(self, beat: Heartbeat) -> bool:
         """Whether `beat` is the first one that reports that the kernels are being compiled."""
@@ -99,13 +138,19 @@ class Worker:
         self.compiling |= starts
         return starts
 
-    def set_limits(self, given: Limits, profile: Profile) -> str:
-        """Set its batch limits to those given, or to those measured; return why that fails."""
+    def prepare(self, ready: Ready, given: Limits, train_rows: int) -> str:
+        """Set its teams and its batch limits; return why that fails."""
+        self.teams, self.members = ready.teams, ready.members
+        self.profile = tuple(point for point in ready.profile if _plausible(*point))
+        blocking, background = ready.merge
+        self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
         limits = given.cpu if self.device == "cpu" else given.gpu
-        if limits is None:
-            if not any(rows > 0 and seconds > 0 for rows, seconds in profile):
+        if limits is None and self.device == "cpu":
+            limits = 1, largest_cpu_batch(train_rows, ready.members)
+        elif limits is None:
+            if not self.profile:
                 return "sent no measured batch sizes"
-            limits = useful_limits(profile)
+            limits = useful_limits(self.profile, given.min_utilization)
         self.limits = limits
         return ""
 
@@ -129,6 +174,11 @@ class Worker:
         """Expected duration of `lease`; nan while its speed at such work is unknown."""
         speed = self.speed if lease.task == "train" else self.evaluation_speed
         return (lease.stop - lease.start) * speed.value
+
+    def ready_fields(self) -> dict[str, object]:
+        """Fields of the event "worker_ready"."""
+        fields = {"worker": self.name, "limits": self.limits, "batch_size": self.batch_size}
+        return fields | ({"teams": [self.teams, self.members]} if self.device == "cpu" else {})
 
     def lease_fields(
         self, lease: Lease, done: Done, rows: tuple[int, int], epoch: int, seconds: float
@@ -164,6 +214,8 @@ class Worker:
             learning_rate=learning_rate,
             fence=self.fence,
             rollbacks=rollbacks,
+            merge_every=self.merge_every,
+            weight=self.weight if self.device == "gpu" else 1.0,
         )
 
     def credit(self, done: Done) -> None:
@@ -203,7 +255,9 @@ class Worker:
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its totals at training second `seconds`."""
         gpu = self.device == "gpu"
-        attached = (seconds if self.left_at is None else self.left_at) - self.joined_at
+        end = seconds if self.left_at is None else self.left_at
+        parked = self.parked_until(end)
+        trained = end - self.joined_at - parked
         return WorkerRecord(
             name=self.name,
             device=self.device,
@@ -211,7 +265,8 @@ class Worker:
             rows=self.rows,
             updates=self.updates,
             update_share=self.updates / all_updates if all_updates else 0.0,
-            busy=min(1.0, self.busy_seconds / attached) if attached > 0 else 0.0,
+            busy=min(1.0, self.busy_seconds / trained) if trained > 0 else 0.0,
+            parked_seconds=parked,
             left_at=self.left_at,
             batch_size=self.batch_size,
             batch_trace=list(self.batch_trace.points),
@@ -222,3 +277,8 @@ class Worker:
             transfer_seconds=self.transfer_seconds if gpu else None,
             active=self.active_sum / self.updates if self.active_sum else None,
         )
+
+
+def _plausible(rows: int, seconds: float) -> bool:
+    """Whether a batch of `rows` rows may have taken `seconds` seconds."""
+    return 0 < rows <= MAX_ROWS and 0.0 < seconds <= MAX_SECONDS

@@ -1,41 +1,62 @@
-"""Adaptive Hogbatch: batch sizes that balance the workers' update counts (Ma & Rusu 2020)."""
+"""Adaptive Hogbatch: who trains, with which batches, and how often GPUs merge."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hogbatch.policy.base import PolicySettings, WorkerView
+from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+from hogbatch.policy.progress import Load, best_operation, with_measured_speed
+from hogbatch.policy.selection import Operations, Selection
 
 
 class Adaptive:
-    """Resizes batches so that all workers make about the same number of updates.
+    """Lets those workers train that learn fastest together, as measured speeds predict.
 
-    With u = updates (times beta on the CPU): u < min(u of the others) divides the batch by alpha,
-    u > max(u of the others) multiplies it by alpha, within the worker's limits. The batch changes
-    by at least one row, since a small alpha would otherwise never change a small batch.
+    The others are parked. The batch sizes, and the numbers of batches between the merges of GPUs,
+    are those with which the workers that train learn fastest together. A worker whose speed is not
+    known yet trains. See `hogbatch.policy.progress` and docs/batch-policy.md.
     """
 
     def __init__(self, settings: PolicySettings) -> None:
-        self._alpha = settings.alpha
-        self._beta = settings.beta
+        self._settings = settings
 
     def first_size(self, worker: WorkerView) -> int:
-        """The largest batch for a CPU worker, a quarter of the largest for a GPU worker.
-
-        A worker that trains alone keeps this size. The largest batch is the fastest for a CPU
-        thread. It also writes the shared model least often, which invalidates the fewest cache
-        lines of other threads. Smaller batches only help to balance a GPU.
-        """
-        fraction = 1 if worker.device == "cpu" else 4
-        return max(worker.largest // fraction, worker.smallest)
+        """The largest batch of a CPU worker; the batch with which a GPU learns fastest alone."""
+        bounded = self._bounded(worker)
+        if not bounded.profile:
+            return bounded.largest
+        return best_operation(bounded, Load(), self._settings).batch_size
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
-        size = worker.batch_size
-        if not others:
-            return size
-        if self._count(worker) < self._count(others[0]):
-            return max(min(round(size / self._alpha), size - 1), worker.smallest)
-        if self._count(worker) > self._count(others[-1]):
-            return min(max(round(size * self._alpha), size + 1), worker.largest)
-        return size
+        """The current size: `decide` chooses sizes."""
+        return worker.batch_size
 
-    def _count(self, worker: WorkerView) -> float:
-        return worker.updates * (self._beta if worker.device == "cpu" else 1.0)
+    def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
+        """How each of `workers` trains from now on."""
+        views = [with_measured_speed(self._bounded(worker)) for worker in workers]
+        known = [place for place, view in enumerate(views) if view.profile]
+        selection = Selection([views[place] for place in known], self._settings)
+        training = selection.select()
+        operations = [Operation(worker.batch_size) for worker in workers]
+        for number, place in enumerate(known):
+            if number in training:
+                operations[place] = training[number]
+            else:
+                reason = _change(selection, training, number)
+                operations[place] = replace(operations[place], trains=False, reason=reason)
+        return operations
+
+    def _bounded(self, worker: WorkerView) -> WorkerView:
+        """`worker` with limits within which larger batches learn faster."""
+        if worker.device == "cpu":
+            return worker
+        largest = max(worker.smallest, min(worker.largest, self._settings.largest_batch))
+        return replace(worker, largest=largest)
+
+
+def _change(selection: Selection, training: Operations, number: int) -> str:
+    """How learning would change if the worker `number` trained, too."""
+    together = selection.operate([*training, number])
+    ratio = selection.rate(together) / selection.rate(training)
+    if ratio < 1:
+        return f"learning would be {1 - ratio:.0%} slower"
+    return f"learning would be only {ratio - 1:.0%} faster"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +10,7 @@ class WorkerView:
     """What a policy may know about one worker."""
 
     device: str  # "cpu" or "gpu"
-    threads: int  # of a CPU worker, each with its own batches; 1 for a GPU
+    teams: int  # batches that it computes at the same time; 1 for a GPU
     smallest: int  # limits of its batch size, in rows
     largest: int
     batch_size: int = 0  # current rows per update; 0 before the first
@@ -18,21 +18,42 @@ class WorkerView:
     # late is credited with the lowest count of the other workers
     updates: float = 0
     seconds_per_row: float = float("nan")  # moving average; nan before the first lease
+    # (rows of a batch, seconds), measured by the worker before training; empty if it did not
+    profile: tuple[tuple[int, float], ...] = ()
+    # seconds of a merge of a GPU worker: those for which it does not train, and those in which it
+    # trains on
+    merge: tuple[float, float] = (0.0, 0.0)
+    trains: bool = True  # False: it is parked, which means that it only evaluates
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """How one worker trains."""
+
+    batch_size: int  # rows per update
+    merge_every: int = 0  # batches between two merges of a GPU worker; 0: as merging takes time
+    weight: float = 1.0  # of its changes: a factor of a CPU's learning rate or of a GPU's merges
+    trains: bool = True  # False: it is parked, which means that it only evaluates
+    reason: str = ""  # why it is parked, or trains again
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """The flags that policies use."""
+    """The settings that policies use."""
 
-    alpha: float = 2.0  # resize factor of `adaptive`
+    alpha: float = 2.0  # resize factor of `paper-adaptive`
     beta: float = 1.0  # weight of a CPU worker's update: the fraction that survives conflicts
+    critical_batch: float = 512.0  # rows in flight with which a run needs twice the rows
+    largest_batch: int = 512  # rows of a batch beyond which larger ones do not learn faster
+    rows_between_pauses: int = 0  # until the end of an epoch or an evaluation; 0: very many
 
 
 class BatchPolicy(Protocol):
     """Decides batch sizes, in rows per update.
 
     A user's policy is a class with these two methods whose constructor takes `PolicySettings`:
-    `--policy module:Class`. The sizes it returns are clamped to the worker's limits.
+    `--policy module:Class`. The sizes it returns are clamped to the worker's limits. It may also
+    have the method of :class:`JointPolicy`.
     """
 
     def first_size(self, worker: WorkerView) -> int:
@@ -42,4 +63,16 @@ class BatchPolicy(Protocol):
         """Next batch size of `worker`, which has just finished a lease.
 
         `others` are sorted by updates, ascending; updates of CPU workers are multiplied by beta.
+        """
+
+
+@runtime_checkable
+class JointPolicy(BatchPolicy, Protocol):
+    """Also decides how all workers train together."""
+
+    def decide(self, workers: Sequence[WorkerView]) -> Sequence[Operation]:
+        """How each of `workers`, which are all that are ready, trains from now on.
+
+        Called when a worker becomes ready or leaves, and a few times a second. At least one of them
+        must train.
         """

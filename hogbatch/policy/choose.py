@@ -2,18 +2,24 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Final
 
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import BatchPolicy, PolicySettings, WorkerView
+from hogbatch.policy.base import BatchPolicy, JointPolicy, Operation, PolicySettings, WorkerView
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.paper_adaptive import PaperAdaptive
 
-POLICIES: Final[dict[str, Callable[[PolicySettings], BatchPolicy]]] = {
+Factory = Callable[[PolicySettings], BatchPolicy]
+
+POLICIES: Final[dict[str, Factory]] = {
     "adaptive": Adaptive,
+    "paper-adaptive": PaperAdaptive,
     "hogbatch": Hogbatch,
     "fixed": Fixed,
 }
@@ -35,11 +41,7 @@ class CheckedPolicy:
         return self._ask("next_size", worker, others)
 
     def _ask(self, method: str, *arguments: object) -> int:
-        try:
-            size: Any = getattr(self._policy, method)(*arguments)
-        except Exception as error:
-            reason = f"{method} failed with {_shown(error)}"
-            raise PolicyError(f"--policy {self._name}: {reason}") from error
+        size = self._call(method, *arguments)
         if not _is_finite_number(size):
             raise PolicyError(
                 f"--policy {self._name}: {method} must return a finite number of rows; "
@@ -47,23 +49,79 @@ class CheckedPolicy:
             )
         return int(size)  # the caller clamps it to the worker's limits
 
+    def _call(self, method: str, *arguments: object) -> Any:
+        try:
+            return getattr(self._policy, method)(*arguments)
+        except Exception as error:
+            reason = f"{method} failed with {_shown(error)}"
+            raise PolicyError(f"--policy {self._name}: {reason}") from error
+
+
+class CheckedJointPolicy(CheckedPolicy):
+    """The same for a user's policy that also decides how all workers train."""
+
+    def decide(self, workers: Sequence[WorkerView]) -> Sequence[Operation]:
+        operations = self._call("decide", workers)
+        problem = _problem(operations, len(workers))
+        if problem:
+            raise PolicyError(f"--policy {self._name}: decide must return {problem}")
+        checked: list[Operation] = [
+            replace(each, batch_size=int(each.batch_size)) for each in operations
+        ]
+        return checked
+
 
 def choose(name: str, settings: PolicySettings) -> BatchPolicy:
     """Create the policy called `name`, or an instance of `module:Class`."""
+    return find(name)(settings)
+
+
+def find(name: str) -> Factory:
+    """The class of the policy called `name`, or `module:Class`; UsageError if there is none."""
     if name in POLICIES:
-        return POLICIES[name](settings)
+        return POLICIES[name]
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         known = ", ".join(POLICIES)
         raise UsageError(f"--policy must be one of {known}, or module:Class; got {name!r}")
     try:
-        policy: BatchPolicy = getattr(import_module(module), attribute)(settings)
+        made: Factory = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # an import may raise anything
+        raise UsageError(f"--policy {name}: cannot be imported: {_shown(error)}") from None
+    if isinstance(made, type):
+        _expect_methods(name, made)
+    return partial(_create, name, made)
+
+
+def _create(name: str, made: Factory, settings: PolicySettings) -> BatchPolicy:
+    try:
+        policy = made(settings)
+    except (Exception, SystemExit) as error:
         raise UsageError(f"--policy {name}: cannot create an instance: {_shown(error)}") from None
+    _expect_methods(name, policy)
+    joint = isinstance(policy, JointPolicy)
+    return CheckedJointPolicy(name, policy) if joint else CheckedPolicy(name, policy)
+
+
+def _expect_methods(name: str, policy: object) -> None:
     missing = [m for m in ("first_size", "next_size") if not callable(getattr(policy, m, None))]
     if missing:
         raise UsageError(f"--policy {name}: the class has no method {missing[0]}")
-    return CheckedPolicy(name, policy)
+
+
+def _problem(operations: Any, workers: int) -> str:
+    """What `decide` should have returned instead of `operations`; empty if they are valid."""
+    if not isinstance(operations, Sequence) or len(operations) != workers:
+        return f"an Operation for each of {workers} workers; got {_short(operations)}"
+    for each in operations:
+        if not isinstance(each, Operation):
+            return f"instances of Operation; got {_short(each)}"
+        numbers = each.batch_size, each.merge_every, each.weight
+        if not all(map(_is_finite_number, numbers)) or each.merge_every < 0 or each.weight < 0:
+            return f"finite numbers that are not negative; got {_short(each)}"
+    if not any(each.trains for each in operations):
+        return "at least one worker that trains; got none"
+    return ""
 
 
 def _shown(error: BaseException) -> str:

@@ -1,11 +1,11 @@
-"""Calculations from measured speeds: lease lengths, lease timeouts and batch limits."""
+"""Calculations from measured speeds: lease lengths and lease timeouts."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SMOOTHING = 0.3  # weight of the newest measurement
-FIRST_BATCHES = 4  # batches per thread in a first lease, while the speed is unknown
+FIRST_BATCHES = 4  # batches per team of threads in a first lease, while the speed is unknown
 LEASES_PER_S = 800  # of all workers together; each is two messages
 LEASES_PER_S_AT_END = 10 * LEASES_PER_S  # of an epoch, so that the last lease ends soon
 TIMEOUT_FACTOR = 8.0  # times a lease's expected duration; after that its worker counts as lost
@@ -71,11 +71,12 @@ class LeaseSizing:
     """What the length of a lease depends on."""
 
     batch_size: int
-    threads: int
+    teams: int  # batches that the worker computes at the same time
     seconds_per_row: float  # nan while unknown
     target_seconds: float
     remaining: int  # rows of the epoch that no worker holds
     fraction: float  # of the speed of all workers together, 0..1
+    merges: bool = False  # whether the worker merges after each lease
     workers: int = 1  # that share the coordinator's time
     turn: float = 0.5  # 0..1, different for each worker, to spread their requests in time
 
@@ -83,17 +84,19 @@ class LeaseSizing:
 def lease_rows(sizing: LeaseSizing) -> int:
     """Rows of the next lease.
 
-    A lease is `target_seconds` of work, in whole batches for every thread. With many `workers` it
-    is longer, so that all together request at most LEASES_PER_S leases per second.
+    A lease is `target_seconds` of work, in whole batches for every team of threads. With many
+    `workers` it is longer, so that all together request at most LEASES_PER_S leases per second.
 
     Near the end of an epoch a lease has half of the worker's proportional part of the remaining
     rows, so leases shrink and the last one ends soon (guided self-scheduling, Polychronopoulos &
-    Kuck 1987); LEASES_PER_S_AT_END bounds that. Remaining rows that are fewer than a batch become
-    one lease with its own learning rate.
+    Kuck 1987); LEASES_PER_S_AT_END bounds that. A worker that trains alone, and merges after each
+    lease, takes the whole rest: nobody waits for it. Remaining rows that are fewer than a batch
+    become one lease with its own learning rate.
     """
     batch = sizing.batch_size
-    once = batch * sizing.threads  # a batch for every thread
-    fair = sizing.remaining * sizing.fraction / 2
+    once = batch * sizing.teams  # a batch for every team
+    alone = sizing.merges and sizing.fraction == 1.0
+    fair = sizing.remaining * sizing.fraction / (1 if alone else 2)
     if (row_seconds := sizing.seconds_per_row) > 0:
         pause = (0.75 + 0.5 * sizing.turn) * sizing.workers / LEASES_PER_S / row_seconds
         once = max(once, batch * math.ceil(min(pause, sizing.remaining) / batch))
@@ -103,8 +106,8 @@ def lease_rows(sizing: LeaseSizing) -> int:
         wanted = float(once * FIRST_BATCHES)
     batches = max(1, int(min(wanted, fair) / batch))
     batches = min(batches, sizing.remaining // batch)
-    if batches > sizing.threads:
-        batches -= batches % sizing.threads
+    if batches > sizing.teams:
+        batches -= batches % sizing.teams
     return batches * batch or sizing.remaining
 
 
@@ -128,16 +131,3 @@ def lease_timeout(expected_seconds: float) -> float:
     if math.isnan(expected_seconds):
         return FIRST_TIMEOUT_S
     return max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * expected_seconds)
-
-
-def useful_limits(profile: Sequence[tuple[int, float]]) -> tuple[int, int]:
-    """Batch limits of a GPU worker from its measured (rows of a batch, seconds).
-
-    These are the smallest batches that reach half and nine tenths of the peak rows per second.
-    """
-    speeds = [(rows, rows / seconds) for rows, seconds in profile if rows > 0 and seconds > 0]
-    if not speeds:
-        raise ValueError(f"expected measured batches; got {list(profile)!r}")
-    peak = max(speed for _, speed in speeds)
-    half = min(rows for rows, speed in speeds if speed >= 0.5 * peak)
-    return half, min(rows for rows, speed in speeds if speed >= 0.9 * peak)

@@ -2,6 +2,7 @@
 
 import math
 
+from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.model.losses import LOSSES, Loss
 from hogbatch.model.optimizers import OPTIMIZERS, OptimizerSpec, Scaling
 
@@ -12,9 +13,8 @@ MAX_RATE = 1.0
 # Learning rate of a linear model relative to a deep network's, with an adaptive optimizer.
 LINEAR_STEPS = 4.0
 
-LARGEST_BATCH = 64  # maximum rows of a batch on a CPU thread, for large training sets
-BATCHES_PER_EPOCH = 32  # smaller batches if an epoch would have fewer than this,
-SMALLEST_BATCH = 8  # but with at least this many rows
+CRITICAL_BATCH = 512  # rows in flight with which dense networks need twice the rows
+SPARSE_CRITICAL_BATCH = 4096  # the same if most of the work is in a sparse first layer
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
@@ -75,14 +75,6 @@ def scaling(optimizer: str) -> Scaling:
     the SDEs and Scaling Rules for Adaptive Gradient Algorithms").
     """
     return OPTIMIZERS[optimizer].scaling
-
-
-def largest_cpu_batch(rows: int) -> int:
-    """Rows of the largest batch on a CPU thread, for a training set of `rows` rows.
-
-    A small set needs many updates, and large batches would leave few in each epoch.
-    """
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, rows // BATCHES_PER_EPOCH))
 
 
 def epochs(rows: int) -> int:

@@ -4,16 +4,20 @@ import math
 
 from msgspec import structs
 
+from hogbatch.compute.cpu_batch import largest_cpu_batch
+from hogbatch.compute.teams import gains_from_teams
 from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.coordinator.progress import FORWARD_FRACTION
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, max_stored_values, whole_run
 from hogbatch.model.losses import can_hash, choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
@@ -61,8 +65,9 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
             precision=config.precision,
             lsh=_lsh(config, network),
             record=config.record,
+            cpu_teams=config.cpu_teams or 0,
         ),
-        limits=limits_for(config, rows),
+        limits=limits_for(config),
         stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
@@ -82,6 +87,28 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
     )
 
 
+def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -> PolicySettings:
+    """Return the settings of the batch policy for a network and its training rows."""
+    train = loaded.train
+    stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
+    dense = gains_from_teams(network.layer_views(), stored, sparse=train.sparse)
+    critical = recommend.CRITICAL_BATCH if dense else recommend.SPARSE_CRITICAL_BATCH
+    return PolicySettings(
+        config.alpha,
+        config.beta,
+        critical_batch=config.critical_batch or critical,
+        rows_between_pauses=_rows_between_pauses(config, loaded),
+    )
+
+
+def _rows_between_pauses(config: TrainConfig, loaded: LoadedData) -> int:
+    """Return about how many rows are trained on until an evaluation or the end of an epoch."""
+    train, test = loaded.train.rows, _test_rows(loaded)
+    if config.target_loss is None or config.eval_seconds is not None or not test:
+        return train
+    return max(1, min(train, int(FORWARD_FRACTION * test)))
+
+
 def epochs_for(config: TrainConfig, rows: int) -> int | None:
     """Return the maximum number of epochs for `rows` training rows; None if only time limits it."""
     if config.epochs is not None or config.max_seconds is not None:
@@ -90,11 +117,13 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
     return recommend.max_epochs(rows) if target else recommend.epochs(rows)
 
 
-def limits_for(config: TrainConfig, rows: int) -> Limits:
-    """Return the limits of the batch sizes for `rows` training rows."""
-    cpu = config.cpu_batch or BatchLimits(1, recommend.largest_cpu_batch(rows))
-    gpu = config.gpu_batch
-    return Limits((cpu.smallest, cpu.largest), None if gpu is None else (gpu.smallest, gpu.largest))
+def limits_for(config: TrainConfig) -> Limits:
+    """Return the limits of the batch sizes that the user gives."""
+    return Limits(_pair(config.cpu_batch), _pair(config.gpu_batch), config.min_utilization)
+
+
+def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
+    return None if limits is None else (limits.smallest, limits.largest)
 
 
 def _stopping_criteria(
@@ -130,7 +159,10 @@ def memory_for(
     workers: tuple[WorkerRequest, ...],
 ) -> Parts:
     """Return the memory that a run with these `workers` needs in addition to `loaded`."""
-    train, batch = loaded.train, max(EVALUATION_ROWS, plan.limits.cpu[1])
+    threads = max((worker.threads for worker in workers), default=1)
+    train = loaded.train
+    largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, threads)
+    batch = max(EVALUATION_ROWS, largest)
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,

@@ -10,9 +10,9 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
-from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.choose import choose
+from hogbatch.policy.choose import find
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.resume import settings_file
@@ -52,11 +52,12 @@ def execute(config: TrainConfig, platform: Platform) -> Run:
     run_dir = choose_run_dir(config)
     workers = platform.choose_workers(config, console)
     print_cache_note(console)
-    policy = choose(config.policy, PolicySettings(config.alpha, config.beta))
+    make_policy = find(config.policy)
     logs = [log_name(number) for number in range(len(workers))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
         setup = prepare(config, directory, platform.in_memory(workers), console)
+        policy = make_policy(policy_settings(config, setup.data, setup.network))
         segments = RunSegments(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy

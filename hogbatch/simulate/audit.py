@@ -260,7 +260,9 @@ class Audit:
         state.validate()
         free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.todo)
         self._free_since = min(self._free_since, now) if free else math.inf
-        idle = {w.key: w for w in state.workers.values() if w.ready and not w.leases}
+        ready = [worker for worker in state.workers.values() if worker.ready]
+        _check(not ready or any(w.trains for w in ready), "all workers are parked")
+        idle = {worker.key: worker for worker in ready if worker.trains and not worker.leases}
         self._idle_since = {key: self._idle_since.get(key, now) for key in idle}
         for key, worker in idle.items():
             batch = worker.batch_size * worker.speed.value

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from hogbatch.compute.device_profile import Profile
-from hogbatch.wire.messages import Done, Failed, Welcome, Work
+from hogbatch.wire.messages import Done, Failed, Ready, Welcome, Work
 
 
 class Host(Protocol):
@@ -36,7 +35,7 @@ class Prepared(NamedTuple):
     """An engine that is ready for leases."""
 
     seconds: float  # from Welcome to Ready
-    profile: Profile  # (rows of a batch, its seconds); empty for CPU workers
+    ready: Ready
 
 
 class SimulatedEngine(Protocol):

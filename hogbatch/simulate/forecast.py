@@ -57,7 +57,7 @@ def forecast(
             keep="last",
             wait_for_workers=math.inf,
         ),
-        limits_for(config, rows),
+        limits_for(config),
         (rows, 0),
         config.lease_ms / 1000,
         config.beta,

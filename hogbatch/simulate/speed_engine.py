@@ -8,7 +8,7 @@ from typing import Literal
 
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.speed import EVALUATION_SPEEDUP, Speed
-from hogbatch.wire.messages import Done, Welcome, Work
+from hogbatch.wire.messages import Done, Ready, Welcome, Work
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,8 @@ class SpeedEngine:
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
         del welcome
         self._host = host
-        return Prepared(self.speed.startup * self.rng.uniform(0.5, 1.5), self.speed.profile())
+        seconds = self.speed.startup * self.rng.uniform(0.5, 1.5)
+        return Prepared(seconds, Ready(self.speed.profile(), teams=self.threads))
 
     def submit(self, work: Work) -> None:
         self._works.append(work)

@@ -149,7 +149,7 @@ class SimulatedWorker:
             case Welcome(worker=number, beat_seconds=seconds):
                 self.number, self.beat_seconds = number, seconds
                 prepared = self.engine.prepare(message, self)
-                self.later(prepared.seconds, lambda: self._become_ready(prepared.profile))
+                self.later(prepared.seconds, lambda: self._become_ready(prepared.ready))
             case Work():
                 self.engine.submit(message)
             case Stop() | Refused():
@@ -159,9 +159,9 @@ class SimulatedWorker:
         if self.number is None:
             self.exit("exit code 4")
 
-    def _become_ready(self, profile: tuple[tuple[int, float], ...]) -> None:
+    def _become_ready(self, ready: Ready) -> None:
         if not self.hung:
-            self._send(Ready(profile))
+            self._send(ready)
 
     def _beat(self) -> None:
         due = self.sent_at + self.beat_seconds - self.environment.queue.now

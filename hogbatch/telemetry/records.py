@@ -25,10 +25,11 @@ class WorkerRecord:
     rows: int
     updates: int
     update_share: float
-    busy: float  # fraction of its training seconds spent computing, 0..1
+    busy: float  # fraction of its training seconds spent computing, 0..1, without those parked
     batch_size: int
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
+    parked_seconds: float = 0.0  # training seconds for which it only evaluated
     left_at: float | None = None  # training seconds; None if it stayed to the end
     staleness: float | None = None  # of a GPU: mean updates by other workers from pull to merge
     merge_seconds: float | None = None  # of a GPU: during which merges kept it from training

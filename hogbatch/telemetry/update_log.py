@@ -91,7 +91,7 @@ class LogHeader(msgspec.Struct, frozen=True):
     name: str  # of the worker, or COORDINATOR
     worker: int  # its number; -1: coordinator
     device: str  # "cpu", "gpu", or empty for the coordinator
-    threads: int
+    threads: int  # that compute batches of their own: teams of threads count as one
     pid: int
     identity: dict[str, str | int] = {}  # of the run, see run.resume; only the coordinator's
 

@@ -71,7 +71,10 @@ class Ready(Message, frozen=True):
     `profile` has measured pairs of (rows per batch, seconds), or is empty.
     """
 
-    profile: tuple[tuple[Count, Amount], ...]
+    profile: tuple[tuple[Count, Amount], ...] = ()
+    teams: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # batches computed at the same time
+    members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
+    merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
 
 
 class Done(Message, frozen=True):
@@ -130,6 +133,7 @@ class Welcome(Message, frozen=True):
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     record: bool = False  # record every update in the run directory
+    cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
 
 
 class Work(Message, frozen=True):
@@ -147,6 +151,8 @@ class Work(Message, frozen=True):
     learning_rate: float
     fence: int  # the worker may write while its fence line has this value
     rollbacks: int = 0  # of the model so far; when it changes, workers must discard copies of it
+    merge_every: int = 0  # batches between two merges of a GPU; 0: as the worker finds suitable
+    weight: float = 1.0  # of a GPU's changes when they are merged
 
 
 class Stop(Message, frozen=True):

@@ -96,14 +96,14 @@ class Stage:
     def hello(self, key, device="cpu", threads=1, pid=1, package=PACKAGE, fingerprint=FINGERPRINT):
         return self.receive(key, Hello(device, device, threads, pid, package, fingerprint))
 
-    def ready(self, key, profile=()):
-        return self.receive(key, Ready(profile))
+    def ready(self, key, profile=(), **teams):
+        return self.receive(key, Ready(profile, **teams))
 
-    def attach(self, *keys, **hello):
+    def attach(self, *keys, teams=1, members=1, **hello):
         """Let workers join and become ready; write all row orders."""
         commands = []
         for key in keys:
-            commands += self.hello(key, **hello) + self.ready(key)
+            commands += self.hello(key, **hello) + self.ready(key, teams=teams, members=members)
         return commands + self.shuffle()
 
     def done(self, key, **changes):

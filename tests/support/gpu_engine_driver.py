@@ -27,7 +27,7 @@ class Rehearsal:
             heard(report)
             self.posts.put(report)
 
-        self.profile = self.engine.prepare(given, post)
+        self.profile = self.engine.prepare(given, post).profile
 
     def make_device(self, precision):
         self.precisions.append(precision)

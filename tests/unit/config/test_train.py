@@ -79,6 +79,11 @@ def test_a_single_batch_size_sets_both_limits():
     assert from_command_line("x", "--cpu-batch", "16").cpu_batch == BatchLimits(16, 16)
 
 
+@pytest.mark.parametrize(("given", "teams"), [("auto", None), ("2", 2), (3, 3), (None, None)])
+def test_teams_are_a_number_or_automatic(given, teams):
+    assert merge_sources({"data": "x", "cpu_teams": given}).cpu_teams == teams
+
+
 @pytest.mark.parametrize(
     ("given", "damping"),
     [("root", "root"), ("off", "off"), ("auto", "auto"), ("1e-2", 0.01), (0.01, 0.01), (2, 2.0)],
@@ -139,7 +144,11 @@ def test_a_parser_has_only_the_selected_flags():
         ("hidden", "512,0", "hidden must be above 0; got 0"),
         ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),
         ("activation", "swish", "activation must be one of relu, sigmoid, tanh; got 'swish'"),
-        ("policy", "adaptve", "policy must be one of adaptive, hogbatch, fixed, module:Class; got"),
+        (
+            "policy",
+            "adaptve",
+            "policy must be one of adaptive, paper-adaptive, hogbatch, fixed, module:Class; got",
+        ),
         ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),
         ("cpu-batch", ":9", "cpu-batch: expected rows as in \"1:64\"; got ':9'"),
         ("cpu-batch", "64:1", "cpu-batch: batch limits are reversed: expected MIN:MAX; got 64:1"),
@@ -149,6 +158,11 @@ def test_a_parser_has_only_the_selected_flags():
         ("workers", (), 'workers: expected workers as in "cpu:2,gpu:0"; got ()'),
         ("merge-every", "0", "merge-every must be above 0; got 0"),
         ("precision", "fp8", "precision must be one of float32, tf32, bfloat16; got 'fp8'"),
+        ("cpu-teams", "0", "cpu-teams must be above 0; got 0"),
+        ("cpu-teams", "two", "cpu-teams: expected auto or a whole number; got 'two'"),
+        ("cpu-teams", "1.5", "cpu-teams: expected auto or a whole number; got '1.5'"),
+        ("cpu-teams", True, "cpu-teams: expected auto or a whole number; got True"),
+        ("cpu-teams", 2.0, "cpu-teams: expected auto or a whole number; got 2.0"),
         ("staleness-damping", "on", "expected root, auto, off or a number above 0; got 'on'"),
         ("staleness-damping", "0", "expected root, auto, off or a number above 0; got '0'"),
         ("staleness-damping", "inf", "expected root, auto, off or a number above 0; got 'inf'"),
@@ -234,6 +248,7 @@ configs = st.builds(
     seed=st.integers(0, 2**63 - 1),
     quiet=st.booleans(),
     workers=st.just("auto") | st.lists(workers, min_size=1).map(tuple),
+    cpu_teams=st.none() | st.integers(1, 99),
     gpu_batch=st.none() | limits,
     merge_every=st.none() | st.integers(1, 99),
     staleness_damping=st.sampled_from(["root", "off", "auto"]) | positive,

@@ -3,8 +3,8 @@
 import pytest
 
 from hogbatch.coordinator.commands import Report
-from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.paper_adaptive import PaperAdaptive
 from tests.support.coordinator_stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
@@ -79,7 +79,7 @@ def test_a_size_that_is_too_large_again_is_halved_again(play):
 
 
 def test_the_policy_continues_below_the_new_limit(stage):
-    policy = Adaptive(PolicySettings(alpha=4.0))
+    policy = PaperAdaptive(PolicySettings(alpha=4.0))
     play = stage(policy, train_rows=10_000, cpu=(1, 1), gpu=(10, 400))
     play.attach("c")
     play.attach("g", device="gpu")

@@ -101,14 +101,14 @@ def test_leases_shrink_at_the_end_of_an_epoch(stage):
     assert rows[-1] <= 10
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_leases_are_whole_batches_for_every_thread(stage, threads):
+@pytest.mark.parametrize("teams", [1, 4])
+def test_leases_are_whole_batches_for_every_team(stage, teams):
     play = stage(train_rows=10_003, lease_seconds=0.5)
-    play.attach("a", threads=threads)
+    play.attach("a", threads=8, teams=teams, members=8 // teams)
     play.work_on()
     batches = [(work.stop - work.start) / work.batch_size for _, work in works(play.said)]
     assert all(count == int(count) for count in batches[:-1])
-    assert all(count % threads == 0 for count in batches[:-1] if count > threads)
+    assert all(count % teams == 0 for count in batches[:-1] if count > teams)
     assert batches[-1] == 0.3
 
 
@@ -235,3 +235,24 @@ def test_skipped_rows_are_counted(stage):
     play.done("a", skipped=3)
     play.done("a", skipped=2)
     assert play.state.totals(play.now).faults.rows_skipped == 5
+
+
+def test_leases_end_when_an_evaluation_is_due(stage):
+    play = stage(train_rows=100_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
+    play.attach("a")
+    play.done("a")  # its speed is known now: 1,000 rows/s
+    play.now += 0.7
+    while play.work["a"]:
+        play.done("a")
+        play.now += 0.001
+    leases = [(work.start, work.stop) for _, work in works(play.said) if work.task == "train"]
+    assert play.state.phase != "train"
+    assert leases[-1][1] - leases[-1][0] <= 300  # rows, of the 500 in a usual lease
+
+
+def test_a_gpu_alone_takes_the_rest_of_the_epoch(stage):
+    play = stage(train_rows=1000, lease_seconds=10.0, gpu=(100, 100))
+    play.hello("g", device="gpu")
+    play.ready("g", profile=((100, 0.1),))
+    play.shuffle()
+    assert [(work.start, work.stop) for _, work in works(play.said)] == [(0, 1000)]

@@ -230,6 +230,23 @@ def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
     assert ready.fields == {"worker": "gpu-0", "limits": (256, 256), "batch_size": 256}
 
 
+@pytest.mark.parametrize(
+    ("teams", "members", "largest"), [(8, 1, 64), (1, 8, 128), (2, 16, 256), (1, 256, 512)]
+)
+def test_the_batches_of_a_cpu_without_given_limits_follow_its_teams(stage, teams, members, largest):
+    play = stage(cpu=None, train_rows=100_000)
+    play.hello("a", threads=teams * members)
+    (ready, *_) = play.ready("a", teams=teams, members=members)
+    assert ready.fields["limits"] == (1, largest) and ready.fields["teams"] == [teams, members]
+    assert play.state.workers["a"].view().teams == teams
+
+
+def test_given_limits_hold_for_every_team(stage):
+    play = stage(cpu=(4, 32), train_rows=100_000)
+    play.attach("a", threads=16, members=16)
+    assert play.state.workers["a"].limits == (4, 32)
+
+
 def test_given_limits_take_precedence_over_measured_ones(stage):
     play = stage(gpu=(32, 64))
     play.hello("a", device="gpu")

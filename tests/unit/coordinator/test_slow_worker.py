@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.paper_adaptive import PaperAdaptive
 from tests.support.coordinator_stage import works
 
 ROWS, EPOCHS, LEASE_S = 50_000, 6, 0.02
@@ -32,7 +32,7 @@ def run(play, seconds_per_row):
 
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
-    policy = Adaptive(PolicySettings())
+    policy = PaperAdaptive(PolicySettings())
     play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
     speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
     play.attach(*speed)

@@ -5,9 +5,22 @@ from tests.support.coordinator_stage import works
 
 def test_training_starts_with_the_first_worker(stage):
     play = stage()
-    play.hello("b")
     assert works(play.attach("a"))
     assert play.state.phase == "train"
+
+
+def test_the_first_worker_waits_a_moment_for_one_that_has_joined(stage):
+    play = stage()
+    play.hello("b")
+    assert not works(play.attach("a"))
+    assert {key for key, _ in works(play.ready("b"))} == {"a", "b"}
+
+
+def test_the_first_worker_does_not_wait_longer_than_a_moment(stage):
+    play = stage()
+    play.hello("b")
+    play.attach("a")
+    assert {key for key, _ in works(play.later(0.1))} == {"a"}
 
 
 def test_training_can_wait_for_more_workers(stage):

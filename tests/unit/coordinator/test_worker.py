@@ -2,8 +2,9 @@ import math
 
 import pytest
 
+from hogbatch.coordinator.plan import Limits
 from hogbatch.coordinator.worker import Lease, Worker
-from hogbatch.wire.messages import Done
+from hogbatch.wire.messages import Done, Ready
 
 
 def make_worker(device="cpu"):
@@ -16,6 +17,7 @@ def make_worker(device="cpu"):
         pid=1,
         fence=7,
         last_seen=0.0,
+        teams=3,
         limits=(4, 64),
     )
 
@@ -48,7 +50,7 @@ def test_a_policy_sees_the_updates_with_the_credit(worker):
     worker.resize(16, 0.0)
     worker.credit(done())
     view = worker.view()
-    assert (view.device, view.threads, view.smallest, view.largest) == ("cpu", 2, 4, 64)
+    assert (view.device, view.teams, view.smallest, view.largest) == ("cpu", 3, 4, 64)
     assert (view.batch_size, view.updates) == (16, 60)
     assert view.seconds_per_row == pytest.approx(0.002)
 
@@ -195,3 +197,25 @@ def test_active_outputs_are_a_mean_over_all_updates(worker):
     worker.credit(done(updates=30, active=100.0))
     worker.credit(done(rows=0, updates=0))
     assert worker.record(1.0, 40).active == 150
+
+
+@pytest.mark.parametrize("point", [(0, 0.1), (64, 0.0), (64, 1e300), (2**53, 0.1)])
+def test_batches_that_nobody_can_have_measured_are_ignored(worker, gpu, point):
+    limits = Limits((4, 64), None)
+    assert worker.prepare(Ready((point, (32, 0.5))), limits, 1000) == ""
+    assert worker.profile == ((32, 0.5),)
+    assert "no measured batch sizes" in gpu.prepare(Ready((point,)), limits, 1000)
+
+
+def test_the_time_of_a_merge_is_bounded(gpu):
+    gpu.prepare(Ready(((64, 0.1),), merge=(1e300, 0.5)), Limits((4, 64), None), 1000)
+    assert gpu.merge == (1e6, 0.5)
+
+
+def test_the_first_lease_of_a_gpu_expects_the_speed_that_it_measured(worker, gpu):
+    for each in (worker, gpu):
+        each.prepare(Ready(((64, 0.128),)), Limits((4, 64), (64, 64)), 1000)
+        each.resize(64, 0.0)
+        each.expect_measured_speed()
+    assert gpu.speed.value == pytest.approx(0.002)
+    assert math.isnan(worker.speed.value)

@@ -1,138 +1,115 @@
-"""The rule of `adaptive`, case by case and in a closed loop."""
+"""`adaptive`: who trains, and how."""
 
-import heapq
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import PolicySettings, WorkerView
-from hogbatch.policy.hogbatch import Hogbatch
-from tests.support.property_tests import max_examples
+from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
-CPU = WorkerView("cpu", threads=2, smallest=4, largest=64, batch_size=16, updates=100)
-GPU = WorkerView("gpu", threads=1, smallest=256, largest=4096, batch_size=1024, updates=100)
-
-
-def others(*updates, device="gpu"):
-    return [replace(GPU, device=device, updates=count) for count in updates]
-
-
-@pytest.mark.parametrize(
-    ("updates", "size"),
-    [
-        ([101], 8),  # behind
-        ([99], 32),  # ahead
-        ([100], 16),  # level
-        ([99, 101], 16),  # between
-        ([101, 200, 300], 8),  # behind all
-        ([100, 200], 16),  # level with the last
-        ([1, 2, 99], 32),  # ahead of all
-        ([1, 100], 16),  # level with the first
-        ([], 16),  # alone
-    ],
+FAST_GPU = WorkerView(
+    "gpu",
+    teams=1,
+    smallest=256,
+    largest=4096,
+    batch_size=512,
+    profile=((256, 1e-4), (512, 1.3e-4), (1024, 2e-4), (4096, 6e-4)),
+    merge=(1e-5, 2e-4),
 )
-def test_the_batch_depends_on_the_rank_among_the_others(updates, size):
-    assert Adaptive(PolicySettings()).next_size(CPU, others(*updates)) == size
+CPU = WorkerView("cpu", 1, 1, 256, batch_size=256, profile=((256, 6e-4),))
 
 
-@pytest.mark.parametrize(("alpha", "smaller", "larger"), [(2, 8, 32), (4, 4, 64), (1.5, 11, 24)])
-def test_alpha_is_the_factor(alpha, smaller, larger):
-    policy = Adaptive(PolicySettings(alpha=alpha))
-    assert policy.next_size(CPU, others(101)) == smaller
-    assert policy.next_size(CPU, others(99)) == larger
+def decide(*workers, **settings):
+    return Adaptive(PolicySettings(**settings)).decide(workers)
 
 
-@pytest.mark.parametrize(("size", "smaller", "larger"), [(4, 4, 8), (5, 4, 10), (33, 16, 64)])
-def test_a_batch_stays_within_its_limits(size, smaller, larger):
-    policy, worker = Adaptive(PolicySettings()), replace(CPU, batch_size=size)
-    assert policy.next_size(worker, others(101)) == smaller
-    assert policy.next_size(worker, others(99)) == larger
+def slowed(worker, factor):
+    return replace(worker, profile=tuple((rows, factor * s) for rows, s in worker.profile))
 
 
-def test_beta_weights_only_the_updates_of_the_cpu():
-    policy = Adaptive(PolicySettings(beta=0.5))  # 100 on the CPU count 50
-    assert policy.next_size(CPU, others(60)) == 8
-    assert policy.next_size(CPU, others(40)) == 32
-    assert policy.next_size(CPU, others(60, device="cpu")) == 32
-    assert policy.next_size(GPU, others(150, device="cpu")) == 2048
-    assert policy.next_size(GPU, others(150, device="gpu")) == 512
+def test_a_cpu_beside_a_much_faster_gpu_is_parked():
+    cpu, gpu = decide(CPU, FAST_GPU)
+    assert gpu == Operation(512)
+    assert not cpu.trains and cpu.reason.startswith("learning would be") and "slower" in cpu.reason
 
 
-def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quarter():
-    policy = Adaptive(PolicySettings())
-    assert policy.first_size(CPU) == 64
-    assert policy.first_size(GPU) == 1024
-    assert policy.first_size(replace(GPU, smallest=2000)) == 2000
+def test_a_gpu_beside_a_much_faster_cpu_is_parked():
+    cpu, gpu = decide(CPU, slowed(FAST_GPU, 50))
+    assert cpu == Operation(256)
+    assert not gpu.trains
 
 
-@max_examples(200)
-@given(
-    alpha=st.floats(1.001, 100.0),
-    limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),
-    fraction=st.floats(0, 1),
-    updates=st.sampled_from([99, 100, 101]),
-)
-def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction, updates):
-    smallest, largest = limits
-    size = smallest + round(fraction * (largest - smallest))
-    worker = replace(CPU, smallest=smallest, largest=largest, batch_size=size, updates=updates)
-    following = Adaptive(PolicySettings(alpha=alpha)).next_size(worker, others(100))
-    assert smallest <= following <= largest
-    if updates < 100:
-        assert following < size or size == smallest
-    elif updates > 100:
-        assert following > size or size == largest
-    else:
-        assert following == size
+def test_both_train_where_many_rows_may_be_in_flight():
+    cpu, gpu = decide(CPU, FAST_GPU, critical_batch=1e6)
+    assert cpu.trains and gpu.trains and gpu.merge_every >= 1
 
 
-def test_a_small_alpha_moves_a_small_batch_by_one_row():
-    policy, worker = Adaptive(PolicySettings(alpha=1.1)), replace(CPU, smallest=1, batch_size=4)
-    assert policy.next_size(worker, others(99)) == 5
-    assert policy.next_size(worker, others(101)) == 3
+def test_two_equal_gpus_train_together_only_if_that_is_faster():
+    assert [each.trains for each in decide(FAST_GPU, FAST_GPU)] == [True, False]
+    assert all(each.trains for each in decide(FAST_GPU, FAST_GPU, critical_batch=1e5))
 
 
-# A server in a few lines ---------------------------------------------------------------------
-
-SECONDS_PER_BATCH = {"cpu": lambda size: 1e-4 * size, "gpu": lambda size: 2e-3 + 2e-6 * size}
-LEASE_SECONDS = 0.02
-
-
-def fraction_of_cpu(policy, leases):
-    """A fast CPU and a slow GPU under `policy`: the CPU's fraction of updates after each lease."""
-    workers = {
-        "cpu": WorkerView("cpu", threads=1, smallest=1, largest=64),
-        "gpu": WorkerView("gpu", threads=1, smallest=256, largest=8192),
-    }
-    for name, worker in workers.items():
-        workers[name] = replace(worker, batch_size=policy.first_size(worker))
-    busy = [(0.0, name, 0) for name in workers]  # finished at, who, updates
-    fractions = []
-    for _ in range(leases):
-        now, name, updates = heapq.heappop(busy)
-        worker = replace(workers[name], updates=workers[name].updates + updates)
-        rest = [other for other in workers.values() if other.device != name]
-        size = min(max(policy.next_size(worker, rest), worker.smallest), worker.largest)
-        workers[name] = replace(worker, batch_size=size)
-        batch = SECONDS_PER_BATCH[name](size)
-        count = max(1, round(LEASE_SECONDS / batch))
-        heapq.heappush(busy, (now + count * batch, name, count))
-        total = sum(each.updates for each in workers.values())
-        fractions.append(workers["cpu"].updates / total if total else 0.5)
-    return fractions
+def test_all_cpu_workers_train_or_are_parked_together():
+    for gpu in (FAST_GPU, slowed(FAST_GPU, 50)):
+        first, second, _ = decide(CPU, CPU, gpu)
+        assert first.trains == second.trains
 
 
-def test_adaptive_balances_the_updates_of_cpu_and_gpu():
-    late = fraction_of_cpu(Adaptive(PolicySettings()), 2000)[200:]
-    assert 0.35 <= min(late) <= max(late) <= 0.65
+def test_workers_of_unknown_speed_train():
+    unknown = replace(CPU, profile=())
+    assert decide(unknown, FAST_GPU) == [Operation(256), Operation(512)]
+    assert decide(unknown) == [Operation(256)]
 
 
-def test_hogbatch_leaves_nearly_all_updates_to_the_cpu():
-    assert min(fraction_of_cpu(Hogbatch(PolicySettings()), 2000)[200:]) >= 0.8
+def test_a_worker_that_is_slower_than_it_measured_is_parked():
+    gpu = replace(FAST_GPU, seconds_per_row=100 * 1.3e-4 / 512)
+    cpu, gpu = decide(CPU, gpu)
+    assert cpu.trains and not gpu.trains
 
 
-def test_beta_moves_the_balance():
-    late = fraction_of_cpu(Adaptive(PolicySettings(beta=0.5)), 2000)[200:]
-    assert 0.6 <= min(late) <= max(late) <= 0.73  # twice as many on the CPU: two thirds
+def test_a_small_gain_does_not_bring_a_parked_worker_back():
+    settings = {"critical_batch": 1e8}
+    small = slowed(CPU, 4)  # adds about 3 %
+    assert decide(small, FAST_GPU, **settings)[0].trains
+    assert not decide(replace(small, trains=False), FAST_GPU, **settings)[0].trains
+
+
+def test_batches_of_a_gpu_have_an_upper_limit_that_its_lower_one_overrides():
+    assert Adaptive(PolicySettings()).first_size(replace(FAST_GPU, smallest=1024)) == 1024
+    assert decide(replace(FAST_GPU, smallest=1024)) == [Operation(1024)]
+
+
+@st.composite
+def workers(draw):
+    device = draw(st.sampled_from(["cpu", "gpu"]))
+    low = draw(st.integers(1, 300))
+    high = low + draw(st.integers(0, 5000))
+    seconds = draw(st.floats(1e-6, 1.0))
+    known = draw(st.booleans())
+    return WorkerView(
+        device,
+        draw(st.integers(1, 8)),
+        low,
+        high,
+        batch_size=draw(st.integers(low, high)),
+        seconds_per_row=draw(st.one_of(st.just(float("nan")), st.floats(1e-9, 10))),
+        profile=((low, seconds), (high + 1, 1.5 * seconds)) if known else (),
+        merge=(draw(st.floats(0, 0.1)), draw(st.floats(0, 0.1))) if device == "gpu" else (0.0, 0.0),
+        trains=draw(st.booleans()),
+    )
+
+
+@given(st.lists(workers(), min_size=1, max_size=6), st.floats(1, 1e6), st.integers(0, 10**6))
+def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, rows):
+    operations = decide(*views, critical_batch=critical, rows_between_pauses=rows)
+    assert any(each.trains for each in operations)
+    for view, operation in zip(views, operations, strict=True):
+        assert view.smallest <= operation.batch_size <= view.largest
+        assert operation.weight == 1.0 and operation.merge_every >= 0
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_a_worker_alone_trains(name):
+    worker = CPU if name == "cpu" else FAST_GPU
+    assert decide(replace(worker, trains=False))[0].trains

@@ -7,10 +7,11 @@ import pytest
 
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
-from hogbatch.policy.base import PolicySettings, WorkerView
+from hogbatch.policy.base import JointPolicy, Operation, PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.paper_adaptive import PaperAdaptive
 
 MINE = """
 class Mine:
@@ -46,13 +47,18 @@ class Raises(Returns):
     def first_size(self, worker):
         raise KeyError("a\\nb")
 
-class FailsAtOnce:
+class FailsAtOnce(Mine):
     def __init__(self, settings):
         raise ValueError
 
-class Stubborn:
+class Stubborn(Mine):
     def __init__(self):
         pass
+
+class Joint(Mine):
+    answer = None
+    def decide(self, workers):
+        return self.answer
 
 number = 3
 """
@@ -69,7 +75,13 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("adaptive", Adaptive), ("hogbatch", Hogbatch), ("fixed", Fixed)]
+    ("name", "kind"),
+    [
+        ("adaptive", Adaptive),
+        ("paper-adaptive", PaperAdaptive),
+        ("hogbatch", Hogbatch),
+        ("fixed", Fixed),
+    ],
 )
 def test_the_policies_have_names(name, kind):
     assert type(choose(name, PolicySettings())) is kind
@@ -90,12 +102,12 @@ def test_a_users_class_is_created_with_the_settings(own):
         ("own_policies:", "got 'own_policies:'"),
         ("no_such_policies:Mine", "No module named 'no_such_policies'"),
         ("broken_policies:Mine", "No module named 'no_such_module'"),
-        (".relative:Mine", "cannot create an instance"),
+        (".relative:Mine", "cannot be imported"),
         ("own_policies:Other", "has no attribute 'Other'"),
         ("own_policies:number", "not callable"),
         ("own_policies:Stubborn", "takes 1 positional argument"),
         ("own_policies:FailsAtOnce", "cannot create an instance: ValueError"),
-        ("leaving_policies:Any", "cannot create an instance: SystemExit: 3"),
+        ("leaving_policies:Any", "cannot be imported: SystemExit: 3"),
         ("own_policies:Half", "the class has no method next_size"),
         ("own_policies:Mine:more", "has no attribute 'Mine:more'"),
     ],
@@ -141,3 +153,37 @@ def test_a_method_that_fails_is_named_in_one_line(own):
     with pytest.raises(PolicyError, match="Raises: first_size failed with KeyError") as raised:
         choose("own_policies:Raises", PolicySettings()).first_size(WorkerView("cpu", 1, 1, 64))
     assert "\n" not in str(raised.value)
+
+
+WORKER = WorkerView("cpu", 1, 1, 64, batch_size=5)
+
+
+def test_a_users_policy_may_decide_about_all_workers(own):
+    policy = choose("own_policies:Joint", PolicySettings())
+    sys.modules["own_policies"].Joint.answer = [
+        Operation(7.5, weight=0.5),
+        Operation(3, trains=False),
+    ]
+    assert isinstance(policy, JointPolicy)
+    assert policy.decide([WORKER, WORKER]) == [Operation(7, weight=0.5), Operation(3, trains=False)]
+    assert not isinstance(choose("own_policies:Mine", PolicySettings()), JointPolicy)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "an Operation for each of 1 workers; got None"),
+        ([], "an Operation for each of 1 workers; got []"),
+        ([3], "instances of Operation; got 3"),
+        ([Operation(math.nan)], "finite numbers that are not negative"),
+        ([Operation(8, merge_every=-1)], "finite numbers that are not negative"),
+        ([Operation(8, weight=math.inf)], "finite numbers that are not negative"),
+        ([Operation(8, trains=False)], "at least one worker that trains; got none"),
+    ],
+)
+def test_an_invalid_decision_is_refused_in_one_sentence(own, answer, words):
+    policy = choose("own_policies:Joint", PolicySettings())
+    sys.modules["own_policies"].Joint.answer = answer
+    with pytest.raises(PolicyError) as raised:
+        policy.decide([WORKER])
+    assert words in str(raised.value) and "decide must return" in str(raised.value)

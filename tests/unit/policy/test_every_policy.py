@@ -20,7 +20,7 @@ def views(draw):
     largest = draw(st.integers(smallest, 10_000))
     return WorkerView(
         device=draw(st.sampled_from(["cpu", "gpu"])),
-        threads=draw(st.integers(1, 8)),
+        teams=draw(st.integers(1, 8)),
         smallest=smallest,
         largest=largest,
         batch_size=draw(st.integers(smallest, largest)),
@@ -43,5 +43,6 @@ def test_sizes_are_within_the_limits_and_depend_on_the_arguments_alone(name, wor
 def test_the_help_and_the_readme_name_it(name, capsys):
     with suppress(SystemExit):
         main(["train", "--help"])
-    assert re.search(rf"--policy [^-]*\b{name}\b", capsys.readouterr().out)
+    choices = re.search(r"--policy (\S+)", capsys.readouterr().out)
+    assert choices and name in choices[1].split("|")
     assert f"| `{name}`" in README.read_text()

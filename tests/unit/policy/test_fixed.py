@@ -6,8 +6,8 @@ from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.hogbatch import Hogbatch
 
-CPU = WorkerView("cpu", threads=2, smallest=4, largest=64)
-GPU = WorkerView("gpu", threads=1, smallest=256, largest=4096)
+CPU = WorkerView("cpu", teams=2, smallest=4, largest=64)
+GPU = WorkerView("gpu", teams=1, smallest=256, largest=4096)
 
 
 @pytest.mark.parametrize(

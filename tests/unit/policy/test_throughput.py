@@ -14,7 +14,6 @@ from hogbatch.policy.throughput import (
     SecondsPerRow,
     lease_rows,
     lease_timeout,
-    useful_limits,
     would_delay_epoch,
 )
 from tests.support.property_tests import max_examples
@@ -25,7 +24,7 @@ SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
 def sizing(**changes):
     fields = {
         "batch_size": 10,
-        "threads": 1,
+        "teams": 1,
         "seconds_per_row": 0.001,
         "target_seconds": 0.5,
         "remaining": 1_000_000,
@@ -68,10 +67,10 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
     [
         ({}, 500),
         ({"batch_size": 64}, 448),  # whole batches
-        ({"threads": 4}, 480),  # for every thread
-        ({"threads": 8, "batch_size": 100}, 800),  # never less than a batch for every thread
+        ({"teams": 4}, 480),  # for every team
+        ({"teams": 8, "batch_size": 100}, 800),  # never less than a batch for every team
         ({"batch_size": 4096}, 4096),  # never less than a batch
-        ({"seconds_per_row": math.nan, "threads": 2}, 10 * 2 * FIRST_BATCHES),
+        ({"seconds_per_row": math.nan, "teams": 2}, 10 * 2 * FIRST_BATCHES),
         ({"seconds_per_row": 0.0}, 10 * FIRST_BATCHES),
         ({"remaining": 600}, 300),  # half of what remains
         ({"remaining": 600, "fraction": 0.25}, 70),
@@ -94,7 +93,7 @@ def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
 @max_examples(300)
 @given(
     batch_size=st.integers(1, 10**5),
-    threads=st.integers(1, 64),
+    teams=st.integers(1, 64),
     seconds_per_row=SPEEDS,
     target_seconds=st.floats(1e-3, 10.0),
     remaining=st.integers(1, 10**9),
@@ -102,17 +101,17 @@ def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
     workers=st.integers(1, 10**5),
 )
 def test_a_lease_has_at_least_a_row_and_at_most_all_in_whole_batches(
-    batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
+    batch_size, teams, seconds_per_row, target_seconds, remaining, fraction, workers
 ):
     rows = lease_rows(
         LeaseSizing(
-            batch_size, threads, seconds_per_row, target_seconds, remaining, fraction, workers
+            batch_size, teams, seconds_per_row, target_seconds, remaining, fraction, workers
         )
     )
     assert 1 <= rows <= remaining
     batches, rest = divmod(rows, batch_size)
     assert rest == 0 or rows == remaining
-    assert batches <= threads or batches % threads == 0 or rows == remaining
+    assert batches <= teams or batches % teams == 0 or rows == remaining
 
 
 @max_examples(50)
@@ -157,26 +156,6 @@ def test_a_fraction_is_proportional_to_the_speed():
     assert speeds.of_others(2) == pytest.approx(1 / 0.3 + 10)
     speeds.drop(1)
     assert (speeds.fraction(0), speeds.of_others(0)) == (1.0, 0.0)
-
-
-def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():
-    profile = [(64, 0.010), (256, 0.011), (1024, 0.013), (4096, 0.038), (8192, 0.075)]
-    assert useful_limits(profile) == (1024, 4096)  # 109 227 rows/s at the peak
-    assert useful_limits(profile[::-1]) == (1024, 4096)
-
-
-def test_one_measured_batch_is_both_limits():
-    assert useful_limits([(128, 0.5)]) == (128, 128)
-
-
-def test_invalid_measurements_are_ignored():
-    assert useful_limits([(0, 0.1), (64, 0.0), (128, 0.1)]) == (128, 128)
-
-
-@pytest.mark.parametrize("profile", [[], [(0, 1.0)], [(64, 0.0)]])
-def test_limits_need_a_measurement(profile):
-    with pytest.raises(ValueError, match="expected measured batches"):
-        useful_limits(profile)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import pytest
 
+from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.model.losses import LOSSES
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.learning_rate import SCALINGS
@@ -10,7 +11,6 @@ from hogbatch.run.defaults import (
     MIN_UPDATES,
     SMALL_ROWS,
     epochs,
-    largest_cpu_batch,
     learning_rate,
     max_epochs,
     patience,

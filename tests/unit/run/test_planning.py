@@ -120,10 +120,16 @@ def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience)
     assert (ending.epochs, ending.patience) == (epochs, patience)
 
 
-def test_batches_and_weight_decay_follow_the_rows_unless_they_are_given():
+@pytest.mark.parametrize(("teams", "sent"), [("auto", 0), (None, 0), ("1", 1), (4, 4)])
+def test_workers_are_told_the_number_of_teams(teams, sent):
+    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
+    assert welcome_for({"cpu_teams": teams}, network, loaded("binary", 1)).cpu_teams == sent
+
+
+def test_limits_and_weight_decay_are_those_given_or_found():
     network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
     plan = plan_for(config(), loaded("binary", 1), network, "run")
-    assert plan.limits.cpu == (1, 8)
+    assert plan.limits.cpu is None  # it depends on the teams of each worker
     assert plan.training.optimizer.l2 == pytest.approx(0.0198)
     plan = plan_for(config(l2=0.0, cpu_batch="2:32"), loaded("binary", 1), network, "run")
     assert plan.limits.cpu == (2, 32)

@@ -1,7 +1,7 @@
 import pytest
 
 from hogbatch.errors import UsageError
-from hogbatch.policy.throughput import useful_limits
+from hogbatch.policy.limits import useful_limits
 from hogbatch.simulate.speed import GPU_HALF, Speed, parse_workers
 
 

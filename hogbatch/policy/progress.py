@@ -1,0 +1,119 @@
+"""A model of how fast workers learn together, from their speeds and their batches.
+
+With R rows per second, and F rows in flight, the workers learn at the rate
+
+    R / (1 + F / B)
+
+F counts the rows whose gradients are computed while the shared model does not contain each other's
+updates: the rows of a batch, of the batches that other workers compute at the same time, and of
+the batches that a GPU trains on between two merges. For a single worker F is the batch size, and
+1 + F / B is the factor by which large batches need more rows (McCandlish et al. 2018, "An Empirical
+Model of Large-Batch Training", equation 2.11; B is their critical batch size). That stale updates
+cost as much as a larger batch is an approximation; docs/batch-policy.md compares it with runs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+
+RESIZE_GAIN = 1.03  # predicted, from which on a batch size changes
+INTERVALS = (1, 2, 4, 8, 16, 32, 64)  # batches between two merges that are considered
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What workers do together."""
+
+    speed: float = 0.0  # rows per second
+    in_flight: float = 0.0  # rows
+
+    def __add__(self, other: "Load") -> "Load":
+        return Load(self.speed + other.speed, self.in_flight + other.in_flight)
+
+    def __sub__(self, other: "Load") -> "Load":
+        return Load(self.speed - other.speed, self.in_flight - other.in_flight)
+
+    def rate(self, critical: float) -> float:
+        """The rate of learning, in rows per second of small batches."""
+        return self.speed / (1.0 + self.in_flight / critical)
+
+
+def batch_seconds(profile: Sequence[tuple[int, float]], rows: int) -> float:
+    """Predicted seconds of a batch of `rows` rows, between the two nearest measured sizes.
+
+    `profile` has (rows, seconds) of measured batches, and must not be empty.
+    """
+    profile = sorted(profile)
+    smaller = [point for point in profile if point[0] <= rows]
+    larger = [point for point in profile if point[0] > rows]
+    if not smaller:
+        return larger[0][1]
+    if not larger:
+        return smaller[-1][1] * rows / smaller[-1][0]
+    (low, seconds), (high, more) = smaller[-1], larger[0]
+    return seconds + (more - seconds) * (rows - low) / (high - low)
+
+
+def load(worker: WorkerView, operation: Operation, rows_between_pauses: int) -> Load:
+    """The load of a worker; one that merges trains on one more interval while it merges.
+
+    With `merge_every` 0 it does not merge, or it trains alone, and then its merges delay nothing.
+    In each pause of the training, for an evaluation or at the end of an epoch, a GPU loses the time
+    of a merge and of a pull.
+    """
+    rows, every = operation.batch_size, operation.merge_every
+    seconds = batch_seconds(worker.profile, rows)
+    if worker.device == "cpu":
+        return Load(worker.teams * rows / seconds, worker.teams * rows)
+    blocking, background = worker.merge
+    row_seconds = seconds / rows
+    if every > 0:
+        row_seconds = (max(every * seconds, background) + blocking) / (every * rows)
+    if rows_between_pauses > 0:
+        row_seconds += (blocking + 2 * background) / rows_between_pauses
+    return Load(1.0 / row_seconds, (every + 1) * rows)
+
+
+def with_measured_speed(worker: WorkerView) -> WorkerView:
+    """`worker` with a profile that agrees with its measured speed; empty if nothing is known.
+
+    In training it may be slower than its profile: by the cost of merges and leases, and because
+    other threads use the same caches and memory.
+    """
+    if not worker.seconds_per_row > 0 or worker.batch_size == 0:
+        return worker
+    seconds = worker.seconds_per_row * worker.batch_size * worker.teams
+    if not worker.profile:
+        return replace(worker, profile=((worker.batch_size, seconds),))
+    factor = max(1.0, seconds / batch_seconds(worker.profile, worker.batch_size))
+    profile = tuple((rows, factor * taken) for rows, taken in worker.profile)
+    return replace(worker, profile=profile)
+
+
+def operations(worker: WorkerView, *, alone: bool) -> Iterator[Operation]:
+    """The operations that are considered, within the limits of `worker`.
+
+    CPU workers use their largest batch: it writes to the shared model least often. How often a GPU
+    merges is only considered with other workers.
+    """
+    if worker.device == "cpu":
+        yield Operation(worker.largest)
+        return
+    sizes = {rows for rows, _ in worker.profile if worker.smallest <= rows <= worker.largest}
+    for rows in sorted(sizes or {worker.smallest, worker.largest}):
+        yield from (Operation(rows, every) for every in ((0,) if alone else INTERVALS))
+
+
+def best_operation(worker: WorkerView, others: Load, settings: PolicySettings) -> Operation:
+    """The operation of `worker` with which it and `others` learn fastest.
+
+    Its batch size changes only for a gain, because a GPU has to prepare batches of another size.
+    """
+
+    def rate(operation: Operation) -> float:
+        joint = others + load(worker, operation, settings.rows_between_pauses)
+        unchanged = operation.batch_size == worker.batch_size
+        return joint.rate(settings.critical_batch) * (RESIZE_GAIN if unchanged else 1.0)
+
+    return max(operations(worker, alone=others.speed <= 0.0), key=rate)

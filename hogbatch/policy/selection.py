@@ -1,0 +1,72 @@
+"""Which workers train together: those that learn fastest, by `hogbatch.policy.progress`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+from hogbatch.policy.progress import Load, best_operation, load
+
+MIN_GAIN: Final = 1.05  # predicted, by which a parked worker must speed up the others,
+MIN_REPLACEMENT_GAIN: Final = 1.3  # or be faster than the one that it replaces
+SWEEPS: Final = 2  # over the workers; more would hardly change their operations
+
+Operations = dict[int, Operation]  # of workers, by their index
+
+
+class Selection:
+    """Selects out of `workers`, which must all have a profile.
+
+    A unit is a GPU worker, or all CPU workers together: these train or are parked together.
+    """
+
+    def __init__(self, workers: Sequence[WorkerView], settings: PolicySettings) -> None:
+        self._workers, self._settings = workers, settings
+        cpus = [number for number, worker in enumerate(workers) if worker.device == "cpu"]
+        gpus = [[number] for number, worker in enumerate(workers) if worker.device != "cpu"]
+        self._units = [cpus, *gpus] if cpus else gpus
+
+    def select(self) -> Operations:
+        """Return the operations of the workers that should train.
+
+        Begins with the unit that learns fastest alone, and adds each other one with which learning
+        is faster.
+        """
+        chosen: Operations = {}
+        for unit in sorted(self._units, key=self._rate_alone, reverse=True):
+            together = self.operate([*chosen, *unit])
+            returns = bool(chosen) and not self._trains(unit)
+            if self.rate(together) > self.rate(chosen) * (MIN_GAIN if returns else 1.0):
+                chosen = together
+        return chosen
+
+    def operate(self, which: Iterable[int]) -> Operations:
+        """Return the operations with which the workers `which` learn fastest together.
+
+        Each in turn gets the best operation for what the others do.
+        """
+        operations: Operations = {}
+        total = Load()
+        for _ in range(SWEEPS):
+            for number in which:
+                if number in operations:
+                    total -= self._load(number, operations[number])
+                worker = self._workers[number]
+                operations[number] = best_operation(worker, total, self._settings)
+                total += self._load(number, operations[number])
+        return operations
+
+    def rate(self, operations: Mapping[int, Operation]) -> float:
+        """Return the rate of learning with these operations."""
+        loads = (self._load(number, operation) for number, operation in operations.items())
+        return sum(loads, Load()).rate(self._settings.critical_batch)
+
+    def _load(self, number: int, operation: Operation) -> Load:
+        return load(self._workers[number], operation, self._settings.rows_between_pauses)
+
+    def _rate_alone(self, unit: Sequence[int]) -> float:
+        """The rate of a unit alone; more if it trains, so that it is rarely replaced."""
+        rate = self.rate(self.operate(unit))
+        return rate * MIN_REPLACEMENT_GAIN if self._trains(unit) else rate
+
+    def _trains(self, unit: Sequence[int]) -> bool:
+        return self._workers[unit[0]].trains

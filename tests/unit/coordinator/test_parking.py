@@ -1,0 +1,101 @@
+"""Workers that the batch policy parks: they evaluate, but get no training leases."""
+
+import pytest
+
+from hogbatch.errors import PolicyError
+from hogbatch.policy.base import Operation
+from tests.support.coordinator_stage import records, works
+
+
+class Parks:
+    """Parks the workers on `device` as long as there is another one; the rest merge and weigh."""
+
+    def __init__(self, device="cpu"):
+        self.device = device
+
+    def first_size(self, worker):
+        return worker.smallest
+
+    def next_size(self, worker, others):
+        return worker.batch_size
+
+    def decide(self, workers):
+        if self.device == "broken":
+            raise PolicyError("--policy mine:Broken: decide failed")
+        parked = [worker.device == self.device for worker in workers]
+        if all(parked):
+            parked = [False] * len(workers)
+        return [
+            Operation(worker.smallest, merge_every=3, weight=0.5, trains=not parks, reason="slow")
+            for worker, parks in zip(workers, parked, strict=True)
+        ]
+
+
+@pytest.fixture
+def play(stage):
+    """A CPU worker "c" and a GPU worker "g"; the CPU is parked."""
+    play = stage(Parks(), epochs=2, test_rows=300)
+    play.attach("g", device="gpu")
+    play.attach("c")
+    return play
+
+
+def worker(play, key):
+    return play.state.workers[key]
+
+
+def test_a_parked_worker_gets_no_rows_to_train_on(play):
+    play.work_on()
+    assert play.finish.status == "finished"
+    assert worker(play, "c").rows == 0 and worker(play, "g").rows == 2000
+
+
+def test_a_parked_worker_evaluates(play):
+    tasks = {(key, work.task) for key, work in works(play.work_on())}
+    assert ("c", "evaluate") in tasks and ("c", "train") not in tasks
+
+
+def test_parking_is_recorded_once_with_its_reason(play):
+    play.work_on()
+    assert records(play.said, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
+    assert records(play.said, "worker_unparked") == []
+
+
+def test_a_parked_worker_trains_when_the_other_one_is_lost(play):
+    commands = play.lose("g")
+    assert records(commands, "worker_unparked") == [{"worker": "cpu-0"}]
+    play.work_on()
+    assert play.finish.status == "finished" and worker(play, "c").rows > 0
+
+
+def test_a_worker_that_joins_parks_those_that_train(stage):
+    play = stage(Parks("cpu"))
+    play.attach("c")
+    held = list(play.work["c"])
+    commands = play.attach("g", device="gpu")
+    assert records(commands, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
+    play.work_on()
+    trained = sum(work.stop - work.start for work in held)
+    assert worker(play, "c").rows == trained  # the leases that it held
+    assert worker(play, "c").rows + worker(play, "g").rows == 1000
+
+
+def test_merges_and_weights_are_part_of_each_lease(stage):
+    play = stage(Parks("none"), gpu=(100, 100), cpu=(10, 10))
+    play.attach("g", device="gpu")
+    play.attach("c")
+    gpu, cpu = play.work["g"][0], play.work["c"][0]
+    assert (gpu.merge_every, gpu.weight, gpu.learning_rate) == (3, 0.5, pytest.approx(0.1))
+    assert (cpu.weight, cpu.learning_rate) == (1.0, pytest.approx(0.05))
+
+
+def test_the_summary_has_the_seconds_for_which_a_worker_was_parked(play):
+    play.now += 2.0
+    cpu, gpu = sorted(play.state.totals(play.now).workers, key=lambda record: record.device)
+    assert cpu.parked_seconds == pytest.approx(2.0) and gpu.parked_seconds == 0.0
+
+
+def test_a_policy_that_fails_to_decide_ends_the_run(stage):
+    play = stage(Parks("broken"))
+    play.attach("c")
+    assert play.finish.by_policy and "decide failed" in play.finish.reason

@@ -1,0 +1,30 @@
+import pytest
+
+from hogbatch.policy.limits import useful_limits
+
+
+def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():
+    profile = [(64, 0.010), (256, 0.011), (1024, 0.013), (4096, 0.038), (8192, 0.075)]
+    assert useful_limits(profile) == (1024, 4096)  # 109 227 rows/s at the peak
+    assert useful_limits(profile[::-1]) == (1024, 4096)
+
+
+def test_one_measured_batch_is_both_limits():
+    assert useful_limits([(128, 0.5)]) == (128, 128)
+
+
+def test_invalid_measurements_are_ignored():
+    assert useful_limits([(0, 0.1), (64, 0.0), (128, 0.1)]) == (128, 128)
+
+
+@pytest.mark.parametrize("profile", [[], [(0, 1.0)], [(64, 0.0)]])
+def test_limits_need_a_measurement(profile):
+    with pytest.raises(ValueError, match="expected measured batches"):
+        useful_limits(profile)
+
+
+def test_the_lower_limit_follows_the_minimum_utilization():
+    profile = [(64, 0.064), (128, 0.09), (256, 0.12), (512, 0.17), (1024, 0.3)]  # 1.0 to 3.4
+    assert useful_limits(profile, 0.25) == (64, 1024)
+    assert useful_limits(profile, 0.6) == (256, 1024)
+    assert useful_limits(profile, 1.0) == (1024, 1024)

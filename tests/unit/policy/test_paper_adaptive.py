@@ -1,0 +1,141 @@
+"""The rule of `adaptive`, case by case and in a closed loop."""
+
+import heapq
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.policy.base import PolicySettings, WorkerView
+from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.paper_adaptive import PaperAdaptive
+from tests.support.property_tests import max_examples
+
+CPU = WorkerView("cpu", teams=2, smallest=4, largest=64, batch_size=16, updates=100)
+GPU = WorkerView("gpu", teams=1, smallest=256, largest=4096, batch_size=1024, updates=100)
+
+
+def others(*updates, device="gpu"):
+    return [replace(GPU, device=device, updates=count) for count in updates]
+
+
+@pytest.mark.parametrize(
+    ("updates", "size"),
+    [
+        ([101], 8),  # behind
+        ([99], 32),  # ahead
+        ([100], 16),  # level
+        ([99, 101], 16),  # between
+        ([101, 200, 300], 8),  # behind all
+        ([100, 200], 16),  # level with the last
+        ([1, 2, 99], 32),  # ahead of all
+        ([1, 100], 16),  # level with the first
+        ([], 16),  # alone
+    ],
+)
+def test_the_batch_depends_on_the_rank_among_the_others(updates, size):
+    assert PaperAdaptive(PolicySettings()).next_size(CPU, others(*updates)) == size
+
+
+@pytest.mark.parametrize(("alpha", "smaller", "larger"), [(2, 8, 32), (4, 4, 64), (1.5, 11, 24)])
+def test_alpha_is_the_factor(alpha, smaller, larger):
+    policy = PaperAdaptive(PolicySettings(alpha=alpha))
+    assert policy.next_size(CPU, others(101)) == smaller
+    assert policy.next_size(CPU, others(99)) == larger
+
+
+@pytest.mark.parametrize(("size", "smaller", "larger"), [(4, 4, 8), (5, 4, 10), (33, 16, 64)])
+def test_a_batch_stays_within_its_limits(size, smaller, larger):
+    policy, worker = PaperAdaptive(PolicySettings()), replace(CPU, batch_size=size)
+    assert policy.next_size(worker, others(101)) == smaller
+    assert policy.next_size(worker, others(99)) == larger
+
+
+def test_beta_weights_only_the_updates_of_the_cpu():
+    policy = PaperAdaptive(PolicySettings(beta=0.5))  # 100 on the CPU count 50
+    assert policy.next_size(CPU, others(60)) == 8
+    assert policy.next_size(CPU, others(40)) == 32
+    assert policy.next_size(CPU, others(60, device="cpu")) == 32
+    assert policy.next_size(GPU, others(150, device="cpu")) == 2048
+    assert policy.next_size(GPU, others(150, device="gpu")) == 512
+
+
+def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quarter():
+    policy = PaperAdaptive(PolicySettings())
+    assert policy.first_size(CPU) == 64
+    assert policy.first_size(GPU) == 1024
+    assert policy.first_size(replace(GPU, smallest=2000)) == 2000
+
+
+@max_examples(200)
+@given(
+    alpha=st.floats(1.001, 100.0),
+    limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),
+    fraction=st.floats(0, 1),
+    updates=st.sampled_from([99, 100, 101]),
+)
+def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction, updates):
+    smallest, largest = limits
+    size = smallest + round(fraction * (largest - smallest))
+    worker = replace(CPU, smallest=smallest, largest=largest, batch_size=size, updates=updates)
+    following = PaperAdaptive(PolicySettings(alpha=alpha)).next_size(worker, others(100))
+    assert smallest <= following <= largest
+    if updates < 100:
+        assert following < size or size == smallest
+    elif updates > 100:
+        assert following > size or size == largest
+    else:
+        assert following == size
+
+
+def test_a_small_alpha_moves_a_small_batch_by_one_row():
+    policy, worker = (
+        PaperAdaptive(PolicySettings(alpha=1.1)),
+        replace(CPU, smallest=1, batch_size=4),
+    )
+    assert policy.next_size(worker, others(99)) == 5
+    assert policy.next_size(worker, others(101)) == 3
+
+
+# A server in a few lines ---------------------------------------------------------------------
+
+SECONDS_PER_BATCH = {"cpu": lambda size: 1e-4 * size, "gpu": lambda size: 2e-3 + 2e-6 * size}
+LEASE_SECONDS = 0.02
+
+
+def fraction_of_cpu(policy, leases):
+    """A fast CPU and a slow GPU under `policy`: the CPU's fraction of updates after each lease."""
+    workers = {
+        "cpu": WorkerView("cpu", teams=1, smallest=1, largest=64),
+        "gpu": WorkerView("gpu", teams=1, smallest=256, largest=8192),
+    }
+    for name, worker in workers.items():
+        workers[name] = replace(worker, batch_size=policy.first_size(worker))
+    busy = [(0.0, name, 0) for name in workers]  # finished at, who, updates
+    fractions = []
+    for _ in range(leases):
+        now, name, updates = heapq.heappop(busy)
+        worker = replace(workers[name], updates=workers[name].updates + updates)
+        rest = [other for other in workers.values() if other.device != name]
+        size = min(max(policy.next_size(worker, rest), worker.smallest), worker.largest)
+        workers[name] = replace(worker, batch_size=size)
+        batch = SECONDS_PER_BATCH[name](size)
+        count = max(1, round(LEASE_SECONDS / batch))
+        heapq.heappush(busy, (now + count * batch, name, count))
+        total = sum(each.updates for each in workers.values())
+        fractions.append(workers["cpu"].updates / total if total else 0.5)
+    return fractions
+
+
+def test_adaptive_balances_the_updates_of_cpu_and_gpu():
+    late = fraction_of_cpu(PaperAdaptive(PolicySettings()), 2000)[200:]
+    assert 0.35 <= min(late) <= max(late) <= 0.65
+
+
+def test_hogbatch_leaves_nearly_all_updates_to_the_cpu():
+    assert min(fraction_of_cpu(Hogbatch(PolicySettings()), 2000)[200:]) >= 0.8
+
+
+def test_beta_moves_the_balance():
+    late = fraction_of_cpu(PaperAdaptive(PolicySettings(beta=0.5)), 2000)[200:]
+    assert 0.6 <= min(late) <= max(late) <= 0.73  # twice as many on the CPU: two thirds

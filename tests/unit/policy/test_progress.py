@@ -1,0 +1,86 @@
+"""The model of how fast workers learn together."""
+
+from dataclasses import replace
+
+import pytest
+
+from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+from hogbatch.policy.progress import (
+    Load,
+    batch_seconds,
+    best_operation,
+    load,
+    with_measured_speed,
+)
+
+CPU = WorkerView("cpu", teams=4, smallest=1, largest=64, profile=((64, 0.001),))
+GPU = WorkerView(
+    "gpu",
+    teams=1,
+    smallest=64,
+    largest=512,
+    profile=((64, 1e-4), (128, 1.1e-4), (256, 1.4e-4), (512, 2e-4), (1024, 4e-4)),
+    merge=(1e-4, 5e-4),
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"),
+    [(32, 1.0), (64, 1.0), (96, 1.5), (128, 2.0), (256, 4.0)],
+)
+def test_batch_times_lie_between_the_measured_ones(rows, seconds):
+    assert batch_seconds(((128, 2.0), (64, 1.0)), rows) == pytest.approx(seconds)
+
+
+def test_a_batch_with_the_critical_number_of_rows_learns_half_as_fast_per_row():
+    assert Load(1000.0, 512.0).rate(critical=512.0) == pytest.approx(500.0)
+    assert Load(1000.0, 0.0).rate(critical=512.0) == pytest.approx(1000.0)
+
+
+def test_every_team_of_a_cpu_worker_has_a_batch_in_flight():
+    assert load(CPU, Operation(64), 0) == Load(pytest.approx(4 * 64_000), 4 * 64)
+
+
+def test_a_gpu_that_does_not_merge_is_as_fast_as_it_measured():
+    assert load(GPU, Operation(512), 0) == Load(pytest.approx(512 / 2e-4), 512)
+
+
+def test_a_merge_delays_a_gpu_and_keeps_an_interval_in_flight():
+    expected = 2 * 512 / (5e-4 + 1e-4)  # the background is longer than two batches
+    assert load(GPU, Operation(512, merge_every=2), 0) == Load(pytest.approx(expected), 3 * 512)
+    expected = 4 * 512 / (4 * 2e-4 + 1e-4)
+    assert load(GPU, Operation(512, merge_every=4), 0) == Load(pytest.approx(expected), 5 * 512)
+
+
+def test_pauses_cost_a_gpu_a_merge_and_a_pull():
+    seconds = 10_000 * 2e-4 / 512 + 1e-4 + 2 * 5e-4
+    assert load(GPU, Operation(512), 10_000).speed == pytest.approx(10_000 / seconds)
+    assert load(CPU, Operation(64), 10_000) == load(CPU, Operation(64), 0)
+
+
+def test_a_worker_that_is_slower_in_training_than_measured_has_that_speed():
+    slower = replace(CPU, batch_size=64, seconds_per_row=0.002 / (4 * 64))
+    assert load(with_measured_speed(slower), Operation(64), 0).speed == pytest.approx(4 * 32_000)
+    faster = replace(CPU, batch_size=64, seconds_per_row=1e-9)
+    assert with_measured_speed(faster).profile == CPU.profile
+
+
+def test_without_a_profile_the_speed_of_training_is_used():
+    unknown = replace(CPU, profile=(), batch_size=64)
+    assert with_measured_speed(unknown).profile == ()
+    known = replace(unknown, seconds_per_row=0.001 / (4 * 64))
+    assert with_measured_speed(known).profile == ((64, pytest.approx(0.001)),)
+
+
+@pytest.mark.parametrize(("critical", "rows"), [(50.0, 128), (500.0, 512), (1e9, 512)])
+def test_a_gpu_alone_takes_the_batch_that_learns_fastest(critical, rows):
+    chosen = best_operation(GPU, Load(), PolicySettings(critical_batch=critical))
+    assert chosen == Operation(rows)
+
+
+def test_a_gpu_beside_others_merges_more_often_if_fewer_rows_may_be_in_flight():
+    every = [
+        best_operation(GPU, Load(1e5, 64.0), PolicySettings(critical_batch=critical)).merge_every
+        for critical in (100.0, 1_000.0, 100_000.0)
+    ]
+    assert every[0] >= 1 and every == sorted(every) and every[0] < every[-1]
