@@ -1,18 +1,20 @@
 """How close is a whole training step on the CPU to the peak of the processor?
 
 Measures forward, loss, backward and update of the networks of Ma & Rusu on rows in memory, with one
-and with two threads, and the same step in PyTorch if it is installed. Only the operations of the
-three matrix products count.
+and with two threads, on their own and as a team, and the same step in PyTorch if it is installed.
+Only the operations of the three matrix products count.
 
     scripts/bench cpu_step --json out.json
     scripts/bench cpu_step --networks 54-512x3-7 --batches 16 --repetitions 3
 
-Prints one line per network and batch size: the fractions of the peak (share_1, share_2), the rows
-per second, and the ratio to PyTorch.
+Prints one line per network, optimizer and batch size of a thread: the fractions of the peak
+(share_1, share_2), the rows per second, those of a team with as many rows for each member, their
+ratio to twice the rows per second of one thread (team_over_two_alone), and the ratio to PyTorch.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +23,13 @@ import numpy as np
 from benchmarks.common import arguments, report
 from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.data.batch import dense_inputs, single_labels
-from hogbatch.kernels.contract import SGD, SOFTMAX, TOTALS, Hyper
-from hogbatch.kernels.cpu import network as compiled
+from hogbatch.kernels.contract import SOFTMAX, TOTALS, Hyper
+from hogbatch.kernels.cpu import network as compiled, team
+from hogbatch.kernels.cpu.barrier import new_barrier, own_lines
+from hogbatch.model import optimizers
 from hogbatch.model.network import Network
 
+Work = Callable[[], None]
 NETWORKS = {
     "300-512x8-2": (300, (512,) * 8, 2),
     "54-512x3-7": (54, (512,) * 3, 7),
@@ -32,6 +37,7 @@ NETWORKS = {
 ROWS = 1 << 14  # of the data set
 RATE = 1e-4  # low enough that all numbers stay finite
 LEASE_ROWS = 4096  # approximately
+MEMBERS = 2  # of a team
 
 
 def flops_per_row(features: int, hidden: tuple[int, ...], outputs: int) -> int:
@@ -44,7 +50,7 @@ def flops_per_row(features: int, hidden: tuple[int, ...], outputs: int) -> int:
 class CpuStep:
     """A network, its data, and the work of each thread on it."""
 
-    def __init__(self, name: str, activation: str) -> None:
+    def __init__(self, name: str, activation: str, optimizer: str = "sgd") -> None:
         self.features, self.hidden, self.outputs = NETWORKS[name]
         random = np.random.default_rng(0)
         self.network = Network.build(
@@ -58,24 +64,49 @@ class CpuStep:
         self.y = random.integers(0, self.outputs, ROWS).astype(np.float32)
         self.activation = activation
         self.flops = flops_per_row(self.features, self.hidden, self.outputs)
+        self.optimizer = optimizers.OPTIMIZERS[optimizer]
 
-    def lease(self, batch: int, seed: int) -> tuple[Callable[[], None], int]:
+    def lease(self, batch: int, seed: int) -> tuple[Work, int]:
         """A function that trains on some rows in batches, and the number of rows."""
-        rows = max(batch, LEASE_ROWS // batch * batch)
-        order = np.random.default_rng(seed).permutation(ROWS)[:rows].astype(np.int64)
-        none = np.empty(0, np.float32)
-        steps, totals = np.zeros(1, np.int64), np.zeros(TOTALS)
-        plan = np.array(self.network.layer_views(), np.int64)
-        model = compiled.ModelView(plan, self.params, none, none, steps, none, none)
-        inputs, labels = dense_inputs(self.x), single_labels(self.y)
-        lease = compiled.BatchSettings(batch, SOFTMAX, SGD, 1, 1)
-        hyper = Hyper(RATE, 0.0, 0.0, 0.0, 0.0)
-        head, fence = np.full(self.features + 16, -1, np.int32), np.ones(8, np.int64)
+        given, rows = self._arguments(batch, seed)
 
         def work() -> None:
-            compiled.train(model, inputs, labels, order, lease, hyper, head, fence, totals)
+            compiled.train(*given, *self._own())
 
         return work, rows
+
+    def team_lease(self, batch: int) -> tuple[list[Work], int]:
+        """The functions of the members of a team, for batches of the team; the number of rows."""
+        given, rows = self._arguments(batch, seed=0)
+        size = team.memory_for(given[0].table, False, batch)
+        memory = new_barrier(), own_lines(1), *(aligned(np.zeros(size, np.float32)) for _ in "ab")
+        shared = team.Team(MEMBERS, *memory)
+
+        def work(member: int) -> None:
+            team.train(*given, *self._own(), shared, member)
+
+        return [partial(work, member) for member in range(MEMBERS)], rows
+
+    def _arguments(self, batch: int, seed: int) -> tuple[tuple[Any, ...], int]:
+        """The first arguments of a training loop, and the number of rows."""
+        rows = max(batch, LEASE_ROWS // batch * batch)
+        order = np.random.default_rng(seed).permutation(ROWS)[:rows].astype(np.int64)
+        first, second = (aligned(np.zeros(self._slot_size(n), np.float32)) for n in range(2))
+        plan = np.array(self.network.layer_views(), np.int64)
+        model = compiled.ModelView(
+            plan, self.params, first, second, np.zeros(1, np.int64), first, second
+        )
+        lease = compiled.BatchSettings(batch, SOFTMAX, self.optimizer.kind, 1, 1)
+        hyper = Hyper(RATE, 0.0, self.optimizer.momentum, self.optimizer.beta2, 1e-8)
+        return (model, dense_inputs(self.x), single_labels(self.y), order, lease, hyper), rows
+
+    def _slot_size(self, number: int) -> int:
+        return self.network.parameters if number < self.optimizer.slots else 0
+
+    def _own(self) -> tuple[Any, ...]:
+        """Arguments of a training loop that each thread has of its own: head, fence, totals."""
+        head = np.full(self.features + 16, -1, np.int32)
+        return head, np.ones(8, np.int64), np.zeros(TOTALS)
 
 
 def torch_speed(step: CpuStep, batch: int, threads: int, seconds: float = 1.0) -> float | None:
@@ -110,18 +141,27 @@ def torch_speed(step: CpuStep, batch: int, threads: int, seconds: float = 1.0) -
     return (done - 2 * batch) / (time.perf_counter() - began)
 
 
-def measure(name: str, activation: str, batch: int, repetitions: int) -> dict[str, Any]:
-    """One result: a network, activation and batch size."""
-    step = CpuStep(name, activation)
-    line: dict[str, Any] = {"network": name, "activation": activation, "batch": batch}
+def measure(
+    name: str, activation: str, optimizer: str, batch: int, repetitions: int
+) -> dict[str, Any]:
+    """One result: a network, activation, optimizer and batch size."""
+    step = CpuStep(name, activation, optimizer)
+    line: dict[str, Any] = {"network": name, "activation": activation}
+    line |= {"optimizer": optimizer, "batch": batch}
     for threads in (1, 2):
         works, rows = zip(*(step.lease(batch, seed) for seed in range(threads)), strict=True)
         fraction, gflops = fraction_of_peak(works, sum(rows) * step.flops, repetitions)
         line[f"share_{threads}"] = round(fraction, 3)
         line[f"rows_per_second_{threads}"] = round(gflops * 1e9 / step.flops)
+    members, rows_of_team = step.team_lease(MEMBERS * batch)
+    fraction, gflops = fraction_of_peak(members, rows_of_team * step.flops, repetitions)
+    line["share_team"] = round(fraction, 3)
+    line["rows_per_second_team"] = round(gflops * 1e9 / step.flops)
+    alone = MEMBERS * line["rows_per_second_1"]
+    line["team_over_two_alone"] = round(line["rows_per_second_team"] / alone, 2)
     if not np.isfinite(step.params).all():
         raise SystemExit(f"{name}: the parameters are no longer finite; lower RATE")
-    speeds = [torch_speed(step, batch, threads) for threads in (1, 2)]
+    speeds = [torch_speed(step, batch, threads) for threads in (1, 2) if optimizer == "sgd"]
     known = [speed for speed in speeds if speed is not None]
     line["torch_rows_per_second"] = round(max(known)) if known else None
     if known:
@@ -137,6 +177,7 @@ def main() -> None:
     batches = [1 << n for n in range(9)]
     add("--networks", type=arguments.names(networks), default=networks, help=", ".join(networks))
     add("--activation", default="relu", choices=("relu", "sigmoid"), help="hidden layers")
+    add("--optimizer", default="sgd", choices=("sgd", "adagrad"), help="PyTorch: only with sgd")
     add(
         "--batches",
         type=arguments.positive_list,
@@ -150,7 +191,8 @@ def main() -> None:
     results = []
     for name in given.networks:
         for batch in given.batches:
-            results.append(measure(name, given.activation, batch, given.repetitions))
+            settings = name, given.activation, given.optimizer, batch, given.repetitions
+            results.append(measure(*settings))
             print(results[-1], flush=True)
     report.write(given.json, results)
 

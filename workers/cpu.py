@@ -1,14 +1,14 @@
-"""A CPU worker: T threads share each lease, and each updates the shared model without locks.
+"""A CPU worker: teams of threads share each lease, and update the shared model without locks.
 
     python -m workers.cpu RUN_DIR --threads 2
     python -m workers.cpu RUN_DIR --cores 0,2       one thread pinned to each core
 
-A lease is divided into one range of whole batches per thread. A thread that has finished its range
-continues with a range of the next lease, so threads never wait for one another.
+A lease is divided into one range of whole batches per team; see `hogbatch.compute.teams`. A team,
+which may be a single thread, that has finished its range continues with a range of the next lease,
+so teams never wait for one another.
 """
 
 import argparse
-import logging
 import os
 import queue
 import threading
@@ -20,20 +20,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment, run_sizes
+from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.compute.device_profile import Profile
 from hogbatch.compute.ranges import cut
 from hogbatch.compute.report import report
+from hogbatch.compute.teams import Teams, computes_together, divide
 from hogbatch.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
-from hogbatch.machine.topology import Cores, parse_cores, show_cores
+from hogbatch.machine.topology import (
+    Cores,
+    cores_of_teams,
+    parse_cores,
+    physical_cores,
+    show_cores,
+)
 from hogbatch.model.footprint import cpu_worker, expect_memory
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Ready, Work
+from workers.cpu_profile import profile
+from workers.pinning import pin
 from workers.recording import BatchRecording, open_log
 from workers.session import Post
 from workers.start import parser, run
 
 if TYPE_CHECKING:
+    from hogbatch.kernels.cpu.loops import CompiledLoop
     from workers.hashed import HashedLayer
 
 
@@ -56,8 +67,8 @@ class LeaseTotals:
             return self.remaining == 0
 
 
-class ThreadTask(NamedTuple):
-    """Rows [start, stop) of the epoch order or the test set, for one thread."""
+class TeamTask(NamedTuple):
+    """Rows [start, stop) of the epoch order or the test set, for one team."""
 
     lease: LeaseTotals
     start: int
@@ -73,12 +84,12 @@ class CpuEngine:
         self.threads = threads
         self._cores = cores
         self.label = f"cpu:{threads}"
-        self._ranges: queue.SimpleQueue[ThreadTask] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[TeamTask] = queue.SimpleQueue()
+        self._measured: queue.SimpleQueue[Profile | Exception] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
         self._recording: BatchRecording | None = None  # if updates are recorded
 
-    def prepare(self, assignment: Assignment, post: Post) -> Profile:
-        expect_memory(cpu_worker(run_sizes(assignment), self.threads), f"worker {self.label}")
+    def prepare(self, assignment: Assignment, post: Post) -> Ready:
         from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
         self._loop = loop_for(
@@ -86,6 +97,9 @@ class CpuEngine:
             sparse=assignment.train.sparse,
             hashed=assignment.welcome.lsh is not None,
         )
+        self._teams = teams = self._divide(assignment)
+        memory = cpu_worker(run_sizes(assignment), teams.threads, teams.count)
+        expect_memory(memory, f"worker {self.label}")
         self._assignment = assignment
         self._post = post
         self._kinds = (
@@ -93,57 +107,104 @@ class CpuEngine:
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
-        self._train = self._loop.train
-        if (log := open_log(assignment, self.device, self.threads)) is not None:
-            self._recording = BatchRecording(log, self._loop.train)
-            self._train = self._recording.train
+        if (log := open_log(assignment, self.device, teams.count)) is not None:
+            self._recording = BatchRecording(log)
         if self._loop.name == "hashed":
             from workers import hashed
 
+            train = self._recorded(self._loop).train
             self._hashed = hashed.HashedLayer(
-                assignment, self._train, self.threads, post, self._recording
+                assignment, train, self.threads, post, self._recording
             )
         self._warm_up()
-        for number, core in enumerate(self._cores or [None] * self.threads):
-            threading.Thread(target=self._serve, args=(number, core), daemon=True).start()
-        return ()
+        places = [self._cores] * teams.count
+        if self._cores:
+            places = cores_of_teams(read_topology(), self._cores, *teams.shape)
+        for number, cores in enumerate(places):
+            threading.Thread(target=self._serve, args=(number, cores), daemon=True).start()
+        measured = self._measured.get()
+        if isinstance(measured, Exception):
+            raise measured
+        return Ready(measured, teams=teams.count, members=teams.members)
+
+    def _divide(self, assignment: Assignment) -> Teams:
+        """Divide the threads into teams, which depends on the network and on the cores."""
+        wanted, layers = assignment.welcome.cpu_teams, assignment.network.layer_views()
+        together = computes_together(wanted, self._loop.name, layers, assignment.train)
+        cores = physical_cores(read_topology(), self._cores) if self._cores else 0
+        return divide(wanted, self.threads, cores, together=together)
+
+    def _recorded(self, loop: "CompiledLoop") -> "CompiledLoop":
+        """`loop`, which records its updates if updates are recorded."""
+        if self._recording is None:
+            return loop
+        return loop._replace(train=self._recording.recorded(loop.train))
+
+    def _team_loop(self, members: int, cores: Cores = ()) -> "CompiledLoop":
+        """The loop for the calling thread, which is the first one of a team on these `cores`."""
+        if self._teams.members == 1:
+            return self._loop
+        from workers.team import ThreadTeam  # imports Numba
+
+        return ThreadTeam(self._loop, members, cores).as_loop
 
     def submit(self, work: Work) -> None:
-        ranges = cut(work.stop - work.start, work.batch_size, self.threads)
+        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
         lease = LeaseTotals(work, len(ranges))
         for start, stop in ranges:
-            self._ranges.put(ThreadTask(lease, work.start + start, work.start + stop))
+            self._ranges.put(TeamTask(lease, work.start + start, work.start + stop))
 
     def _warm_up(self) -> None:
         """Compile, or load from the cache, with leases that are revoked: no row is computed."""
         raised = int(self._line[0]) - 1
-        thread = thread_state(self._assignment, 0)
-        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
+        thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
+        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread, loop)
         if self._assignment.test is not None:
-            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, thread)
+            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, thread, loop)
         if self._hashed is not None:
             self._hashed.start()
 
-    def _serve(self, number: int, core: int | None) -> None:
-        """Compute one range after the other on this thread, regardless of their leases."""
-        if core is not None:
-            pin(core)  # before it allocates anything
+    def _serve(self, number: int, cores: Cores) -> None:
+        """Work as team `number`; without this, a thread that fails would die silently."""
+        try:
+            self._work(number, cores)
+        except Exception as error:
+            self._post(error)
+
+    def _work(self, number: int, cores: Cores) -> None:
+        """Compute one range after the other, regardless of their leases."""
+        if cores:
+            pin(cores[0])  # before it allocates anything
         if self._recording is not None:
             self._recording.joins(number)
         thread, rollbacks = thread_state(self._assignment, number), 0
+        loop = self._team_loop(self._teams.members, cores)
+        if number == 0:
+            self._measured.put(self._measure(loop))
+        loop = self._recorded(loop)
         while True:
             lease, start, stop = self._ranges.get()
             began = time.perf_counter()
-            try:
-                if lease.work.rollbacks != rollbacks:
-                    rollbacks = lease.work.rollbacks
-                    self._reset(thread, rollbacks)
-                totals = self._compute(lease.work, start, stop, thread)
-            except Exception as error:  # without this, the thread would die silently
-                self._post(error)
-                return
+            if lease.work.rollbacks != rollbacks:
+                rollbacks = lease.work.rollbacks
+                self._reset(thread, rollbacks)
+            totals = self._compute(lease.work, start, stop, thread, loop)
             if lease.add(totals, time.perf_counter() - began):
-                self._post(report(lease.work, lease.totals, lease.seconds / self.threads))
+                self._post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+
+    def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
+        """Measure a batch with `loop`; empty for hashed outputs, or the exception if that fails."""
+        if self._hashed is not None:
+            return ()
+        from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
+
+        train = self._assignment.train
+        rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
+        settings = BatchSettings(rows, *self._kinds, 0, self._teams.count)
+        try:
+            return profile(loop, self._assignment, settings, rows)
+        except Exception as error:
+            return error
 
     def _reset(self, thread: ThreadState, rollbacks: int) -> None:
         """Discard the state that belongs to a model that was rolled back."""
@@ -152,57 +213,47 @@ class CpuEngine:
             self._hashed.reset(rollbacks)
 
     def _compute(
-        self, work: Work, start: int, stop: int, thread: ThreadState
+        self, work: Work, start: int, stop: int, thread: ThreadState, loop: "CompiledLoop"
     ) -> NDArray[np.float64]:
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
 
         totals = np.zeros(TOTALS)
         loss, optimizer = self._kinds
-        lease = BatchSettings(work.batch_size, loss, optimizer, work.fence, self.threads)
+        lease = BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)
         if work.task == "evaluate":
             test = self._assignment.test
             assert test is not None, "the coordinator hands out test rows only if there are any"
             rows = np.arange(start, stop)
-            self._loop.evaluate(
-                thread.model, test.inputs, test.labels, rows, lease, self._line, totals
-            )
+            loop.evaluate(thread.model, test.inputs, test.labels, rows, lease, self._line, totals)
         elif self._recording is None:
-            self._train_rows(work, start, stop, thread, lease, totals)
+            self._train_rows(work, (start, stop), thread, loop, lease, totals)
         else:
-            for first, last in self._recording.batches(work, start, stop, thread.number):
-                self._train_rows(work, first, last, thread, lease, totals)
+            for span in self._recording.batches(work, start, stop, thread.number):
+                self._train_rows(work, span, thread, loop, lease, totals)
         return totals
 
     def _train_rows(
         self,
         work: Work,
-        start: int,
-        stop: int,
+        span: tuple[int, int],
         thread: ThreadState,
+        loop: "CompiledLoop",
         lease: Any,
         totals: NDArray[np.float64],
     ) -> None:
-        """Train on rows [start, stop) of the epoch order."""
+        """Train on the rows [start, stop) `span` of the epoch order."""
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
         )
-        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[start:stop]
+        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[slice(*span)]
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
-            self._train(
+            loop.train(
                 *(thread.model, train.inputs, train.labels, rows),
                 *(lease, hyper, thread.head, self._line, totals),
             )
-
-
-def pin(core: int) -> None:
-    """Pin this thread, and no other thread of the process, to `core`."""
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError as error:  # the core has gone offline; continue without it
-        logging.warning("a thread is not pinned to core %d: %s", core, error.strerror)
 
 
 def usable_cores(text: str) -> Cores:

@@ -227,7 +227,7 @@ class Exchange:
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
-        weight, merged = self._damping.weight(staleness), now()
+        weight, merged = progress.work.weight * self._damping.weight(staleness), now()
         self._replica.merge(weight)
         interval = pending.interval
         self._recording.add(

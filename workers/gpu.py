@@ -32,7 +32,7 @@ from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.telemetry.update_log import Kind, now
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Ready, Work
 from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
 from workers.profile import discard, profile
 from workers.recording import IntervalRecording, open_log
@@ -55,13 +55,13 @@ class GpuEngine:
         self._rollbacks = 0
         self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
-    def prepare(self, assignment: Assignment, post: Post) -> Profile:
+    def prepare(self, assignment: Assignment, post: Post) -> Ready:
         self._assignment, self._post = assignment, post
         threading.Thread(target=self._serve, daemon=True).start()
         profile = self._prepared.get()
         if isinstance(profile, BaseException):
             raise profile
-        return profile
+        return Ready(profile, merge=self._merge_interval.cost)
 
     def submit(self, work: Work) -> None:
         self._jobs.put(work)
@@ -189,7 +189,8 @@ class GpuEngine:
     def _split(self, work: Work) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""
         progress = LeaseProgress(work, time.perf_counter(), work.stop - work.start)
-        interval_rows = work.batch_size * self._merge_interval.batches(work.batch_size)
+        every = self._merge_interval.batches(work.batch_size, work.merge_every)
+        interval_rows = work.batch_size * every
         for start in range(work.start, work.stop, interval_rows):
             if not progress.too_large:
                 stop = min(start + interval_rows, work.stop)

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,14 @@ def open_log(assignment: Assignment, device: str, threads: int) -> UpdateLog | N
 
 
 class BatchRecording(threading.local):
-    """Records the updates of a CPU worker. Each thread sees the times of its own batches only.
+    """Records the updates of a CPU worker. Each thread sees the times of its own batches
+    only; those of a team are recorded by its first member.
 
-    `loop` is the compiled training loop. Instead of it, the worker calls `train` for each batch.
+    Instead of a training loop, the worker calls the `recorded` one for each batch.
     """
 
-    def __init__(self, log: UpdateLog, loop: Callable[..., None]) -> None:
-        self._log, self._loop = log, loop
+    def __init__(self, log: UpdateLog) -> None:
+        self._log = log
         self._begin = self._end = 0
         self._trained = False
 
@@ -52,12 +54,16 @@ class BatchRecording(threading.local):
         at = now()
         self._log.append(record(Kind.JOIN, at, at, thread=thread))
 
-    def train(self, *arguments: Any) -> None:
+    def recorded(self, train: Callable[..., None]) -> Callable[..., None]:
+        """`train`, the training loop of a thread or a team, for one batch with a record."""
+        return partial(self._train, train)
+
+    def _train(self, train: Callable[..., None], *arguments: Any) -> None:
         """Train on one batch; the last of `arguments` is the array of totals."""
         totals = arguments[-1]
         before = totals[UPDATES]
         self._begin = now()
-        self._loop(*arguments)
+        train(*arguments)
         self._end = now()
         self._trained = totals[UPDATES] > before
 

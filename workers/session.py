@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 from hogbatch.compute.assignment import Assignment
-from hogbatch.compute.device_profile import Profile
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
@@ -54,7 +53,7 @@ class Engine(Protocol):
     label: str  # for messages: "cpu:2", "gpu:0", "gpu:host"
     threads: int
 
-    def prepare(self, assignment: Assignment, post: Post) -> Profile:
+    def prepare(self, assignment: Assignment, post: Post) -> Ready:
         """Compile, allocate and measure; later results are passed to `post`, from any thread."""
 
     def submit(self, work: Work) -> None:
@@ -145,7 +144,7 @@ class Session:
     def _prepare(self, welcome: Welcome) -> None:
         try:
             assignment = assign(self._received, welcome, self._run_dir)
-            self._post(Ready(self._engine.prepare(assignment, self._post)))
+            self._post(self._engine.prepare(assignment, self._post))
         except BaseException as error:  # SystemExit too: the coordinator must be informed
             self._post(error)
 

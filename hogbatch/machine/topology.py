@@ -82,6 +82,28 @@ def _fewest_nodes(nodes: Sequence[set[int]], wanted: int) -> list[set[int]]:
     return largest[: bisect_left(room, wanted) + 1]
 
 
+def physical_cores(topology: Topology, cores: Cores) -> int:
+    """Return the number of physical cores to which `cores` belong."""
+    return sum(1 for group in topology.siblings if group.intersection(cores))
+
+
+def cores_of_teams(topology: Topology, cores: Cores, teams: int, members: int) -> list[Cores]:
+    """Choose `members` of `cores` for each of some teams of threads.
+
+    The threads of a team get physical cores of their own if there are enough, of one NUMA node if
+    possible, and neighbours, which often share a cache.
+    """
+    chosen = frozenset(cores)
+    turn = {
+        core: place
+        for group in topology.siblings
+        for place, core in enumerate(sorted(group & chosen))
+    }
+    node = {core: place for place, group in enumerate(topology.nodes) for core in group}
+    ranked = sorted(cores, key=lambda core: (turn.get(core, 0), node.get(core, 0), core))
+    return [tuple(ranked[n * members : (n + 1) * members]) for n in range(teams)]
+
+
 def parse_cores(text: str) -> Cores:
     """Parse a list as Linux writes it, "0,2,4-7", in its order; ValueError if it is invalid."""
     cores: list[int] = []

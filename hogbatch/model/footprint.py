@@ -26,6 +26,7 @@ LARGE = 1 << 29  # bytes of a model with its slots; no snapshot is kept of large
 SNAPSHOTS = 2  # copies of smaller models: the last snapshot, and the next one
 CHECKPOINT_COPIES = 1  # one more copy, from which a checkpoint is written
 EVALUATION_ROWS = 256  # rows of an evaluation batch on a CPU thread
+TEAM_ROWS = 512  # rows of the largest batch that a team of threads has by default
 PROCESS = 120_000_000  # bytes of a worker process with compiled kernels, without data
 MIN_SHOWN = 0.02  # minimum fraction of all memory for a part to be named
 ADVICE = (
@@ -107,11 +108,17 @@ def coordinator(sizes: RunSizes, *, checkpoints: bool, average: bool) -> Parts:
     return {"copies of the model": copies, "row orders": 8 * sizes.rows}
 
 
-def cpu_worker(sizes: RunSizes, threads: int) -> Parts:
-    """Return the memory that a CPU worker allocates."""
+def cpu_worker(sizes: RunSizes, threads: int, teams: int | None = None) -> Parts:
+    """Return the memory that a CPU worker allocates for its threads, in so many teams.
+
+    `teams` None: it is not known whether threads are in teams; then each has slots of its own.
+    """
+    working = (threads + 1) * _working_memory(sizes)
+    if teams is not None and teams < threads:
+        working += teams * _team_memory(sizes)
     parts = {
-        "optimizer state of threads": (threads - 1) * sizes.thread_state,
-        "working memory of threads": (threads + 1) * _working_memory(sizes),
+        "optimizer state of threads": ((teams or threads) - 1) * sizes.thread_state,
+        "working memory of threads": working,
         "processes": PROCESS,
     }
     if sizes.lsh is not None:
@@ -205,6 +212,13 @@ def _working_memory(sizes: RunSizes) -> int:
         cells += gathered + 2 * sizes.batch * active + 12 * active
     cells += 3 * sizes.stored  # occurrences of features, in linked lists
     return FLOAT * (cells + network.features)  # heads of these lists
+
+
+def _team_memory(sizes: RunSizes) -> int:
+    """Return the bytes that the threads of a team share: activations and their gradients."""
+    dense = 0 if sizes.sparse else stored_width(sizes.network.features)
+    widths = dense + sum(stored_width(layer.width) for layer in sizes.network.layers)
+    return 2 * FLOAT * max(sizes.batch, TEAM_ROWS) * widths
 
 
 def _hash_tables(lsh: Lsh, outputs: int, threads: int) -> int:

@@ -89,6 +89,29 @@ def test_a_run_of_one_thread_is_replayed_exactly(recorded, replayed, tmp_path):
     assert result["findings"] == result["notes"] == []
 
 
+@pytest.fixture(scope="session")
+def dense(tmp_path_factory):
+    """A small training set with dense features."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(4000, 20)).astype(np.float32)
+    path = tmp_path_factory.mktemp("dense") / "dense.npz"
+    np.savez(path, X=features, y=features[:, :3].prod(axis=1) > 0)
+    return path
+
+
+def test_a_run_of_a_team_is_replayed_up_to_rounding(recorded, replayed, dense, tmp_path):
+    run_dir = recorded("cpu:3", "--cpu-teams", 1, data=dense)
+    result = replayed(run_dir, "--output", tmp_path / "again.safetensors")
+    again, trained = (
+        load_file(folder / name)
+        for folder, name in ((tmp_path, "again.safetensors"), (run_dir, "model.safetensors"))
+    )
+    for name, weights in trained.items():
+        np.testing.assert_allclose(again[name], weights, rtol=0, atol=1e-3, err_msg=name)
+    check_losses(result, 1e-3)
+    assert result["updates"] == result["recorded_updates"] > 0
+
+
 def test_a_deterministic_run_with_hashed_outputs_is_replayed_exactly(
     recorded, replayed, labels, tmp_path
 ):

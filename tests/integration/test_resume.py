@@ -182,11 +182,11 @@ from workers import cpu
 
 compute = cpu.CpuEngine._compute
 
-def killed_by_a_row(self, work, start, stop, seat):
+def killed_by_a_row(self, work, start, stop, *others):
     if work.task == "train" and work.lease:
         if int(os.environ["ROW"]) in self._assignment.orders.of(work.epoch)[start:stop]:
             os.kill(os.getpid(), 11)
-    return compute(self, work, start, stop, seat)
+    return compute(self, work, start, stop, *others)
 
 cpu.CpuEngine._compute = killed_by_a_row
 cpu.main()

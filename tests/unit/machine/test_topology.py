@@ -1,7 +1,14 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.machine.topology import Topology, assign, parse_cores, show_cores
+from hogbatch.machine.topology import (
+    Topology,
+    assign,
+    cores_of_teams,
+    parse_cores,
+    physical_cores,
+    show_cores,
+)
 
 
 def machine(nodes=1, physical=4, smt=1, quota=None, without=()):
@@ -150,3 +157,28 @@ def test_a_formatted_list_is_parsed_back(cores):
 def test_consecutive_cores_are_formatted_as_ranges():
     assert show_cores((6, 0, 2, 4, 5)) == "0,2,4-6"
     assert show_cores(()) == ""
+
+
+def test_siblings_are_one_physical_core():
+    server = machine(nodes=2, physical=2, smt=2)
+    assert physical_cores(server, (0, 1, 2, 3)) == physical_cores(server, tuple(range(8))) == 4
+    assert physical_cores(server, (1, 5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "teams", "members", "places"),
+    [
+        (range(4), 1, 4, [(0, 1, 2, 3)]),
+        (range(4), 2, 2, [(0, 1), (2, 3)]),  # a node each
+        ((3, 0, 2, 1), 2, 2, [(0, 1), (2, 3)]),
+        (range(8), 1, 4, [(0, 1, 2, 3)]),  # the siblings 4 to 7 are not used
+        (range(8), 2, 4, [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        (range(8), 4, 2, [(0, 1), (2, 3), (4, 5), (6, 7)]),
+        ((0, 4, 1, 5), 1, 2, [(0, 1)]),
+        (range(3), 1, 2, [(0, 1)]),
+        (range(2), 2, 1, [(0,), (1,)]),
+    ],
+)
+def test_a_team_has_neighbouring_physical_cores(cores, teams, members, places):
+    server = machine(nodes=2, physical=2, smt=2)
+    assert cores_of_teams(server, tuple(cores), teams, members) == places

@@ -59,6 +59,14 @@ def test_threads_add_up(threads):
     assert cpu_worker(DENSE, threads)[name] == (threads - 1) * DENSE.thread_state
 
 
+def test_a_team_has_slots_and_batches_together():
+    name, working = "optimizer state of threads", "working memory of threads"
+    one, two, alone = (cpu_worker(DENSE, 8, teams) for teams in (1, 2, 8))
+    assert (one[name], two[name]) == (0, DENSE.thread_state)
+    assert alone == cpu_worker(DENSE, 8)
+    assert two[working] - one[working] == one[working] - alone[working] > 0
+
+
 def test_a_large_model_is_copied_once_and_a_small_one_several_times():
     large = replace(DENSE, network=Network.build(64, (LARGE // 256,), 1, "relu", "logistic"))
     copies = coordinator(large, checkpoints=True, average=False)["copies of the model"]

@@ -17,7 +17,7 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
 from hogbatch.wire.loopback import Loopback
-from hogbatch.wire.messages import Heartbeat, Optimizer, Welcome
+from hogbatch.wire.messages import Heartbeat, Optimizer, Ready, Welcome
 from workers.session import Session
 
 WITHIN_S = 20  # far more than any step takes, so that tests pass on slow machines
@@ -31,7 +31,7 @@ class FakeEngine:
 
     def __init__(self):
         self.prepared, self.submitted = [], []
-        self.profile = ((16, 0.5),)
+        self.ready = Ready(((16, 0.5),))
         self.on_prepare = lambda: None
         self.on_submit = lambda work: None
         self.post = None
@@ -40,7 +40,7 @@ class FakeEngine:
         self.prepared.append(assignment)
         self.post = post
         self.on_prepare()
-        return self.profile
+        return self.ready
 
     def submit(self, work):
         self.submitted.append(work)

@@ -1,0 +1,164 @@
+"""Teams of threads in a CPU worker."""
+
+import queue
+import threading
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.contract import ROWS as ROWS_DONE, TOTALS
+from hogbatch.kernels.cpu.loops import CompiledLoop
+from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.machine.topology import Topology
+from hogbatch.telemetry.update_log import Kind, read_file
+from hogbatch.wire.messages import Done, Ready, Work
+from tests.support.assignments import assignment, examples
+from tests.unit.workers.conftest import WITHIN_S
+from workers import cpu, team
+from workers.cpu import CpuEngine
+
+ROWS, BATCH = 90, 8
+LEASES = [(0, 40), (40, 90)]  # the last batch is smaller
+kinds_of_data = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+
+
+class Rig:
+    """An engine on some rows, with this test as its session."""
+
+    def __init__(self, threads, *, teams=1, sparse=False, cores=(), record_to=None, **settings):
+        train = examples(ROWS, sparse=sparse)
+        settings = {"optimizer": "adagrad", "hidden": (16, 8), **settings}
+        given = assignment(train, examples(70, sparse=sparse, seed=2), cpu_teams=teams, **settings)
+        self.given = replace(given, record_to=record_to)
+        self.posts = queue.SimpleQueue()
+        self.engine = CpuEngine(threads, cores)
+        self.ready = self.engine.prepare(self.given, self.posts.put)
+
+    def do(self, start, stop, **changes):
+        """What the engine posts after these rows of the epoch."""
+        lease = Work(1, "train", 0, start, stop, BATCH, 0.1, 0)
+        self.engine.submit(msgspec.structs.replace(lease, **changes))
+        return self.posts.get(timeout=WITHIN_S)
+
+    def train(self):
+        return [self.do(*lease) for lease in LEASES]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_a_team_trains_as_one_thread_does(threads):
+    alone, together = Rig(1), Rig(threads)
+    assert alone.ready == Ready(alone.ready.profile, teams=1, members=1)
+    assert together.ready == Ready(together.ready.profile, teams=1, members=threads)
+    for one, other in zip(alone.train(), together.train(), strict=True):
+        assert isinstance(other, Done)
+        assert (other.rows, other.updates) == (one.rows, one.updates)
+        assert other.loss == pytest.approx(one.loss, rel=1e-4)
+    assert_allclose(together.given.model.params, alone.given.model.params, rtol=0, atol=1e-4)
+    assert_allclose(together.given.model.first, alone.given.model.first, rtol=0, atol=1e-4)
+    assert together.given.model.steps[0] == alone.given.model.steps[0] == 12
+
+
+@kinds_of_data
+def test_a_team_evaluates_as_one_thread_does(sparse):
+    one, other = (Rig(count, sparse=sparse).do(0, 70, task="evaluate") for count in (1, 3))
+    assert other.rows == one.rows == 70 and other.updates == 0
+    assert other.loss == pytest.approx(one.loss, rel=1e-5)
+    assert_allclose(other.metric_sums, one.metric_sums, rtol=1e-5)
+
+
+def test_every_member_evaluates_some_batches():
+    seen, totals = {}, np.zeros(TOTALS)
+
+    def evaluate(model, inputs, labels, rows, lease, fence, totals):
+        seen[threading.get_ident()] = rows.tolist()
+        totals[ROWS_DONE] += len(rows)
+
+    crew = team.ThreadTeam(CompiledLoop("dense", evaluate, evaluate), 3)
+    settings = BatchSettings(16, 0, 0, 0, 1)
+    crew.evaluate(None, None, None, np.arange(70), settings, np.zeros(8, np.int64), totals)
+    assert sorted(seen.values()) == [[*range(16)], [*range(16, 48)], [*range(48, 70)]]
+    assert totals[ROWS_DONE] == 70
+
+
+@kinds_of_data
+@pytest.mark.parametrize(("threads", "teams"), [(4, 2), (5, 2), (3, 3)])
+def test_several_teams_share_a_lease(threads, teams, sparse):
+    rig = Rig(threads, teams=teams, sparse=sparse)
+    assert (rig.ready.teams, rig.ready.members) == (teams, threads // teams)
+    assert sum(done.rows for done in rig.train()) == ROWS
+    assert rig.given.model.steps[0] > 0 and np.isfinite(rig.given.model.params).all()
+
+
+def test_threads_that_are_not_pinned_are_no_team_by_default():
+    ready = Rig(3, teams=0).ready
+    assert (ready.teams, ready.members) == (3, 1)
+
+
+@pytest.mark.parametrize(("smt", "members"), [(False, 2), (True, 1)])
+def test_pinned_threads_are_a_team_of_a_thread_per_physical_core(smt, members, monkeypatch):
+    pinned, cores = set(), frozenset({0, 1})
+    siblings = (cores,) if smt else (frozenset({0}), frozenset({1}))
+    monkeypatch.setattr(cpu, "read_topology", lambda: Topology(cores, (cores,), siblings))
+    for module in (cpu, team):
+        monkeypatch.setattr(module, "pin", pinned.add)
+    rig = Rig(2, teams=0, cores=(0, 1))
+    assert (rig.ready.teams, rig.ready.members) == (1, members)
+    rig.train()
+    assert pinned == set(range(members))
+
+
+def test_a_member_that_fails_ends_the_lease_with_its_error(monkeypatch):
+    rig = Rig(3)
+    train = team.compiled.train
+
+    def fails(*arguments):
+        if arguments[-1] == 2:
+            raise MemoryError("no memory for member 2")
+        train(*arguments)
+
+    monkeypatch.setattr(team.compiled, "train", fails)
+    error = rig.do(*LEASES[0])
+    assert isinstance(error, MemoryError) and "member 2" in str(error)
+
+
+def test_a_revoked_lease_has_failed_and_changes_nothing():
+    rig = Rig(3)
+    before = rig.given.model.params.copy()
+    rig.given.fence[0] += 1
+    assert "revoked after 0 rows" in rig.do(*LEASES[0]).reason
+    assert_array_equal(rig.given.model.params, before)
+    assert isinstance(rig.do(*LEASES[0], fence=1), Done)
+
+
+def test_a_team_takes_over_the_slots_again_after_a_roll_back():
+    rig = Rig(4, teams=2)
+    rig.train()
+    good = [array.copy() for array in (rig.given.model.params, rig.given.model.first)]
+    rig.given.model.params[:] = np.nan
+    assert rig.do(*LEASES[0]).skipped > 0
+    for array, copy in zip((rig.given.model.params, rig.given.model.first), good, strict=True):
+        array[:] = copy
+    for lease in LEASES:
+        assert rig.do(*lease, rollbacks=1).skipped == 0
+    assert np.isfinite(rig.given.model.params).all()
+
+
+def test_batches_of_any_size_follow_each_other():
+    rig = Rig(3)
+    for batch in (1, 2, 64, 5, 90):
+        assert rig.do(0, ROWS, batch_size=batch).updates == -(-ROWS // batch)
+
+
+def test_each_batch_of_a_team_is_recorded_once(tmp_path):
+    plain, recorded = Rig(3), Rig(3, record_to=tmp_path)
+    for rig in (plain, recorded):
+        rig.train()
+    assert_array_equal(recorded.given.model.params, plain.given.model.params)
+    file = read_file(tmp_path / "gpu-0.updates")
+    assert file.header.threads == 1
+    updates = file.records[file.records["kind"] == Kind.UPDATE]
+    assert updates["start"].tolist() == [*range(0, 40, BATCH), *range(40, 90, BATCH)]
+    assert set(updates["thread"]) == {0}
