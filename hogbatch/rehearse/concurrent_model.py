@@ -27,13 +27,19 @@ Interleave = Literal["layer", "batch"]
 
 
 class Thread:
-    """A thread that trains, with the slots that it keeps for itself."""
+    """A thread or a team of threads that trains, with the slots that it keeps for itself."""
 
     def __init__(
-        self, assignment: Assignment, state: ThreadState, tables: HashTables | None
+        self,
+        assignment: Assignment,
+        state: ThreadState,
+        tables: HashTables | None,
+        *,
+        delayed: bool,
     ) -> None:
         self.assignment = assignment
         self.state = state
+        self.delayed = delayed  # whether all gradients of a batch are computed before its updates
         self.tables = tables  # of its worker; None if no layer is hashed
         self.pinned: int | None = None  # the set of `tables` to look up in; None: the current one
 
@@ -146,7 +152,7 @@ class LayerBatch(StagedBatch):
 
 
 class DelayedBatch(StagedBatch):
-    """The first stage computes all gradients; the second one updates the model.
+    """The first stage computes all gradients; the others update the layers, last to first.
 
     `steps`[1] counts the updates of the shared model.
     """
@@ -154,6 +160,7 @@ class DelayedBatch(StagedBatch):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given[:-1])
         self._steps = given[-1]
+        self.stages = 1 + self._kernels.layers
 
     def _run(self, first: int, stop: int) -> None:
         if first == 0:
@@ -163,18 +170,20 @@ class DelayedBatch(StagedBatch):
         if first == 0:
             self._model[0].steps[0] = self._steps[0]
             self._kernels.staged.read(*self._arguments)
-        if stop == self.stages:
+        if first <= 1 < stop:
             self._steps[0] += int(self.totals[UPDATES])
-            layers = self._kernels.layers
-            self._kernels.staged.run(*self._arguments, layers, 2 * layers, False)
+        before = self._kernels.layers - 1  # stages of the kernels that the first one replaces
+        if stop > 1:
+            begin = before + max(first, 1)
+            self._kernels.staged.run(*self._arguments, begin, before + stop, False)
 
 
 class ConcurrentModel:
     """The parameters, and the optimizer slots that threads share, with overlapping batches.
 
     `train` is the training set, and `lsh` has the settings of the hash tables, if the output layer
-    is hashed. With `alone`, only one thread trains, so no batches overlap: `interleave` is "batch",
-    and batches are computed by the loop of a real run when they begin.
+    is hashed. With `alone`, only one thread or one team trains, so no batches overlap: `interleave`
+    is "batch", and batches are computed by the loop of a real run when they begin.
     """
 
     def __init__(
@@ -196,18 +205,25 @@ class ConcurrentModel:
         self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
 
     def thread(
-        self, assignment: Assignment, number: int, tables: HashTables | None = None
+        self,
+        assignment: Assignment,
+        number: int,
+        tables: HashTables | None = None,
+        *,
+        team: bool = False,
     ) -> Thread:
         """Return thread `number` of the worker with `assignment`, with slots of its own.
 
-        `tables` are those of the worker, if the output layer is hashed.
+        `tables` are those of the worker, if the output layer is hashed. `team`: this is team
+        `number` of several threads.
         """
         state = thread_state(assignment, number)
+        delayed = not self._alone and (team or self.interleave == "batch")
         if not self._alone:
             state = state._replace(head=self._head)
-            if self.interleave == "batch":
-                state = state._replace(model=state.model._replace(steps=self._steps))
-        return Thread(assignment, state, tables)
+        if delayed:
+            state = state._replace(model=state.model._replace(steps=self._steps))
+        return Thread(assignment, state, tables, delayed=delayed)
 
     def batch(
         self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, hyper: Hyper
@@ -217,6 +233,6 @@ class ConcurrentModel:
         given = self._kernels, self._train, thread, rows.copy(), settings, hyper
         if self._alone:
             return WholeBatch(*given)
-        if self.interleave == "layer":
-            return LayerBatch(*given)
-        return DelayedBatch(*given, self._model.steps)
+        if thread.delayed:
+            return DelayedBatch(*given, self._model.steps)
+        return LayerBatch(*given)

@@ -75,12 +75,31 @@ class Cores:
 
 
 class WorkerCores(NamedTuple):
-    """The cores as the threads 0, 1, ... of one worker use them: threads `first`, ... of all."""
+    """The cores as the threads 0, 1, ... of one worker use them: threads `first`, ... of all.
+
+    `then` is not called if the process of the worker has ended.
+    """
 
     cores: Cores
     first: int
     host: Host
 
     def run(self, thread: int, seconds: float, then: Action) -> None:
-        """`Cores.run`; `then` is not called if the process of the worker has ended."""
+        """`Cores.run` for one thread."""
         self.cores.run(self.first + thread, seconds, lambda: then() if self.host.alive else None)
+
+    def run_together(self, threads: range, seconds: float, then: Action) -> None:
+        """Run each of `threads` for `seconds`, and call `then` when the last one has ended.
+
+        The others wait for it without using their cores.
+        """
+        remaining = len(threads)
+
+        def end() -> None:
+            nonlocal remaining
+            remaining -= 1
+            if remaining == 0:
+                then()
+
+        for thread in threads:
+            self.run(thread, seconds, end)

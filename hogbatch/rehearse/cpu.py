@@ -1,9 +1,11 @@
 """A rehearsed CPU worker: real gradients, at the simulated times of a described CPU.
 
 The counterpart of `workers.cpu`. A thread reads and writes a layer of the shared model when a real
-thread computes it, or reads all layers when its batch begins and writes them when it ends.
+thread computes it, or reads all layers when its batch begins and writes them when it ends. A team
+of threads reads all layers in the middle of its first phase, and writes each when it updates it.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.cpu_batch import largest_cpu_batch
+from hogbatch.compute.device_profile import Profile
 from hogbatch.compute.ranges import cut
 from hogbatch.compute.report import report
+from hogbatch.compute.teams import Teams
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
@@ -23,10 +28,10 @@ from hogbatch.rehearse.concurrent_model import ConcurrentModel, StagedBatch, Thr
 from hogbatch.rehearse.cores import Action, Cores, WorkerCores
 from hogbatch.rehearse.hashed import RehearsedTables
 from hogbatch.rehearse.noise import Noise
-from hogbatch.rehearse.stages import next_half, next_pass
+from hogbatch.rehearse.stages import StageGroup, next_end, next_pass, next_phase
 from hogbatch.servers.cpu_cost import CpuCost
 from hogbatch.simulate.engine import Host, Prepared
-from hogbatch.wire.messages import Welcome, Work
+from hogbatch.wire.messages import Ready, Welcome, Work
 
 
 @dataclass(slots=True)
@@ -41,7 +46,7 @@ class LeaseSums:
 
 @dataclass(slots=True)
 class Range:
-    """Rows [start, stop) of a lease, for one thread; `start` moves forward batch by batch."""
+    """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
 
     lease: LeaseSums
     start: int
@@ -51,8 +56,10 @@ class Range:
 
 
 @dataclass(slots=True)
-class _SimulatedThread:
-    number: int
+class _SimulatedTeam:
+    """A team; of a single thread, if threads compute on their own."""
+
+    threads: range  # of the worker
     own: Thread
     rollbacks: int = 0
 
@@ -68,7 +75,7 @@ class _BatchInFlight:
 
 
 class RehearsedCpu:
-    """Leases on `threads` simulated threads.
+    """Leases on simulated threads, which are divided into `teams`; `threads` may be more than that.
 
     `assign` returns what a worker with this Welcome works on; all workers share `model` and
     `cores`, on which this worker's threads have the numbers from `first` on, and the thread that
@@ -80,6 +87,7 @@ class RehearsedCpu:
     def __init__(
         self,
         threads: int,
+        teams: Teams,
         cost: CpuCost,
         model: ConcurrentModel,
         assign: Callable[[Welcome], Assignment],
@@ -89,11 +97,11 @@ class RehearsedCpu:
         builder: int,
     ) -> None:
         self._server_cores, self._first, self._builder = cores, first, builder
-        self.threads = threads
+        self.threads, self._teams = threads, teams
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
         self._ranges: deque[Range] = deque()
-        self._idle: deque[_SimulatedThread] = deque()
+        self._idle: deque[_SimulatedTeam] = deque()
         self._hashed: RehearsedTables | None = None  # of a hashed output layer
 
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
@@ -112,50 +120,60 @@ class RehearsedCpu:
             hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
             startup = hashed.start() / self.threads
             self._hashed, tables = hashed, hashed.tables
-        self._idle.extend(
-            _SimulatedThread(number, self._model.thread(assignment, number, tables))
-            for number in range(self.threads)
-        )
-        # The state of thread 0 for evaluation: on the shared parameters themselves.
+        count, members = self._teams.count, self._teams.members
+        for number in range(count):
+            own = self._model.thread(assignment, number, tables, team=members > 1)
+            threads = range(number * members, (number + 1) * members)
+            self._idle.append(_SimulatedTeam(threads, own))
+        # The state of team 0 for evaluation: on the shared parameters themselves.
         self._evaluating = self._idle[0].own.state.model._replace(params=assignment.model.params)
-        return Prepared(startup, ())
+        return Prepared(startup, Ready(self._profile(), teams=count, members=members))
+
+    def _profile(self) -> Profile:
+        """The seconds of a batch of one team, as a worker measures them before training."""
+        if self._hashed is not None:
+            return ()
+        train = self._assignment.train
+        rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
+        stored = int(train.inputs.indptr[rows]) if train.sparse else 0
+        return ((rows, self._cost.train_seconds(rows, stored)),)
 
     def submit(self, work: Work) -> None:
-        ranges = cut(work.stop - work.start, work.batch_size, self.threads)
+        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
         lease = LeaseSums(work, len(ranges))
         self._ranges.extend(Range(lease, work.start + a, work.start + b) for a, b in ranges)
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
-    # A thread -------------------------------------------------------------------------------
+    # A team ---------------------------------------------------------------------------------
 
-    def _begin_range(self, thread: _SimulatedThread) -> None:
+    def _begin_range(self, team: _SimulatedTeam) -> None:
         if not self._ranges:
-            self._idle.append(thread)
+            self._idle.append(team)
             return
         part = self._ranges.popleft()
         work, part.began = part.lease.work, self._host.now
         building = 0.0
-        if work.rollbacks != thread.rollbacks:
-            building = self._reset(thread, work.rollbacks)
+        if work.rollbacks != team.rollbacks:
+            building = self._reset(team, work.rollbacks)
         if work.task == "evaluate":
-            self._evaluate(thread, part)
+            self._evaluate(team, part)
             return
         if self._hashed is not None:
-            self._hashed.enter(thread.own)
-        self._cores.run(thread.number, building, lambda: self._train(thread, part))
+            self._hashed.enter(team.own)
+        self._cores.run_together(team.threads, building, lambda: self._train(team, part))
 
-    def _reset(self, thread: _SimulatedThread, rollbacks: int) -> float:
+    def _reset(self, team: _SimulatedTeam, rollbacks: int) -> float:
         """Discard the state of a model that was rolled back; return seconds of building tables."""
-        thread.rollbacks = rollbacks
-        thread.own.reset()
+        team.rollbacks = rollbacks
+        team.own.reset()
         return 0.0 if self._hashed is None else self._hashed.reset(rollbacks)
 
-    def _train(self, thread: _SimulatedThread, part: Range) -> None:
+    def _train(self, team: _SimulatedTeam, part: Range) -> None:
         """Begin the next batch of `part`."""
         work = part.lease.work
         if part.start >= part.stop or self._host.fence != work.fence:
-            self._end_range(thread, part)
+            self._end_range(team, part)
             return
         stop = min(part.start + work.batch_size, part.stop)
         rows = self._assignment.orders.of(work.epoch)[part.start : stop]
@@ -165,36 +183,42 @@ class RehearsedCpu:
         )
         if self._hashed is not None:
             self._hashed.begin()
-        batch = self._model.batch(thread.own, rows, self._settings(work), hyper)
+        batch = self._model.batch(team.own, rows, self._settings(work), hyper)
         part.start = stop
-        self._advance(thread, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
+        self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
-    def _advance(self, thread: _SimulatedThread, part: Range, flight: _BatchInFlight) -> None:
+    def _advance(self, team: _SimulatedTeam, part: Range, flight: _BatchInFlight) -> None:
         """Go on to the next stages of a batch, or to its end."""
         batch = flight.batch
         if batch.active != flight.active:
             flight.seconds, flight.active = self._seconds(flight), batch.active
         if batch.done == batch.stages:
             end = sum(flight.seconds)
-            self._at(end, thread, flight, lambda: self._end_batch(thread, part, batch))
+            self._at(end, team, flight, lambda: self._end_batch(team, part, batch))
             return
-        next_stages = next_pass if self._model.interleave == "layer" else next_half
-        step = next_stages(flight.seconds, batch.done)
+        step = self._next_stages(flight)
 
         def run() -> None:
             batch.run(step.stop)
-            self._advance(thread, part, flight)
+            self._advance(team, part, flight)
 
-        self._at(step.at, thread, flight, run)
+        self._at(step.at, team, flight, run)
+
+    def _next_stages(self, flight: _BatchInFlight) -> StageGroup:
+        """The next stages of a batch that run at one moment."""
+        if self._model.interleave == "batch":
+            return next_end(flight.seconds, flight.batch.done, flight.batch.stages)
+        next_stages = next_phase if self._teams.members > 1 else next_pass
+        return next_stages(flight.seconds, flight.batch.done)
 
     def _at(
-        self, seconds: float, thread: _SimulatedThread, flight: _BatchInFlight, then: Action
+        self, seconds: float, team: _SimulatedTeam, flight: _BatchInFlight, then: Action
     ) -> None:
-        """Let the thread compute until it has worked for `seconds` on its batch; then, `then`."""
+        """Let the team compute until it has worked for `seconds` on its batch; then, `then`."""
         remaining = seconds - flight.elapsed
         if remaining > 0.0:
             flight.elapsed = seconds
-            self._cores.run(thread.number, remaining, then)
+            self._cores.run_together(team.threads, remaining, then)
         else:
             then()
 
@@ -207,17 +231,17 @@ class RehearsedCpu:
         usual = self._cost.stage_seconds(*work)
         return [flight.factor * seconds for seconds in usual]
 
-    def _end_batch(self, thread: _SimulatedThread, part: Range, batch: StagedBatch) -> None:
+    def _end_batch(self, team: _SimulatedTeam, part: Range, batch: StagedBatch) -> None:
         add_totals(batch.totals, part.totals)
         building = 0.0
         if self._hashed is not None:
             building = self._hashed.end(int(batch.totals[UPDATES]))
         if building > 0.0:
-            self._cores.run(thread.number, building, lambda: self._train(thread, part))
+            self._cores.run_together(team.threads, building, lambda: self._train(team, part))
         else:
-            self._train(thread, part)
+            self._train(team, part)
 
-    def _evaluate(self, thread: _SimulatedThread, part: Range) -> None:
+    def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
         test, work = self._assignment.test, part.lease.work
         assert test is not None, "the coordinator hands out test rows only if there are any"
         rows = np.arange(part.start, part.stop)
@@ -225,23 +249,24 @@ class RehearsedCpu:
             *(self._evaluating, test.inputs, test.labels, rows, self._settings(work)),
             *(self._assignment.fence, part.totals),
         )
-        stored = 0
+        stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if test.sparse:
             stored = int(test.inputs.indptr[part.stop] - test.inputs.indptr[part.start])
-        seconds = self._cost.evaluate_seconds(len(rows), stored) * self._noise.factor()
-        self._cores.run(thread.number, seconds, lambda: self._end_range(thread, part))
+        own = math.ceil(len(rows) / members), math.ceil(stored / members)
+        seconds = self._cost.evaluate_seconds(*own) * self._noise.factor()
+        self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))
 
-    def _end_range(self, thread: _SimulatedThread, part: Range) -> None:
+    def _end_range(self, team: _SimulatedTeam, part: Range) -> None:
         lease = part.lease
         if self._hashed is not None:
-            self._hashed.leave(thread.own)
+            self._hashed.leave(team.own)
         add_totals(part.totals, lease.totals)
         lease.seconds += self._host.now - part.began
         lease.remaining -= 1
         if lease.remaining == 0:
-            self._host.post(report(lease.work, lease.totals, lease.seconds / self.threads))
-        self._begin_range(thread)
+            self._host.post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+        self._begin_range(team)
 
     def _settings(self, work: Work) -> BatchSettings:
         loss, optimizer = self._kinds
-        return BatchSettings(work.batch_size, loss, optimizer, work.fence, self.threads)
+        return BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)

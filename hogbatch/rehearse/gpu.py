@@ -31,7 +31,7 @@ from hogbatch.rehearse.replica import RehearsedReplica, RowNumbers
 from hogbatch.servers.gpu_cost import MergeTimes
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.store.merge import MERGE_RULES
-from hogbatch.wire.messages import Failed, Welcome, Work
+from hogbatch.wire.messages import Failed, Ready, Welcome, Work
 
 
 class DeviceCost(Protocol):
@@ -108,7 +108,7 @@ class RehearsedGpu:
         self._exchange = RehearsedExchange(assignment, self._replica, host, self._exchanged)
         self._training = self._train()
         self._proceed()
-        return Prepared(0.0, profile)
+        return Prepared(0.0, Ready(profile, merge=self._merge_interval.cost))
 
     def submit(self, work: Work) -> None:
         self._jobs.append(work)
@@ -177,7 +177,8 @@ class RehearsedGpu:
     def _split(self, work: Work) -> Iterator[ReplicaInterval]:
         """The intervals of one lease."""
         lease = LeaseOnReplica(work, self._host.now)
-        interval_rows = work.batch_size * self._merge_interval.batches(work.batch_size)
+        every = self._merge_interval.batches(work.batch_size, work.merge_every)
+        interval_rows = work.batch_size * every
         for start in range(work.start, work.stop, interval_rows):
             yield ReplicaInterval(lease, start, min(start + interval_rows, work.stop))
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from hogbatch.checkpoint.rundir import CRASH
 from hogbatch.compute.assignment import Assignment
+from hogbatch.compute.teams import Teams
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.errors import UsageError
+from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave
 from hogbatch.rehearse.cores import Cores
@@ -23,6 +25,7 @@ from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.effects import RehearsedEffects
 from hogbatch.rehearse.gpu import RehearsedGpu
 from hogbatch.rehearse.noise import Noise
+from hogbatch.rehearse.teams import teams_of
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.servers.cpu_cost import CpuCost
 from hogbatch.servers.description import Server, ServerGpu
@@ -91,6 +94,7 @@ class Rehearsal:
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
         effects, world = self._world(components, workers)
         interrupts = Interrupts()
         world.begin()
@@ -112,8 +116,12 @@ class Rehearsal:
         self, components: RunComponents, workers: tuple[WorkerRequest, ...]
     ) -> tuple[RehearsedEffects, World[RehearsedEffects]]:
         setup, segments = components.setup, components.segments
-        threads = sum(request.threads for request in workers)
-        alone = threads == 1 and len(workers) == 1
+        teams = teams_of(
+            *(self._server.cpu, workers, setup.plan.training),
+            *(setup.network, setup.data.train),
+            pin=setup.config.pin,
+        )
+        alone = len(workers) == 1 and teams[0] is not None and teams[0].count == 1
         model = ConcurrentModel(
             *(segments.model, setup.network, setup.data.train),
             lsh=setup.plan.training.lsh,
@@ -124,11 +132,12 @@ class Rehearsal:
         rng = Random(setup.config.seed)
         world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
         cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
+        threads = sum(each.threads for each in teams if each)
         engines = EngineFactory(self._server, components, model, rng, cores, threads)
         first = 0
-        for request in workers:
-            world.start(partial(engines.create, request, first))
-            first += request.threads
+        for request, own in zip(workers, teams, strict=True):
+            world.start(partial(engines.create, request, own, first))
+            first += own.threads if own else 0
         return effects, world
 
     def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
@@ -152,10 +161,13 @@ class EngineFactory:
     model: ConcurrentModel
     rng: Random
     cores: Cores
-    threads: int  # of all CPU workers
+    threads: int  # of all CPU workers, without those that are not used
 
-    def create(self, request: WorkerRequest, first: int) -> SimulatedEngine:
-        """The engine of a worker, whose first thread has the number `first` in the run."""
+    def create(self, request: WorkerRequest, teams: Teams | None, first: int) -> SimulatedEngine:
+        """The engine of a worker, whose first thread has the number `first` in the run.
+
+        `teams` are those of a CPU worker.
+        """
         setup, noise = self.components.setup, Noise(self.rng, SPREAD)
         spec = OPTIMIZERS[setup.config.optimizer]
         workload = Workload.of(
@@ -163,11 +175,11 @@ class EngineFactory:
             may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
             exchanges_sums=spec.summed_slots and MERGE_RULES[setup.config.merge].additive,
         )
-        if request.device == "cpu":
-            cost = CpuCost(self.server.cpu, workload, self.threads)
+        if teams is not None:
+            cost = CpuCost(self.server.cpu, workload, self.threads, teams.members)
             builder = self.threads  # of all workers: no two threads have the same number
             own = self.model, self._assign, noise, self.cores, first, builder
-            return RehearsedCpu(request.threads, cost, *own)
+            return RehearsedCpu(request.threads, teams, cost, *own)
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
         busy = self.threads + THREADS_OF_HOST

@@ -29,6 +29,11 @@ def next_pass(seconds: Sequence[float], done: int) -> StageGroup:
     return StageGroup(stop, before + own / 2)
 
 
-def next_half(seconds: Sequence[float], done: int) -> StageGroup:
-    """The next of the two stages of a batch that reads at its begin, and writes at its end."""
-    return StageGroup(done + 1, sum(seconds) if done else 0.0)
+def next_phase(seconds: Sequence[float], done: int) -> StageGroup:
+    """The next stages of a team: its first phase, which is never together with the updates."""
+    return next_pass(seconds, done) if done else StageGroup(1, seconds[0] / 2)
+
+
+def next_end(seconds: Sequence[float], done: int, stages: int) -> StageGroup:
+    """The next of the `stages` of a batch that reads at its begin, and writes at its end."""
+    return StageGroup(stages, sum(seconds)) if done else StageGroup(1, 0.0)

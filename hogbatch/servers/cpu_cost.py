@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
-from hogbatch.servers.description import Cpu
+from hogbatch.servers.description import Cpu, Memory
 from hogbatch.servers.workload import Workload, weights
 
 EXPONENTIAL = (ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
 FLOAT = 4  # bytes
 LINE = 64  # bytes of a cache line
+BARRIERS = 2  # of a team in each batch
 SKETCH_HASHES = 128  # hashes of a sketch of 512 bits, in units of one hash of a row
 SKETCHED = 0.25  # fraction of the active outputs with a new sketch at each update
 
@@ -48,21 +49,47 @@ def mean_found(counts: NDArray[np.int32], bucket: int) -> float:
     return float(((filled**2).sum(axis=1) / np.maximum(filled.sum(axis=1), 1.0)).sum())
 
 
-class CpuCost:
-    """Costs of batches on one of `threads` threads that train one model at the same time."""
+def barrier_seconds(memory: Memory, near: float, far: float) -> float:
+    """Seconds of a barrier with `near` other threads that share the last cache, and `far` others.
 
-    def __init__(self, cpu: Cpu, workload: Workload, threads: int) -> None:
-        self._cpu, self._workload, self._threads = cpu, workload, threads
+    Threads arrive one after the other, each with the cache line that the one before has written.
+    """
+    return memory.barrier_seconds * (near + far * memory.near_speed / memory.far_speed)
+
+
+class CpuCost:
+    """Costs of batches if `threads` threads train one model at the same time.
+
+    `members` of them compute each batch together, as a team (`hogbatch.kernels.cpu.team`). The
+    members of a team are on neighbouring cores.
+    """
+
+    def __init__(self, cpu: Cpu, workload: Workload, threads: int, members: int = 1) -> None:
+        self._cpu, self._workload, self._members = cpu, workload, members
         self._together = min(threads, cpu.threads)
         self._siblings = max(1.0, self._together / cpu.cores)  # threads of a core
         self._per_cache = cpu.cores_per_cache * self._siblings
         self._smt = max(1.0, self._siblings / cpu.smt_gain)
-        footprint = FLOAT * workload.parameters * (1 + workload.slots)
-        self._cached_seconds, self._memory_seconds = self._streaming(footprint)
-        self._fetch_seconds = self._fetching()
+        self._cached_seconds, self._memory_seconds = self._streaming()
+        self._count_others(min(members, self._together))
         self._touched_features: dict[int, Touched] = {}  # by rows of a batch
         last = len(workload.layers) - 1
         self._linear = workload.sparse and last == 0 and workload.layers[0].fan_out == 1
+
+    def _count_others(self, team: int) -> None:
+        """Set the seconds for bytes that others have written; `team` threads are in the own team.
+
+        The others are those with the same last cache, and those with another one.
+        """
+        near, near_team = (min(count, self._per_cache) for count in (self._together, team))
+        far, far_team = self._together - near, team - near_team
+        self._team_others = near_team - 1, far_team
+        self._exchange_seconds = self._mean_fetch(near_team - 1, far_team)  # of the team's threads
+        self._line_seconds = self._mean_fetch(near - 1, far)  # of all threads
+        # Each of the other teams has written all weights since the last batch.
+        self._fetch_seconds = self._mean_fetch(near - near_team, far - far_team)
+        if self._together == team:
+            self._fetch_seconds = (1 - 1 / team) * self._exchange_seconds
 
     def train_seconds(self, rows: int, stored: int, active: int = 0, found: float = 0.0) -> float:
         """Seconds of one batch of `rows` rows with `stored` stored values in total.
@@ -83,6 +110,8 @@ class CpuCost:
     ) -> tuple[float, ...]:
         """The parts of `train_seconds`: forward passes first to last, then backward passes last to
         first, each with the update of the layer.
+
+        Of a team: its first phase, and the updates of the layers last to first.
         """
         if self._linear:
             half = self._smt * self._linear_seconds(rows, stored) / 2
@@ -91,18 +120,25 @@ class CpuCost:
         passes = [self._passes(index, rows, stored, active, found) for index in layers]
         up = [each.up for each in passes]
         up[0] += self._start_seconds(rows)
+        if self._members > 1:
+            up = [sum(up)]
         down = [each.both - each.up for each in reversed(passes)]
         return tuple(self._smt * seconds for seconds in (*up, *down))
 
     def _start_seconds(self, rows: int) -> float:
         """Seconds of a batch that do not depend on the layers."""
-        return self._cpu.dense.batch_seconds + rows * self._cpu.dense.row_seconds
+        own = math.ceil(rows / self._members)
+        waiting = BARRIERS * barrier_seconds(self._cpu.memory, *self._team_others)
+        return self._cpu.dense.batch_seconds + own * self._cpu.dense.row_seconds + waiting
 
     def _passes(self, index: int, rows: int, stored: int, active: int, found: float) -> Passes:
         workload = self._workload
         layer = workload.layers[index]
         if index == 0 and workload.sparse:
-            return self._sparse_seconds(layer, rows, stored)
+            own = math.ceil(rows / self._members)
+            return self._sparse_seconds(layer, own, math.ceil(stored / self._members))
+        if self._members > 1:
+            return self._team_seconds(layer, rows, first=index == 0)
         if workload.lsh is not None and layer is workload.layers[-1]:
             return self._hashed_seconds(layer, rows, active, found)
         return self._dense_seconds(layer, rows, first=index == 0)
@@ -110,7 +146,7 @@ class CpuCost:
     def evaluate_seconds(self, rows: int, stored: int) -> float:
         """Seconds of the scores and losses of `rows` rows."""
         workload, dense, sparse = self._workload, self._cpu.dense, self._cpu.sparse
-        seconds = self._start_seconds(rows)
+        seconds = dense.batch_seconds + rows * dense.row_seconds
         for index, layer in enumerate(workload.layers):
             seconds += self._cell_seconds(layer, rows) / 2
             if index == 0 and workload.sparse:
@@ -150,6 +186,33 @@ class CpuCost:
         up = products / (2 if first else 3) + dense.layer_seconds / 2
         up += cell_seconds * self._cells_up(layer)
         return Passes(up, products + steps + dense.layer_seconds + cell_seconds)
+
+    def _team_seconds(self, layer: LayerView, rows: int, *, first: bool) -> Passes:
+        """A dense layer on a thread of a team: `up` is the first phase, of its own rows.
+
+        In the second phase it updates its own rows of weights.
+        """
+        members, dense, slots = self._members, self._cpu.dense, self._workload.slots
+        own, others = math.ceil(rows / members), rows - math.ceil(rows / members)
+        fan_in = self._workload.features if first else layer.fan_in
+        arithmetic = 2.0 * fan_in * layer.fan_out / dense.flops
+        cells = weights(layer)
+        cached = FLOAT * cells * self._cached_seconds
+        in_memory = FLOAT * cells * self._memory_seconds
+        # Forward reads the weights, which others have written, and backward reads them again.
+        fetched = FLOAT * cells * self._fetch_seconds
+        reads = 1 if first else 2
+        up = math.hypot(reads * own * arithmetic, reads * cached, fetched) + reads * in_memory
+        # The update reads what the others have computed of their rows.
+        exchanged = FLOAT * others * (layer.fan_in / members + layer.fan_out)
+        down = math.hypot(rows * arithmetic / members, cached / members)
+        down += exchanged * self._exchange_seconds + in_memory / members
+        if slots:
+            step = cells / members * dense.step_seconds
+            down += math.hypot(step, 2 * slots * cached / members)
+            down += 2 * slots * in_memory / members
+        up += self._cell_seconds(layer, own) + dense.layer_seconds / 2
+        return Passes(up, up + down + dense.layer_seconds / 2)
 
     def _cells_up(self, layer: LayerView) -> float:
         """The fraction of `_cell_seconds` before the backward pass; the loss belongs to it."""
@@ -219,29 +282,31 @@ class CpuCost:
 
     def _line_fetching(self) -> float:
         """Seconds per byte of single lines that other threads have written last."""
-        relative = self._cpu.memory.near_speed * self._fetch_seconds  # 1: all share a cache
+        relative = self._cpu.memory.near_speed * self._line_seconds  # 1: all share a cache
         return self._cpu.sparse.fetch_seconds / LINE * relative
 
-    def _streaming(self, footprint: float) -> tuple[float, float]:
+    def _streaming(self) -> tuple[float, float]:
         """Seconds per byte of weights, read or written once per batch: from caches, from memory.
 
         Prefetching hides the first behind arithmetic, but not the second.
         """
-        memory = self._cpu.memory
-        slots = footprint * self._workload.slots / (1 + self._workload.slots)
-        # Threads share the weights, but not the slots.
-        of_core = footprint + (self._siblings - 1) * slots
-        everything = footprint + (min(self._together, self._per_cache) - 1) * slots
+        memory, params = self._cpu.memory, FLOAT * self._workload.parameters
+        # All threads share the weights, but each team has its own slots.
+        slots_of_thread = params * self._workload.slots / self._members
+        of_core = params + self._siblings * slots_of_thread
+        of_cache = params + min(self._together, self._per_cache) * slots_of_thread
         outside = max(0.0, 1 - memory.private_cache / of_core)
-        in_memory = everything / (everything + memory.shared_cache)
+        in_memory = of_cache / (of_cache + memory.shared_cache)
         of_memory = min(memory.memory_speed, memory.server_speed / self._together)
         cached = 1 / memory.private_speed + outside / memory.shared_speed
         return cached, in_memory / of_memory
 
-    def _fetching(self) -> float:
-        """Seconds per byte of weights that other threads have written since the last batch."""
-        if self._together < 2:
+    def _mean_fetch(self, near: float, far: float) -> float:
+        """Seconds per byte that one of other threads has written last.
+
+        `near` of these share the last cache, `far` do not.
+        """
+        memory = self._cpu.memory
+        if near + far <= 0:
             return 0.0
-        memory, near = self._cpu.memory, min(self._together, self._per_cache) - 1
-        far = self._together - 1 - near
         return (near / memory.near_speed + far / memory.far_speed) / (near + far)

@@ -32,6 +32,7 @@ class Memory:
     near_speed: float  # of one core, lines written by a core that shares its cache
     far_speed: float  # of one core, lines written by other cores
     copy_speed: float  # of one core, bytes copied from memory to memory
+    barrier_seconds: float  # of a barrier, for each thread after the first, with one shared cache
     source: str
     sources: Sources = field(default_factory=dict)
 

@@ -67,6 +67,23 @@ def test_one_thread_computes_what_a_real_one_computes(rehearse, main, tmp_path):
         np.testing.assert_array_equal(rehearsed.tensors[name], tensor)
 
 
+def test_a_team_computes_what_one_thread_computes(rehearse):
+    flags = ("--policy", "fixed", "--cpu-batch", "64:64", "--epochs", 1, "--keep", "last")
+    flags += ("--eval-seconds", "1e9")
+    one, team, two, apart = (
+        load_model(rehearse(name, *flags, *own) / "model.safetensors").tensors
+        for name, own in {
+            "one": ("--workers", "cpu:1"),
+            "team": ("--workers", "cpu:4"),
+            "two": ("--workers", "cpu:4", "--cpu-teams", 2),
+            "apart": ("--workers", "cpu:4", "--cpu-teams", 4),
+        }.items()
+    )
+    for name, tensor in one.items():
+        np.testing.assert_array_equal(team[name], tensor)
+        assert (two[name] != tensor).any() and (two[name] != apart[name]).any()
+
+
 def test_a_rehearsal_is_marked_wherever_its_figures_are(main, tmp_path):
     run_dir = tmp_path / "run"
     done = main("rehearse", "a9a", "--server", SERVER, "--epochs", 1, "--run-dir", run_dir)
@@ -78,7 +95,8 @@ def test_a_rehearsal_is_marked_wherever_its_figures_are(main, tmp_path):
 
 
 def test_a_rehearsal_has_the_results_of_a_run(rehearse):
-    summary = json.loads((rehearse("run", "--epochs", 3) / "summary.json").read_text())
+    run_dir = rehearse("run", "--epochs", 3, "--policy", "paper-adaptive")
+    summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["rows"] == 3 * ROWS
     assert 0.84 < summary["test"]["value"] < 0.87
     assert {worker["device"] for worker in summary["workers"]} == {"cpu", "gpu"}
@@ -98,12 +116,13 @@ def test_json_has_the_summary_and_the_real_time(main, tmp_path):
 
 
 def test_more_threads_than_cores_share_them(rehearse):
-    def seconds(workers):
-        flags = ("--workers", workers, "--epochs", 1, "--policy", "fixed", "--cpu-batch", "32:32")
-        run_dir = rehearse(workers.replace(":", "-"), *flags, server="laptop-8cores")
+    def seconds(threads):
+        flags = ("--workers", f"cpu:{threads}", "--cpu-teams", threads, "--epochs", 1)
+        flags += ("--policy", "fixed", "--cpu-batch", "32:32")
+        run_dir = rehearse(f"cpu-{threads}", *flags, server="laptop-8cores")
         return json.loads((run_dir / "summary.json").read_text())["train_seconds"]
 
-    assert seconds("cpu:32") == pytest.approx(seconds("cpu:8"), rel=0.4)
+    assert seconds(32) == pytest.approx(seconds(8), rel=0.4)
 
 
 @pytest.mark.parametrize(

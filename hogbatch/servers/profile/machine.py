@@ -9,11 +9,12 @@ from typing import Final, TypeVar
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.machine.linux import read_topology
-from hogbatch.machine.topology import parse_cores
-from hogbatch.servers.cpu_cost import CpuCost
+from hogbatch.machine.topology import Topology, parse_cores
+from hogbatch.servers.cpu_cost import CpuCost, barrier_seconds
 from hogbatch.servers.description import Cpu, ServerGpu
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.profile import gpu as on_gpu
+from hogbatch.servers.profile.barrier import measure_barrier
 from hogbatch.servers.profile.cpu import Measured, measure
 from hogbatch.servers.profile.fit import (
     Probe,
@@ -35,6 +36,7 @@ DENSE_FIGURES: Final = (
     *(f"memory.{name}_speed" for name in ("private", "shared", "memory", "server", "near")),
     *("dense.flops", "dense.batch_seconds", "dense.layer_seconds", "dense.row_seconds"),
     *("dense.cell_seconds", "dense.exp_seconds", "dense.score_seconds", "dense.step_seconds"),
+    "memory.barrier_seconds",
 )
 SPARSE_FIGURES: Final = tuple(
     f"sparse.{name}_seconds"
@@ -92,6 +94,7 @@ def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list
             for sizes in kind[: effort.networks]:
                 report(f"measuring {sizes.name}, pass {number + 1} of {effort.passes}")
                 probes[kind] += _cpu_probes(sizes, threads, effort)
+        probes[DENSE] += _barrier_probes(topology, cores, effort)
     probes = {kind: _fastest(found) for kind, found in probes.items()}
     cpu = fit_measured(cpu, DENSE_FIGURES + SPARSE_FIGURES, probes[DENSE] + probes[SPARSE])
     cpu = _limited(fit_measured(cpu, HASHED_FIGURES, probes[HASHED]))
@@ -138,6 +141,18 @@ def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
     if probe.lsh is not None:
         predict = partial(_table_seconds, workload)
         yield Probe(f"{sizes.name}, hash tables", build_tables(probe)[1], predict)
+
+
+def _barrier_probes(topology: Topology, cores: int, effort: Effort) -> Iterator[Probe]:
+    """Measure the barrier of a team with a thread on each of `cores` physical cores."""
+    first = sorted(min(siblings) for siblings in topology.siblings)[:cores]
+    if (seconds := measure_barrier(first, effort.seconds)) is not None:
+        yield Probe(f"barrier of {cores} cores", seconds, partial(_barrier_seconds, cores))
+
+
+def _barrier_seconds(members: int, cpu: Cpu) -> float:
+    near = min(members, cpu.cores_per_cache)
+    return barrier_seconds(_limited(cpu).memory, near - 1, members - near)
 
 
 def _table_seconds(workload: Workload, cpu: Cpu) -> float:

@@ -17,6 +17,7 @@ def cpu_at_start(model: str, threads: int, cores: int, cores_per_cache: int, sou
         near_speed=12e9,
         far_speed=6e9,
         copy_speed=8e9,
+        barrier_seconds=1e-7,
         source=source,
         sources={"far_speed": "assumed: half of near_speed"},
     )

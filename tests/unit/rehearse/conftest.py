@@ -143,8 +143,8 @@ class CopiedBatch:
         _, view = self._copied()
         self.model.staged.read(*self.arguments(view))
 
-    def write(self):
-        """Update the shared model in place."""
-        self.given.model.steps[0] += 1
-        stages = self.stages // 2, self.stages
-        self.model.staged.run(*self.arguments(self.thread.model), *stages, False)
+    def write(self, number):
+        """Update layer `number`, counted from the last one, of the shared model in place."""
+        self.given.model.steps[0] += number == 0
+        stage = self.stages // 2 + number
+        self.model.staged.run(*self.arguments(self.thread.model), stage, stage + 1, False)

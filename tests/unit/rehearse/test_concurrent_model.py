@@ -30,18 +30,17 @@ def assert_same_model(one, other):
 
 
 class DelayedCopy:
-    """A batch of a CopiedModel that is read at once, and written at once later."""
-
-    stages = 2
+    """A batch of a CopiedModel that is read at once; its layers are written later."""
 
     def __init__(self, batch):
-        self.batch, self.done = batch, 0
+        self.batch, self.done, self.stages = batch, 0, 1 + batch.stages // 2
 
     def run(self, stop):
-        if self.done == 0:
-            self.batch.read()
-        if stop == 2:
-            self.batch.write()
+        for stage in range(self.done, stop):
+            if stage == 0:
+                self.batch.read()
+            else:
+                self.batch.write(stage - 1)
         self.done = stop
 
 
@@ -63,18 +62,20 @@ def run(new_batch, threads, order, arguments):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("order", [TWO, THREE], ids=["two", "three"])
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_overlapping_batches(kind, optimizer, order, interleave):
+@pytest.mark.parametrize(
+    ("interleave", "team"), [("layer", False), ("batch", False), ("layer", True)]
+)
+def test_overlapping_batches(kind, optimizer, order, interleave, team):
     real, copied = given(kind, optimizer), given(kind, optimizer)
     model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
     arguments = settings(real)
     threads, tables = range(max(order) + 1), tables_of(real)
-    real_threads = [model.thread(real, t, tables) for t in threads]
+    real_threads = [model.thread(real, t, tables, team=team) for t in threads]
     run(model.batch, real_threads, order, arguments)
 
     def new_batch(*given):
         batch = expected.batch(*given)
-        return batch if interleave == "layer" else DelayedCopy(batch)
+        return DelayedCopy(batch) if team or interleave == "batch" else batch
 
     run(new_batch, [expected.thread(t) for t in threads], order, arguments)
     assert_same_model(real, copied)
@@ -107,7 +108,7 @@ def test_the_model_does_not_change_before_the_second_half_of_a_batch(kind, inter
     before = [array.copy() for array in (real.model.params, real.model.first)]
     thread = model.thread(real, 1, tables_of(real))
     batch = model.batch(thread, batch_rows(0), *settings(real))
-    batch.run(batch.stages // 2)
+    batch.run(batch.stages // 2 if interleave == "layer" else 1)
     for array, old in zip((real.model.params, real.model.first), before, strict=True):
         assert_array_equal(array, old)
     assert real.model.steps[0] == (interleave == "layer")

@@ -75,6 +75,15 @@ def test_workers_share_the_cores_of_a_server():
     assert sorted(ends) == pytest.approx([0.009, 0.009, 0.012, 0.012])
 
 
+def test_threads_that_run_together_end_with_the_last_one():
+    host, ends = SimulatedHost(), []
+    worker = WorkerCores(Cores(2, 0.003, host.queue), 0, host)
+    worker.run(2, 0.006, lambda: None)  # takes turns with thread 0
+    worker.run_together(range(2), 0.006, lambda: ends.append(host.now))
+    host.run()
+    assert ends == pytest.approx([0.012])
+
+
 def test_the_threads_of_a_dead_worker_do_nothing_more():
     host, called = SimulatedHost(), []
     worker = WorkerCores(Cores(1, 0.003, host.queue), 0, host)

@@ -1,11 +1,13 @@
 """A rehearsed CPU worker: leases, batches and reports at simulated times."""
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
+from hogbatch.compute.teams import Teams
 from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.noise import Noise
@@ -34,23 +36,42 @@ class FixedCost:
         return 0.01
 
 
+class FixedTeamCost(FixedCost):
+    """The first phase takes half of the time, and so do the updates of all layers."""
+
+    def stage_seconds(self, rows, stored, active=0, found=0.0):
+        half = rows * ROW_S / 2
+        return (half, *(2 * [half / 4]), half / 2)
+
+
 class Driver:
     """An engine in a host, on an assignment of `kind`."""
 
     def __init__(
-        self, kind="dense", threads=2, interleave="layer", spread=0.0, cores=4, background=False
+        self,
+        kind="dense",
+        threads=2,
+        interleave="layer",
+        spread=0.0,
+        cores=4,
+        background=False,
+        members=1,
+        alone=False,
     ):
         self.assignment = given(kind)
+        self.assignment = replace(self.assignment, test=self.assignment.train)
         if background:
             self.assignment = wide(sparse=True, optimizer="sgd", background=True)
         self.host = SimulatedHost(self.assignment)
-        model = concurrent(self.assignment, interleave=interleave)
-        noise = Noise(Random(0), spread)
+        model = concurrent(self.assignment, interleave=interleave, alone=alone)
+        noise, teams = Noise(Random(0), spread), Teams(threads // members, members)
+        cost = FixedCost() if members == 1 else FixedTeamCost()
         self.engine = RehearsedCpu(
-            *(threads, FixedCost(), model, lambda welcome: self.assignment, noise),
+            *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
             *(Cores(cores, 0.003, self.host.queue), 0, threads),
         )
-        assert self.engine.prepare(self.assignment.welcome, self.host).profile == ()
+        ready = self.engine.prepare(self.assignment.welcome, self.host).ready
+        assert (ready.teams, ready.members) == (teams.count, members)
 
     def submit(self, start, stop, batch=5, lease=1, **fields):
         usual = {"task": "train", "epoch": 0, "learning_rate": 0.05, "fence": 0}
@@ -159,6 +180,51 @@ def test_building_hash_tables_in_the_background_uses_a_core():
     building = FixedCost().rebuild_seconds(0)
     assert seconds(cores=2) == pytest.approx(60 * ROW_S)
     assert seconds(cores=1) > 60 * ROW_S + building / 4
+
+
+def test_a_team_updates_its_layers_in_the_second_phase_from_gradients_of_the_first():
+    driver = Driver(threads=4, members=2)  # two teams
+    views = driver.assignment.network.layer_views()
+    before = driver.params.copy()
+
+    def updated():
+        ends = [*(view.weights for view in views), len(before)]
+        return [bool((driver.params[a:b] != before[a:b]).any()) for a, b in pairwise(ends)]
+
+    driver.submit(0, 5)
+    seconds = 5 * ROW_S
+    for part, expected in [(0.5, 0), (0.6, 1), (0.65, 1), (0.7, 2), (0.85, 2), (0.9, 3)]:
+        driver.host.run(part * seconds)
+        assert updated() == [layer >= len(views) - expected for layer in range(len(views))], part
+    driver.host.run()
+    assert driver.host.posted[0][0] == pytest.approx(seconds)
+
+
+def test_a_batch_of_a_team_is_one_update():
+    one, team = Driver(threads=1, alone=True), Driver(threads=3, members=3)
+    for driver in (one, team):
+        driver.submit(0, 20)
+        driver.host.run()
+        ((_, done),) = driver.host.posted
+        assert (done.rows, done.updates) == (20, 4)
+    np.testing.assert_allclose(team.params, one.params, rtol=0, atol=1e-6)
+
+
+def test_all_threads_of_teams_evaluate():
+    driver = Driver(threads=4, members=2)
+    driver.submit(0, 60, batch=15, task="evaluate", learning_rate=0.0)
+    driver.host.run()
+    ((at, _),) = driver.host.posted
+    assert at == pytest.approx(15 * EVALUATED_ROW_S)
+
+
+def test_a_team_waits_for_a_thread_that_shares_its_core():
+    driver = Driver(threads=4, members=2, cores=3)  # threads 0 and 3 share a core
+    driver.submit(0, 5)
+    driver.submit(5, 10, lease=2)
+    driver.host.run()
+    for at, _ in driver.host.posted:  # 5 rows each on cores of their own
+        assert 7 * ROW_S < at < 11 * ROW_S
 
 
 @pytest.mark.parametrize("interleave", ["layer", "batch"])

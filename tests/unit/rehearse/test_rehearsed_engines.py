@@ -39,5 +39,5 @@ def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(
     )
     server, components = read_server("h100-16cores"), SimpleNamespace(setup=setup)
     factory = EngineFactory(server, components, None, Random(0), None, 1)
-    factory.create(WorkerRequest("gpu", ordinal=0), 0)
+    factory.create(WorkerRequest("gpu", ordinal=0), None, 0)
     assert [workload.exchanged_slots for workload in workloads] == [slots]

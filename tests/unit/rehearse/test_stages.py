@@ -2,16 +2,16 @@
 
 import pytest
 
-from hogbatch.rehearse.stages import SHORTEST, StageGroup, next_pass
+from hogbatch.rehearse.stages import SHORTEST, StageGroup, next_end, next_pass, next_phase
 
 LONG, SHORT = 4 * SHORTEST, SHORTEST / 3
 
 
-def steps(seconds):
+def steps(seconds, following=next_pass):
     """All steps of a batch."""
-    found = [next_pass(seconds, 0)]
+    found = [following(seconds, 0)]
     while found[-1].stop < len(seconds):
-        found.append(next_pass(seconds, found[-1].stop))
+        found.append(following(seconds, found[-1].stop))
     return found
 
 
@@ -34,3 +34,15 @@ def test_short_stages_at_the_end_run_together_with_the_one_before():
 
 def test_a_short_batch_runs_at_once():
     assert steps([SHORT / 4] * 8) == [(8, pytest.approx(SHORT))]
+
+
+def test_a_team_reads_in_the_middle_of_its_first_phase_even_of_a_short_batch():
+    found = steps([SHORT, SHORT / 4, SHORT / 4], next_phase)
+    assert found == [(1, pytest.approx(SHORT / 2)), (3, pytest.approx(1.25 * SHORT))]
+    long = steps([LONG, LONG, LONG], next_phase)
+    assert long == [(n + 1, pytest.approx((n + 0.5) * LONG)) for n in range(3)]
+
+
+def test_a_delayed_batch_reads_when_it_begins_and_writes_when_it_ends():
+    assert next_end([LONG], 0, 4) == StageGroup(1, 0.0)
+    assert next_end([LONG], 1, 4) == StageGroup(4, LONG)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hogbatch.servers.cpu_cost import CpuCost, mean_found
+from hogbatch.servers.cpu_cost import CpuCost, barrier_seconds, mean_found
 from hogbatch.servers.description import bundled_names, read_server
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.host_cost import HostCost
+from hogbatch.servers.workload import weights
 from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_workload
 
 BATCHES = st.integers(1, 4096)
@@ -87,6 +88,46 @@ def test_two_threads_compete_for_the_weights_of_small_batches(server):
     small, large = (two.train_seconds(b, 0) / one.train_seconds(b, 0) for b in (1, 256))
     assert small > 1.3
     assert 1 <= large < 1.1
+
+
+TEAMS = st.sampled_from([(1, 2), (1, 16), (2, 8), (1, 64), (4, 16), (8, 8)])
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, st.sampled_from(["dense", "sparse"]), st.integers(1, 64), TEAMS)
+def test_a_larger_batch_of_a_team_takes_longer_but_less_per_row(name, kind, own, team):
+    workload, (count, members) = WORKLOADS[kind], team
+    cost, rows = CpuCost(read_server(name).cpu, workload, count * members, members), own * members
+    one = cost.train_seconds(rows, stored(workload, rows))
+    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows))
+    assert one < two < 2 * one
+
+
+def test_two_cores_of_a_team_are_nearly_twice_as_fast_as_one_in_large_batches(server):
+    one, team = (CpuCost(server.cpu, WORKLOADS["dense"], count, count) for count in (1, 2))
+    assert 1.7 < one.train_seconds(1024, 0) / team.train_seconds(1024, 0) < 2
+
+
+def test_a_team_on_several_caches_waits_longer_for_its_barriers_and_its_rows():
+    cpu = replace(read_server("epyc-64cores").cpu, cores_per_cache=64)
+    split = replace(cpu, cores_per_cache=8)
+    together, apart = (
+        CpuCost(each, WORKLOADS["dense"], 16, 16).train_seconds(256, 0) for each in (cpu, split)
+    )
+    assert apart > 1.05 * together
+    near, far = (barrier_seconds(cpu.memory, *others) for others in ((15, 0), (7, 8)))
+    assert far == pytest.approx((7 + 8 * 2) / 15 * near, rel=1e-3)
+
+
+def test_only_other_teams_make_a_team_fetch_all_weights(server):
+    cpu = replace(server.cpu, threads=16, cores=16, cores_per_cache=16)
+    slow = replace(cpu, memory=replace(cpu.memory, near_speed=1e6))  # nothing else takes as long
+    cells = sum(weights(layer) for layer in WORKLOADS["dense"].layers)
+    one, four = (
+        CpuCost(slow, WORKLOADS["dense"], 16, members).stage_seconds(1, 0)[0] for members in (16, 4)
+    )
+    assert one == pytest.approx(15 / 16 * 4 * cells / 1e6, rel=0.01)
+    assert four == pytest.approx(4 * cells / 1e6, rel=0.01)
 
 
 def test_touched_features_never_exceed_the_stored_values_or_the_features():
@@ -238,6 +279,18 @@ def test_host_costs_are_in_proportion(server):
     cost = HostCost(server.cpu)
     assert cost.copy_seconds(2_000_000) == pytest.approx(2 * cost.copy_seconds(1_000_000))
     assert 0 < cost.shuffle_seconds(1000) < 1e-3
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, st.sampled_from(["dense", "sparse"]), BATCHES, TEAMS)
+def test_the_stages_of_a_team_take_the_time_of_its_batch(name, kind, rows, team):
+    workload, (count, members) = WORKLOADS[kind], team
+    cost = CpuCost(read_server(name).cpu, workload, count * members, members)
+    values = stored(workload, rows)
+    stages = cost.stage_seconds(rows, values)
+    assert len(stages) == 1 + len(workload.layers)
+    assert min(stages) > 0
+    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=100)

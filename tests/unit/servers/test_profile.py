@@ -1,5 +1,7 @@
 """`hogbatch profile` measures this machine, and finds the figures that probes were made with."""
 
+import os
+import time
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -12,12 +14,15 @@ from hogbatch.servers.cpu_cost import CpuCost
 from hogbatch.servers.description import read_server
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.profile import command, cpu as on_cpu, machine
+from hogbatch.servers.profile.barrier import measure_barrier
 from hogbatch.servers.profile.cpu import Measured, measure
 from hogbatch.servers.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.servers.profile.gpu import TransferSpeeds
 from hogbatch.servers.profile.machine import cores_per_cache, fit_measured
 from hogbatch.servers.profile.networks import DENSE, SPARSE
 from tests.unit.servers.conftest import dense_workload
+
+CORES = sorted(os.sched_getaffinity(0))
 
 
 def test_a_quick_profile_writes_a_description(tmp_path, capsys):
@@ -187,6 +192,7 @@ def few_effort(monkeypatch):
         monkeypatch.setattr(machine, name, sizes)
     times = {1: Measured(1e-3, 320.0, 0.0, 0.0)}
     monkeypatch.setattr(machine, "measure", lambda probe, batch, threads, _: times.get(threads))
+    monkeypatch.setattr(machine, "measure_barrier", lambda cores, seconds: None)
     monkeypatch.setattr(
         machine,
         "read_topology",
@@ -201,6 +207,31 @@ def test_missing_probes_of_several_threads_are_noted(few_effort):
     assert "4 of 4 probes of 4 threads are missing" in lines[-1]
     assert cpu.memory.sources["near_speed"] == NOT_MEASURED
     assert cpu.sparse.sources["fetch_seconds"] == NOT_MEASURED
+    assert cpu.memory.sources["barrier_seconds"] == NOT_MEASURED
+
+
+def test_the_barrier_of_a_core_each_is_measured(few_effort, monkeypatch):
+    """Four cores, of which two share a cache: each far thread counts twice."""
+    asked = []
+    monkeypatch.setattr(machine, "cores_per_cache", lambda core: 2)
+    monkeypatch.setattr(machine, "measure_barrier", lambda cores, _: asked.append(cores) or 5e-6)
+    cpu, _ = machine.describe_cpu(few_effort, "measured", lambda line: None)
+    assert asked == [[0, 1, 2, 3]]
+    assert cpu.memory.barrier_seconds == pytest.approx(1e-6, rel=0.05)
+    assert "barrier_seconds" not in cpu.memory.sources
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_barrier_takes_time():
+    found = None
+    deadline = time.monotonic() + 60
+    while found is None and time.monotonic() < deadline:  # other processes may interrupt
+        found = measure_barrier(CORES[:2], 0.001)
+    assert found is not None and 1e-9 < found < 1e-4
+
+
+def test_one_core_has_no_barrier():
+    assert measure_barrier(CORES[:1], 0.001) is None
 
 
 def test_leaving_the_private_cache_is_never_free(server):
