@@ -14,6 +14,7 @@ class Processors:
     threads: int  # of the CPU
     cores: int  # of the CPU; several threads may share one
     gpus: tuple[str, ...] = ()  # "0", "1", ...; not "host", which is never used by default
+    members: int = 1  # CPU threads that compute a batch together by default; depends on the network
 
     @classmethod
     def of(cls, server: str) -> "Processors":

@@ -1,9 +1,10 @@
 """Which processors, batches and policies are fastest on which server? A matrix of rehearsals.
 
 Rehearses (`hogbatch rehearse`) data sets on servers: the CPU alone with its default policy and with
-fixed batches, one GPU and all GPUs alone with fixed batches, and everything under `--policy
-hogbatch` and `--policy adaptive`. Of the fixed batches three run at first, and then the neighbours
-of the best one; of those that ran the best is taken for each target.
+fixed batches, the latter also with threads on their own where they compute together by default, one
+GPU and all GPUs alone with fixed batches, and everything under `--policy hogbatch` and `--policy
+adaptive`. Of the fixed batches three run at first, and then the neighbours of the best one; of
+those that ran the best is taken for each target.
 
     scripts/bench rehearsals --data DIR --out results/rehearsals --seeds 3 --jobs 2 --budget 3600
     scripts/bench rehearsals --data DIR --out results/rehearsals --dry-run
@@ -20,6 +21,7 @@ so far, or after its epochs, whichever is first. How to read the results: docs/r
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,17 +34,17 @@ from benchmarks.rehearsals import figures
 from benchmarks.rehearsals.cell import REHEARSE, InterruptedCell
 from benchmarks.rehearsals.forecast import forecast
 from benchmarks.rehearsals.matrix import Limits, Matrix
-from benchmarks.rehearsals.methods import KINDS, kinds_of
+from benchmarks.rehearsals.methods import KINDS, ON_CPU, kinds_of
 from benchmarks.rehearsals.schedule import as_duration, remaining_s
 from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.sets import EXAMPLE, SETS
 from benchmarks.rehearsals.table import comparisons, failures, table
-from benchmarks.rehearsals.useful import LEAST, useful_range
+from benchmarks.rehearsals.useful import LEAST, cpu_batches, members_of_teams, useful_range
 from hogbatch.data import samples
 from hogbatch.errors import INTERRUPTED, UsageError
 
 Json = dict[str, Any]
-CPU_BATCHES = Batches((64, 16, 256), least=1, most=4096)
+LARGEST_CPU_BATCH = 4096
 QUICK_BATCHES = [256]
 QUICK_SERVERS = 2
 
@@ -103,12 +105,18 @@ def places(given: argparse.Namespace) -> list[Place]:
 
 def _place(given: argparse.Namespace, set_name: str, server: str) -> Place:
     """A set on a server, with the batches that the flags give or that are worth trying there."""
-    processors = Processors.of(server)
-    batches = {"cpu": Batches(given.cpu_batches) if given.cpu_batches else CPU_BATCHES}
+    members = members_of_teams(set_name, server, given.data)
+    processors = replace(Processors.of(server), members=members)
+    batches = {}
     for kind in kinds_of(processors, given.methods):
-        if kind != "cpu" and given.gpu_batches:
+        if kind in ON_CPU and given.cpu_batches:
+            batches[kind] = Batches(given.cpu_batches)
+        elif kind in ON_CPU:
+            first = cpu_batches(members if kind == "cpu" else 1)
+            batches[kind] = Batches(first, 1, LARGEST_CPU_BATCH)
+        elif given.gpu_batches:
             batches[kind] = Batches(given.gpu_batches)
-        elif kind != "cpu":
+        else:
             useful = useful_range(set_name, server, given.data)
             batches[kind] = Batches(useful.spread(), LEAST, useful.high)
     return Place(set_name, server, processors, given.methods, batches)

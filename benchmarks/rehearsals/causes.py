@@ -50,7 +50,7 @@ def _statistical(ours: Json, alone: Json) -> str:
     if gpu and gpu["staleness"]:
         parts.append(f"staleness: {gpu['staleness']:.3g} updates during a GPU's merge interval")
     if cpu and cpu["threads"] > 1:
-        parts.append(f"{cpu['threads']} Hogwild threads")
+        parts.append(f"{cpu['threads']} CPU threads")
     if cpu and gpu:
         share_of_rows = cpu["rows"] / max(1, cpu["rows"] + gpu["rows"])
         parts.append(f"CPU: {cpu['share']:.0%} of updates, {share_of_rows:.0%} of rows")

@@ -17,6 +17,7 @@ Json = dict[str, Any]
 COLOURS = {
     "cpu": "#1f77b4",
     "cpu fixed": "#9ecae1",
+    "hogwild fixed": "#9467bd",
     "gpu fixed": "#2ca02c",
     "gpus fixed": "#98df8a",
     "hogbatch": "#ff7f0e",
@@ -42,7 +43,7 @@ def curves(results: Sequence[Json]) -> dict[str, Json]:
     """The runs to draw, by legend: the CPU by default, the best fixed batches, both policies."""
     found = {"cpu": median_result(results, "cpu")}
     fixed = [result for result in results if batch_of(result["method"])]
-    for kind in ("cpu", "gpu", "gpus"):
+    for kind in ("cpu", "hogwild", "gpu", "gpus"):
         best = best_of(fixed, [kind], "late")
         found[f"{kind} fixed"] = median_result(results, best.method) if best else None
     found |= {name: median_result(results, name) for name in TOGETHER}

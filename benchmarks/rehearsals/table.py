@@ -24,7 +24,7 @@ from benchmarks.rehearsals.sets import SETS
 Json = dict[str, Any]
 HEAD = (
     *("set, target", "server", "CPU alone, default", "CPU alone, best fixed"),
-    *("GPU alone, best fixed", "GPUs alone, best fixed"),
+    *("Hogwild threads alone, best fixed", "GPU alone, best fixed", "GPUs alone, best fixed"),
     *(*TOGETHER, *(f"{name} / better alone" for name in TOGETHER)),
     "suspected cause for adaptive",
 )
@@ -59,7 +59,7 @@ def _row(results: Sequence[Json], target: str) -> list[str]:
         best_of(default, ["cpu"], target) or _failed(default, "cpu", target),
         *(
             best_of(fixed, [kind], target) or _failed(fixed, kind, target)
-            for kind in ("cpu", "gpu", "gpus")
+            for kind in ("cpu", "hogwild", "gpu", "gpus")
         ),
         *(timing(results, name, target) for name in TOGETHER),
     ]

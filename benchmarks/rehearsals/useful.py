@@ -1,4 +1,7 @@
-"""The batch sizes of a described GPU that are worth trying, from its predicted speeds."""
+"""What is worth trying with the network of a set on a described server.
+
+These are the batch sizes of its GPU, from its predicted speeds, and of its CPU, from its teams.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,18 +10,26 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.rehearsals.sets import SETS
+from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.plan import Training
+from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
+from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from hogbatch.policy.throughput import useful_limits
+from hogbatch.policy.limits import useful_limits
+from hogbatch.rehearse.teams import teams_of
 from hogbatch.run.planning import network_for, plan_for
 from hogbatch.servers.description import read_server
 from hogbatch.servers.gpu_cost import GpuCost
 from hogbatch.servers.workload import Workload
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
-STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches
+STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches of a GPU,
+# and ratio of two of the first batches of the CPU
+MANY_ROWS: Final = 1 << 30  # of a training set that does not limit batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +46,40 @@ class Range:
         return list(dict.fromkeys([middle, low, self.high]))
 
 
+def members_of_teams(set_name: str, server: str, data: Path) -> int:
+    """The CPU threads of a server that compute a batch together if the CPU trains alone."""
+    cpu, problem = read_server(server).cpu, _problem(set_name, data)
+    workers = (WorkerRequest("cpu", threads=cpu.threads),)
+    (teams,) = teams_of(cpu, workers, problem.training, problem.network, problem.train, pin=True)
+    assert teams is not None, "it is the one of a CPU worker"
+    return teams.members
+
+
+def cpu_batches(members: int) -> tuple[int, int, int]:
+    """A middle batch, and a quarter and four times of it, for teams of `members` threads."""
+    middle = largest_cpu_batch(MANY_ROWS, members)
+    return middle, middle // STEPS, middle * STEPS
+
+
 def useful_range(set_name: str, server: str, data: Path) -> Range:
     """The range of the first GPU of a server with the data and network of a set."""
-    described, workload = read_server(server), _workload(set_name, data)
+    described, workload = read_server(server), _problem(set_name, data).workload
     gpu = next(gpu for gpu in described.gpus if gpu.ordinal != "host")
     return Range(*useful_limits(GpuCost(gpu, described.cpu, workload).profile(workload.rows)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """A set with its network, as a rehearsal with default settings trains it."""
+
+    network: Network
+    train: Examples
+    training: Training
+    workload: Workload  # the sizes on which the speeds depend
+
+
 @cache
-def _workload(set_name: str, data: Path) -> Workload:
-    """The sizes on which the speeds depend, as a rehearsal with default settings computes them."""
+def _problem(set_name: str, data: Path) -> _Problem:
     case = SETS[set_name].case
     test = case.task.test and str(data / case.task.test)
     config = TrainConfig(
@@ -58,7 +93,8 @@ def _workload(set_name: str, data: Path) -> Workload:
     )
     network = network_for(config, loaded)
     plan, spec = plan_for(config, loaded, network, "useful"), OPTIMIZERS[config.optimizer]
-    return Workload.of(
+    workload = Workload.of(
         *(network, loaded.train, spec.slots, plan.training.lsh),
         may_densify=spec.ignores_zeros and plan.training.optimizer.l2 == 0.0,
     )
+    return _Problem(network, loaded.train, plan.training, workload)

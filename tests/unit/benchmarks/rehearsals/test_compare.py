@@ -69,7 +69,7 @@ def test_a_cause_names_staleness_updates_batches_and_rates():
     ours = result("adaptive", 4.0, rows=20_000, devices={"cpu": device(), "gpu": gpu})
     alone = result("gpu-512", 2.0, devices={"cpu": None, "gpu": device(batch=512)})
     assert cause(ours, alone, "late") == (
-        "2x the rows (staleness: 340 updates during a GPU's merge interval, 16 Hogwild threads, "
+        "2x the rows (staleness: 340 updates during a GPU's merge interval, 16 CPU threads, "
         "CPU: 90% of updates, 40% of rows, CPU batch 64 at rate x2, "
         "GPU batch 256 at rate x4 (alone 512 at x4))"
     )

@@ -15,6 +15,7 @@ def quick(monkeypatch, tmp_path):
     """The program with the fake command and one server; a function of more flags."""
     monkeypatch.setattr(program, "all_servers", lambda: [SERVER])
     monkeypatch.setattr(Processors, "of", lambda server: BOTH)
+    monkeypatch.setattr(program, "members_of_teams", lambda set_name, server, data: 1)
     return lambda *more: program.main(["--quick", "--out", str(tmp_path / "out"), *more], FAKE)
 
 

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.common.servers import Processors
-from benchmarks.rehearsals.methods import KINDS, batch_of, neighbours
+from benchmarks.rehearsals.methods import KINDS, batch_of, kinds_of, neighbours
 from benchmarks.rehearsals.search import Batches, Place, Search
-from benchmarks.rehearsals.useful import Range, useful_range
+from benchmarks.rehearsals.useful import Range, cpu_batches, members_of_teams, useful_range
+from hogbatch.rehearse import teams
 from tests.support.rehearsed_cells import BATCHES, BOTH, SAMPLES, SERVER, SMT, result
 
 
@@ -44,6 +47,37 @@ def test_neighbours_are_half_and_twice_the_batch_and_the_other_number_of_threads
     assert names(found) == ["cpu-32", "cpu-64-28threads"]
     assert found[1].flags[:2] == ("--workers", "cpu:28")
     assert names(neighbours(SMT, "cpu-64-28threads", 64, 128)) == ["cpu-128-28threads", "cpu-64"]
+
+
+def test_where_threads_compute_together_threads_on_their_own_are_another_method():
+    smt = replace(SMT, members=28)
+    batches = {**BATCHES, "hogwild": Batches([16])}
+    found = {m.name: m for m in Place("w8a", SERVER, smt, KINDS, batches).first()}
+    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "hogwild-16", "cpu"]
+    assert "--cpu-teams" not in found["cpu-64"].flags
+    assert found["hogwild-16"].flags[:4] == ("--workers", "cpu:56", "--cpu-teams", "56")
+    assert found["hogwild-16"].alone and not found["hogwild-16"].on_gpu
+    near = {m.name: m for m in neighbours(smt, "hogwild-16", 16, 32)}
+    assert list(near) == ["hogwild-32", "hogwild-16-28threads"]
+    assert near["hogwild-16-28threads"].flags[:4] == ("--workers", "cpu:28", "--cpu-teams", "28")
+    assert names(neighbours(smt, "cpu-64", 64, 64)) == []
+    assert "hogwild" not in kinds_of(SMT)
+
+
+@pytest.mark.parametrize(
+    ("server", "members"), [("h100-16cores", 16), ("k80-28cores", 28), ("epyc-2cores", 2)]
+)
+def test_the_members_of_teams_are_those_of_a_rehearsal(monkeypatch, server, members):
+    assert members_of_teams("a9a", server, SAMPLES) == 1  # most of its work is in a sparse layer
+    monkeypatch.setattr(teams, "computes_together", lambda *given: True)
+    assert members_of_teams("a9a", server, SAMPLES) == members
+
+
+@pytest.mark.parametrize(
+    ("members", "found"), [(1, (64, 16, 256)), (4, (64, 16, 256)), (16, (256, 64, 1024))]
+)
+def test_the_first_batches_of_the_cpu_suit_its_teams(members, found):
+    assert cpu_batches(members) == found
 
 
 def searched(seeds=1, **seconds):
