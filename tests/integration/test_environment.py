@@ -137,7 +137,8 @@ run(Path(sys.argv[1]), Engine("gpu:host", lambda precision: device), None)
 
 def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
     (job.folder / "scarce.py").write_text(SCARCE)
-    job.coordinate("a9a", "--epochs", 8, "--gpu-batch", "1:64", *STEADY)
+    sizes = ("--policy", "paper-adaptive", "--gpu-batch", "1:64")
+    job.coordinate("a9a", "--epochs", 8, *sizes, *STEADY)
     scarce = job._start("scarce", job.run_dir)
     job.wait_for_event("worker_ready", worker="gpu-0")
     wait_for(lambda: scarce.poll() is not None, "the worker on the GPU ends")
@@ -206,7 +207,8 @@ run(Path(sys.argv[1]), Engine(1), None)
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_nobody_up(job):
     (job.folder / "slow.py").write_text(SLOW)
     epochs = 6
-    job.coordinate("a9a", "--start-with", 2, "--epochs", epochs, "--hidden", "64,64", *STEADY)
+    policy = ("--policy", "paper-adaptive", "--hidden", "64,64")
+    job.coordinate("a9a", "--start-with", 2, "--epochs", epochs, *policy, *STEADY)
     job._start("slow", job.run_dir)
     slow = job.wait_for_event("worker_ready")["worker"]
     job.attach()
