@@ -26,6 +26,7 @@ from hogbatch.machine.linux import read_topology
 SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
 SECONDS, QUICK_SECONDS = 6, 1
 ENDLESS: Final = ("--epochs", 1_000_000, "--patience", 0, "--lease-ms", 20)
+ALL_TRAIN: Final = ("--policy", "paper-adaptive")  # the default may park workers
 INTERRUPTED: Final = 130
 LOG_CHARACTERS: Final = 3000  # kept of each log of a run that failed
 TOTALS: Final = (  # of a worker, kept from summary.json
@@ -104,7 +105,7 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
     with new_job() as job:
         flags = ["--workers", workers, "--start-with", workers.count(",") + 1]
         seconds = QUICK_SECONDS if quick else SECONDS
-        limits = [*ENDLESS[:4], "--max-seconds", seconds, "--quiet"]
+        limits = [*ENDLESS[:4], "--max-seconds", seconds, *ALL_TRAIN, "--quiet"]
         process = job.train(*data_flags(place, files, quick), *flags, *limits)
         try:
             code = process.wait(max(1.0, stage.left_s))
@@ -161,7 +162,7 @@ def killed(stage: Stage, workers: str) -> Json:
         job.train(
             *data_flags(SAMPLES, files, stage.settings.quick),
             *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
-            *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS),
+            *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS, *ALL_TRAIN),
         )
         with closing(EventReader(job.run_dir / "events.jsonl")) as log:
             [(name, pid)] = wait_for(lambda: gpus_at_work(job, log), "the GPU worker trains")

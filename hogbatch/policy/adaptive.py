@@ -57,6 +57,5 @@ def _change(selection: Selection, training: Operations, number: int) -> str:
     """How learning would change if the worker `number` trained, too."""
     together = selection.operate([*training, number])
     ratio = selection.rate(together) / selection.rate(training)
-    if ratio < 1:
-        return f"learning would be {1 - ratio:.0%} slower"
-    return f"learning would be only {ratio - 1:.0%} faster"
+    change = f"{1 - ratio:.0%} slower" if ratio < 1 else f"only {ratio - 1:.0%} faster"
+    return f"with it, learning would be {change} (predicted)"

@@ -17,7 +17,7 @@ class WorkerView:
     # updates of the shared model: batches (CPU, all threads) or merges (GPU); a worker that joins
     # late is credited with the lowest count of the other workers
     updates: float = 0
-    seconds_per_row: float = float("nan")  # moving average; nan before the first lease
+    seconds_per_row: float = float("nan")  # moving average; nan while it is not known
     # (rows of a batch, seconds), measured by the worker before training; empty if it did not
     profile: tuple[tuple[int, float], ...] = ()
     # seconds of a merge of a GPU worker: those for which it does not train, and those in which it

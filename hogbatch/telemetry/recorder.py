@@ -37,7 +37,7 @@ ANNOUNCED = {  # events that are also printed, with the sentence to print
     "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are excluded "
     "from training; see bad-leases.jsonl",
     "checkpoint_failed": "{reason}; training continues",
-    "worker_parked": "{worker} is parked, so it only evaluates: with it {reason} (predicted)",
+    "worker_parked": "{worker} is parked, so it only evaluates: {reason}",
     "worker_unparked": "{worker} trains again",
     "out_of_memory": "{worker} ran out of memory: batch size {from} -> {to}",
 }

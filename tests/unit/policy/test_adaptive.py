@@ -31,7 +31,11 @@ def slowed(worker, factor):
 def test_a_cpu_beside_a_much_faster_gpu_is_parked():
     cpu, gpu = decide(CPU, FAST_GPU)
     assert gpu == Operation(512)
-    assert not cpu.trains and cpu.reason.startswith("learning would be") and "slower" in cpu.reason
+    assert (
+        not cpu.trains
+        and cpu.reason.startswith("with it, learning would be")
+        and "slower" in cpu.reason
+    )
 
 
 def test_a_gpu_beside_a_much_faster_cpu_is_parked():
