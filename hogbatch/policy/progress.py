@@ -9,7 +9,8 @@ updates: the rows of a batch, of the batches that other workers compute at the s
 the batches that a GPU trains on between two merges. For a single worker F is the batch size, and
 1 + F / B is the factor by which large batches need more rows (McCandlish et al. 2018, "An Empirical
 Model of Large-Batch Training", equation 2.11; B is their critical batch size). That stale updates
-cost as much as a larger batch is an approximation; docs/batch-policy.md compares it with runs.
+cost as much as a larger batch is an approximation; docs/batch-policy.md
+says what it leaves out.
 """
 
 from collections.abc import Iterator, Sequence

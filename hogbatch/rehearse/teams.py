@@ -7,7 +7,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Training
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.machine.topology import Topology, assign
+from hogbatch.machine.topology import Topology, assign, physical_cores
 from hogbatch.model.network import Network
 from hogbatch.servers.description import Cpu
 
@@ -29,17 +29,17 @@ def teams_of(
     wanted = training.cpu_teams
     together = computes_together(wanted, loop.name, network.layer_views(), train)
     threads = [worker.threads for worker in workers]
-    cores = physical_cores(cpu, threads) if pin else [0 for _ in threads]
+    cores = pinned_cores(cpu, threads) if pin else [0 for _ in threads]
     return [
         divide(wanted, worker.threads, count, together=together) if worker.device == "cpu" else None
         for worker, count in zip(workers, cores, strict=True)
     ]
 
 
-def physical_cores(cpu: Cpu, threads: Sequence[int]) -> list[int]:
+def pinned_cores(cpu: Cpu, threads: Sequence[int]) -> list[int]:
     """The physical cores of workers with these numbers of threads; 0 if they cannot be pinned."""
     cores = range(cpu.threads)
     siblings = tuple(frozenset(cores[first :: cpu.cores]) for first in range(cpu.cores))
     every = frozenset(cores)
     topology = Topology(every, (every,), siblings)
-    return [sum(1 for group in siblings if group & set(own)) for own in assign(topology, threads)]
+    return [physical_cores(topology, own) for own in assign(topology, threads)]

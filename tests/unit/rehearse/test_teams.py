@@ -7,7 +7,7 @@ import pytest
 
 from hogbatch.compute.teams import Teams
 from hogbatch.config.values import WorkerRequest
-from hogbatch.rehearse.teams import physical_cores, teams_of
+from hogbatch.rehearse.teams import pinned_cores, teams_of
 from hogbatch.servers.description import read_server
 from tests.support.assignments import assignment, examples
 
@@ -38,7 +38,7 @@ def teams(*workers, wanted=0, sparse=False, hidden=(8, 16), pin=True):
     ],
 )
 def test_threads_have_cores_of_their_own_first(threads, cores):
-    assert physical_cores(CPU, threads) == cores
+    assert pinned_cores(CPU, threads) == cores
 
 
 def test_by_default_a_worker_is_one_team_with_a_thread_on_each_core():
