@@ -75,7 +75,8 @@ def test_a_gpu_worker_alone_trains(train, settings):
     ids=lambda flags: "-".join(map(str, flags[1::2])),
 )
 def test_a_cpu_and_a_gpu_worker_train_one_model(job, flags):
-    workers = ("--workers", "cpu:1,gpu:host", "--gpu-batch", "64:512")
+    # The default policy would park one of them where it predicts that it makes the run slower.
+    workers = ("--workers", "cpu:1,gpu:host", "--gpu-batch", "64:512", "--policy", "paper-adaptive")
     job.train("a9a", *workers, "--max-seconds", 300, "--hidden", 16, "-q", *flags)
     for name in ("cpu-0", "gpu-0"):
         job.wait_for_event("lease", 5, worker=name)

@@ -87,6 +87,7 @@ def test_two_deterministic_runs_give_the_same_model_to_the_bit(trained):
 
 def test_a_cpu_and_a_gpu_worker_train_one_model(job, data):
     workers = ("--workers", "cpu:1,gpu:host", "--gpu-batch", "64:128", "--start-with", 2)
+    workers += ("--policy", "paper-adaptive")  # which parks nobody
     job.train(*data, *TRAINING, *BATCH, *workers, "--output", "lsh", "--epochs", EPOCHS, "-q")
     assert job.finish() == 0, job.said(job.coordinator)
     audit(job, EPOCHS)

@@ -225,6 +225,7 @@ def test_a_replay_ends_where_until_says(recorded, replayed, main):
 
 def test_a_worker_that_is_killed_and_restarted_is_replayed(job, replayed):
     flags = ("--hidden", 16, "--epochs", 20, "--eval-seconds", 0.1, "--record")
+    flags += ("--policy", "paper-adaptive")  # which parks nobody
     job.train("a9a", "--workers", "cpu:1,gpu:host", "--start-with", 2, *flags)
     victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
     job.wait_for_event("lease", 2, worker="cpu-0")

@@ -10,7 +10,9 @@ ROWS = 32_561  # of a9a
 @pytest.mark.parametrize("workers", ["gpu:host,gpu:host", "cpu:1,gpu:host,gpu:host"])
 def test_several_gpu_workers_train_one_model(job, workers):
     names = {"gpu-0", "gpu-1"} | ({"cpu-0"} if "cpu" in workers else set())
-    job.train("a9a", "--workers", workers, "--gpu-batch", "64:512", "--max-seconds", 300, "-q")
+    # The default policy would park some of them where it predicts that they make the run slower.
+    flags = ("--gpu-batch", "64:512", "--policy", "paper-adaptive", "--max-seconds", 300, "-q")
+    job.train("a9a", "--workers", workers, *flags)
     for name in names:
         job.wait_for_event("lease", 5, worker=name)
     job.wait_for_event("epoch", len(job.events("epoch")) + 2)
