@@ -54,6 +54,7 @@ def kernel(
     function: Callable[..., Any],
     fastmath: set[str] | bool = FASTMATH,
     inline: Literal["never", "always"] = "never",
+    forceinline: bool = False,
 ) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
     import numba  # here, because callers that only need the cache directory do not need Numba
@@ -68,6 +69,7 @@ def kernel(
             fastmath=fastmath,
             error_model="numpy",
             inline=inline,
+            forceinline=forceinline,
         )(function)
     finally:
         settings.CACHE_DIR = previous
@@ -140,3 +142,13 @@ def inlined(function: Callable[..., Any]) -> Any:
     A call with dozens of arrays takes up to half a microsecond, for their reference counts.
     """
     return kernel(function, inline="always")
+
+
+def reduction(function: Callable[..., Any]) -> Any:
+    """Compile `function`, which sums floats in an order that LLVM chooses, into all its callers.
+
+    Otherwise LLVM optimizes one copy of it for itself and one in the library of each kernel that
+    calls it. These may sum in different orders, and which of them a process calls depends on
+    whether the kernels were compiled in this process or loaded from the cache.
+    """
+    return kernel(function, forceinline=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel
+from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
     LABEL_LISTS,
     LOSS,
@@ -87,7 +87,7 @@ def reset(stats):
     stats.labels[:] = 0
 
 
-@kernel
+@reduction
 def add_scores(kind, labels, row, scores, bias, first, stats, b):
     """Add the scores of row b for the outputs from `first` on, which lack their bias."""
     highest = stats.highest[b]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hogbatch.jit import kernel
+from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
     HINGE,
     LABEL_LISTS,
@@ -60,7 +60,7 @@ def greatest(scores):
     return np.int32(in_order(best)).view(np.float32)
 
 
-@kernel
+@reduction
 def softmax_gradient(positives, width, fraction, scores, grad):
     """grad = fraction * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
 
@@ -85,7 +85,7 @@ def softmax_gradient(positives, width, fraction, scores, grad):
     return loss
 
 
-@kernel
+@reduction
 def multilabel_gradient(positives, width, fraction, scores, grad):
     """grad = fraction * (sigmoid(scores) - y); return the sum of the binary cross entropies."""
     loss = np.float32(0.0)
@@ -98,7 +98,7 @@ def multilabel_gradient(positives, width, fraction, scores, grad):
     return loss
 
 
-@kernel
+@reduction
 def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     """grad[H] = fraction * gradient of one row's loss by its scores[H]; return the loss.
 
@@ -126,7 +126,7 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     return np.float32(0.5) * difference * difference
 
 
-@kernel
+@reduction
 def row_gradient(kind, labels, row, width, scores, grad):
     """`scaled_gradient`, not divided by B."""
     return scaled_gradient(kind, labels, row, width, np.float32(1.0), scores, grad)
@@ -139,7 +139,7 @@ def skip(number, totals):
     totals[SKIPPED_ROW] = max(totals[SKIPPED_ROW], number + 1.0)
 
 
-@kernel
+@reduction
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     fraction = np.float32(1.0) / np.float32(rows.shape[0])
     clean = all_finite(scores.reshape(-1))
@@ -209,7 +209,7 @@ def row_metrics(kind, labels, row, width, scores, totals):
         totals[METRIC_SUMS] += 1.0 if (scores[0] > 0.0) == (label > 0.5) else 0.0
 
 
-@kernel
+@reduction
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
