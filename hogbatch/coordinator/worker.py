@@ -107,6 +107,7 @@ class Worker:
             self.speed.value,
             self.profile,
             self.merge,
+            self.merge_every,
             self.trains,
         )
 

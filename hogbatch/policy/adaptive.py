@@ -32,7 +32,8 @@ class Adaptive:
 
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
         """How each of `workers` trains from now on."""
-        views = [with_measured_speed(self._bounded(worker)) for worker in workers]
+        pauses = self._settings.rows_between_pauses
+        views = [with_measured_speed(self._bounded(worker), pauses) for worker in workers]
         known = [place for place, view in enumerate(views) if view.profile]
         selection = Selection([views[place] for place in known], self._settings)
         training = selection.select()

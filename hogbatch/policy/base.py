@@ -23,6 +23,7 @@ class WorkerView:
     # seconds of a merge of a GPU worker: those for which it does not train, and those in which it
     # trains on
     merge: tuple[float, float] = (0.0, 0.0)
+    merge_every: int = 0  # current batches between two merges, as in Operation
     trains: bool = True  # False: it is parked, which means that it only evaluates
 
 

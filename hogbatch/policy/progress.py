@@ -76,18 +76,19 @@ def load(worker: WorkerView, operation: Operation, rows_between_pauses: int) -> 
     return Load(1.0 / row_seconds, (every + 1) * rows)
 
 
-def with_measured_speed(worker: WorkerView) -> WorkerView:
+def with_measured_speed(worker: WorkerView, rows_between_pauses: int) -> WorkerView:
     """`worker` with a profile that agrees with its measured speed; empty if nothing is known.
 
-    In training it may be slower than its profile: by the cost of merges and leases, and because
-    other threads use the same caches and memory.
+    In training it may be slower than predicted, because of leases, and because other threads use
+    the same caches and memory.
     """
     if not worker.seconds_per_row > 0 or worker.batch_size == 0:
         return worker
-    seconds = worker.seconds_per_row * worker.batch_size * worker.teams
     if not worker.profile:
+        seconds = worker.seconds_per_row * worker.batch_size * worker.teams
         return replace(worker, profile=((worker.batch_size, seconds),))
-    factor = max(1.0, seconds / batch_seconds(worker.profile, worker.batch_size))
+    current = Operation(worker.batch_size, worker.merge_every)
+    factor = max(1.0, load(worker, current, rows_between_pauses).speed * worker.seconds_per_row)
     profile = tuple((rows, factor * taken) for rows, taken in worker.profile)
     return replace(worker, profile=profile)
 

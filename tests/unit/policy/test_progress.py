@@ -60,16 +60,27 @@ def test_pauses_cost_a_gpu_a_merge_and_a_pull():
 
 def test_a_worker_that_is_slower_in_training_than_measured_has_that_speed():
     slower = replace(CPU, batch_size=64, seconds_per_row=0.002 / (4 * 64))
-    assert load(with_measured_speed(slower), Operation(64), 0).speed == pytest.approx(4 * 32_000)
+    assert load(with_measured_speed(slower, 0), Operation(64), 0).speed == pytest.approx(4 * 32_000)
     faster = replace(CPU, batch_size=64, seconds_per_row=1e-9)
-    assert with_measured_speed(faster).profile == CPU.profile
+    assert with_measured_speed(faster, 0).profile == CPU.profile
+
+
+def test_the_measured_speed_of_a_gpu_contains_its_merges_and_pauses():
+    operation = Operation(512, merge_every=2)
+    speed = load(GPU, operation, 10_000).speed
+    merging = replace(GPU, batch_size=512, merge_every=2, seconds_per_row=1 / speed)
+    assert load(with_measured_speed(merging, 10_000), operation, 10_000).speed == (
+        pytest.approx(speed)
+    )
+    half = replace(merging, seconds_per_row=2 / speed)
+    assert with_measured_speed(half, 10_000).profile[0][1] == pytest.approx(2 * GPU.profile[0][1])
 
 
 def test_without_a_profile_the_speed_of_training_is_used():
     unknown = replace(CPU, profile=(), batch_size=64)
-    assert with_measured_speed(unknown).profile == ()
+    assert with_measured_speed(unknown, 0).profile == ()
     known = replace(unknown, seconds_per_row=0.001 / (4 * 64))
-    assert with_measured_speed(known).profile == ((64, pytest.approx(0.001)),)
+    assert with_measured_speed(known, 0).profile == ((64, pytest.approx(0.001)),)
 
 
 @pytest.mark.parametrize(("critical", "rows"), [(50.0, 128), (500.0, 512), (1e9, 512)])
