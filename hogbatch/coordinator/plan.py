@@ -79,6 +79,7 @@ class Limits:
     cpu: tuple[int, int] | None
     gpu: tuple[int, int] | None
     min_utilization: float = MIN_UTILIZATION  # of a GPU, without limits
+    largest_useful: float = math.inf  # rows; the peak of a GPU without limits is not above them
 
 
 @dataclass(frozen=True, slots=True)

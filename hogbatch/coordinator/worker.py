@@ -151,7 +151,7 @@ class Worker:
         elif limits is None:
             if not self.profile:
                 return "sent no measured batch sizes"
-            limits = useful_limits(self.profile, given.min_utilization)
+            limits = useful_limits(self.profile, given.min_utilization, given.largest_useful)
         self.limits = limits
         return ""
 

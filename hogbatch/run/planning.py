@@ -118,8 +118,10 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
 
 
 def limits_for(config: TrainConfig) -> Limits:
-    """Return the limits of the batch sizes that the user gives."""
-    return Limits(_pair(config.cpu_batch), _pair(config.gpu_batch), config.min_utilization)
+    """Return the limits of the batch sizes that the user gives, and what bounds the others."""
+    useful = PolicySettings().largest_batch if config.policy == "adaptive" else math.inf
+    given = _pair(config.cpu_batch), _pair(config.gpu_batch)
+    return Limits(*given, config.min_utilization, useful)
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:

@@ -3,6 +3,13 @@ import pytest
 from hogbatch.policy.limits import useful_limits
 
 
+def test_batches_that_are_too_large_to_be_useful_do_not_count():
+    profile = [(64, 1.0), (128, 1.0), (256, 1.0), (512, 1.0), (1024, 1.0)]
+    assert useful_limits(profile) == (512, 1024)
+    assert useful_limits(profile, largest=512) == (256, 512)
+    assert useful_limits(profile, largest=32) == (512, 1024)
+
+
 def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():
     profile = [(64, 0.010), (256, 0.011), (1024, 0.013), (4096, 0.038), (8192, 0.075)]
     assert useful_limits(profile) == (1024, 4096)  # 109 227 rows/s at the peak
