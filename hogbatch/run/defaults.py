@@ -13,12 +13,26 @@ MAX_RATE = 1.0
 # Learning rate of a linear model relative to a deep network's, with an adaptive optimizer.
 LINEAR_STEPS = 4.0
 
-CRITICAL_BATCH = 512  # rows in flight with which dense networks need twice the rows
-SPARSE_CRITICAL_BATCH = 4096  # the same if most of the work is in a sparse first layer
+# Rows in flight with which a run needs twice the rows.
+MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 512  # of dense networks, by their training rows
+ROWS_PER_CRITICAL = 32  # training rows for each row of it
+SPARSE_CRITICAL_BATCH = 4096  # if most of the work is in a sparse first layer
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
 SMALL_ROWS = 10_000  # training sets with fewer rows are regularised
+
+
+def critical_batch(rows: int, *, dense: bool) -> float:
+    """Rows in flight with which a run needs twice the rows, for `rows` training rows.
+
+    `dense` is whether most of the work is in dense layers. There the gradient noise scale, which
+    the critical batch follows (McCandlish et al. 2018), was about proportional to the rows trained
+    on so far, and a run takes a few epochs; docs/batch-policy.md has the measurements.
+    """
+    if not dense:
+        return SPARSE_CRITICAL_BATCH
+    return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
 
 
 def learning_rate(

@@ -92,7 +92,7 @@ def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -
     train = loaded.train
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     dense = gains_from_teams(network.layer_views(), stored, sparse=train.sparse)
-    critical = recommend.CRITICAL_BATCH if dense else recommend.SPARSE_CRITICAL_BATCH
+    critical = recommend.critical_batch(train.rows, dense=dense)
     return PolicySettings(
         config.alpha,
         config.beta,

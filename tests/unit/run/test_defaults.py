@@ -10,6 +10,7 @@ from hogbatch.run.defaults import (
     MIN_RATE,
     MIN_UPDATES,
     SMALL_ROWS,
+    critical_batch,
     epochs,
     learning_rate,
     max_epochs,
@@ -112,3 +113,9 @@ def test_the_rate_grows_with_the_root_of_the_batch_if_the_optimizer_is_adaptive(
     for name, spec in OPTIMIZERS.items():
         assert scaling(name) == ("sqrt" if spec.adaptive else "linear")
     assert set(map(scaling, OPTIMIZERS)) <= set(SCALINGS)
+
+
+@pytest.mark.parametrize(("rows", "critical"), [(100, 64), (12_800, 400), (1_000_000, 512)])
+def test_the_critical_batch_of_a_dense_network_follows_the_rows(rows, critical):
+    assert critical_batch(rows, dense=True) == critical
+    assert critical_batch(rows, dense=False) == 4096
