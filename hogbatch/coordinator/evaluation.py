@@ -24,7 +24,8 @@ class Evaluator:
     def is_due(self, now: float) -> bool:
         """Whether training must pause for an evaluation, including the last one."""
         self.ending.check_time(now)
-        return self.ending.status is not None or self.progress.evaluation_is_due(now)
+        pause = self.leases.roster.pause_seconds
+        return self.ending.status is not None or self.progress.evaluation_is_due(now, pause)
 
     def begin(self) -> list[Command]:
         """Make all test rows available; no worker writes the model from here to `end`."""

@@ -83,7 +83,7 @@ class Leases:
         All leases should end when the evaluation is due, so that no worker waits for another one.
         """
         expected = sum(map(worker.expected_seconds, worker.leases.values()))
-        left = self.progress.until_evaluation(now)
+        left = self.progress.until_evaluation(now, self.roster.pause_seconds)
         return left if math.isnan(expected) else left - expected
 
     def _assign(self, worker: Worker, ledger: Ledger, now: float) -> Send:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.model.losses import LOSSES, LossAndMetrics
+from hogbatch.policy.progress import best_interval
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
@@ -140,20 +141,23 @@ class Progress:
         limit = self.plan.stopping.max_seconds
         return limit is not None and self.seconds(now) >= limit
 
-    def evaluation_is_due(self, now: float) -> bool:
+    def evaluation_is_due(self, now: float, pause: float) -> bool:
         """Whether it is time to stop training and evaluate the model."""
         if self.plan.stopping.by_epoch:
             return self._epoch_ended
-        return self.until_evaluation(now) <= 0.0
+        return self.until_evaluation(now, pause) <= 0.0
 
-    def until_evaluation(self, now: float) -> float:
-        """Training seconds until the next evaluation is due; infinite if only epochs decide."""
+    def until_evaluation(self, now: float, pause: float) -> float:
+        """Training seconds until the next evaluation is due; infinite if only epochs decide.
+
+        The workers that train lose `pause` seconds when they pause.
+        """
         if self.plan.stopping.by_epoch:
             return math.inf
         since, every = self.seconds(now) - self.evaluated_at, self.plan.stopping.eval_seconds
-        return (self._default_interval(now) if every is None else every) - since
+        return (self._default_interval(now, pause) if every is None else every) - since
 
-    def _default_interval(self, now: float) -> float:
+    def _default_interval(self, now: float, pause: float) -> float:
         """Default training seconds between evaluations; the interval grows with the time.
 
         It is shorter after an epoch, so that a run whose epochs take milliseconds is evaluated
@@ -161,7 +165,8 @@ class Progress:
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.plan.stopping.target_loss is not None:
-            return max(TARGET_FRACTION * self._evaluation_cost(seconds), 0.05 * seconds)
+            cost = TARGET_FRACTION * self._evaluation_cost(seconds)
+            return max(cost, 0.05 * seconds, best_interval(pause, seconds))
         if self.rows // rows > self.evaluated_rows // rows:
             return max(self.evaluation_seconds, 0.02 * seconds)
         return max(

@@ -9,6 +9,7 @@ from itertools import takewhile
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.policy.base import WorkerView
+from hogbatch.policy.progress import pause_seconds
 from hogbatch.policy.ranking import Others, Ranking
 from hogbatch.policy.throughput import (
     CombinedSpeed,
@@ -43,6 +44,7 @@ class Roster:
     attached: dict[str, Worker] = field(default_factory=dict)  # by key
     departed: list[Worker] = field(default_factory=list)
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
+    pause_seconds: float = 0.0  # lost in a pause of the training by the workers that train
     _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
     _ready: int = 0
@@ -121,11 +123,13 @@ class Roster:
         self._parked -= not worker.trains
         worker.left_at = seconds
         self.departed.append(worker)
+        self._update_pause(worker)
 
     def make_ready(self, worker: Worker, now: float) -> None:
         """Mark `worker` as ready to be given leases."""
         self._ready += not worker.ready
         worker.ready = True
+        self._update_pause(worker)
         self._first_ready = now if self._first_ready is None else self._first_ready
 
     @property
@@ -138,12 +142,21 @@ class Roster:
         worker.park(seconds)
         self._parked += 1
         self._drop(worker)
+        self._update_pause(worker)
 
     def resume_training(self, worker: Worker, seconds: float) -> None:
         """Give the parked `worker` training leases again."""
         worker.resume_training(seconds)
         self._parked -= 1
+        self._update_pause(worker)
         worker.update_credit = max(0.0, self.initial_credit(worker) - worker.updates)
+
+    def _update_pause(self, changed: Worker) -> None:
+        """Compute `pause_seconds` again, because `changed` has begun or stopped to train."""
+        if changed.device == "gpu":
+            gpus = (worker for worker in self.attached.values() if worker.device == "gpu")
+            training = (worker for worker in gpus if worker.ready and worker.trains)
+            self.pause_seconds = max((pause_seconds(gpu.merge) for gpu in training), default=0.0)
 
     def _drop(self, worker: Worker) -> None:
         """Leave `worker` out of the rankings."""

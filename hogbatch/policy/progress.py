@@ -13,6 +13,7 @@ cost as much as a larger batch is an approximation; docs/batch-policy.md
 says what it leaves out.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,12 +57,29 @@ def batch_seconds(profile: Sequence[tuple[int, float]], rows: int) -> float:
     return seconds + (more - seconds) * (rows - low) / (high - low)
 
 
-def load(worker: WorkerView, operation: Operation, rows_between_pauses: int) -> Load:
+def pause_seconds(merge: tuple[float, float]) -> float:
+    """Seconds that a GPU loses in a pause of the training: those of a merge and of a pull.
+
+    `merge` is as in WorkerView. Training pauses for evaluations, and at the end of an epoch.
+    """
+    blocking, background = merge
+    return blocking + 2.0 * background
+
+
+def best_interval(pause: float, trained: float) -> float:
+    """Training seconds between pauses that cost `pause` seconds each, after `trained` seconds.
+
+    The target is noticed half an interval late on average, so a run of T seconds with intervals of
+    x loses T pause / x + x / 2, least for x = sqrt(2 pause T) (Young 1974, for checkpoints).
+    """
+    return math.sqrt(2.0 * pause * trained)
+
+
+def load(worker: WorkerView, operation: Operation, rows_between_pauses: tuple[int, int]) -> Load:
     """The load of a worker; one that merges trains on one more interval while it merges.
 
     With `merge_every` 0 it does not merge, or it trains alone, and then its merges delay nothing.
-    In each pause of the training, for an evaluation or at the end of an epoch, a GPU loses the time
-    of a merge and of a pull.
+    `rows_between_pauses` is as in PolicySettings; the interval is the best one after an epoch.
     """
     rows, every = operation.batch_size, operation.merge_every
     seconds = batch_seconds(worker.profile, rows)
@@ -71,12 +89,15 @@ def load(worker: WorkerView, operation: Operation, rows_between_pauses: int) -> 
     row_seconds = seconds / rows
     if every > 0:
         row_seconds = (max(every * seconds, background) + blocking) / (every * rows)
-    if rows_between_pauses > 0:
-        row_seconds += (blocking + 2 * background) / rows_between_pauses
+    least, most = rows_between_pauses
+    if most > 0:
+        pause = pause_seconds(worker.merge)
+        rows_between = best_interval(pause, most * row_seconds) / row_seconds
+        row_seconds += pause / min(most, max(1, least, rows_between))
     return Load(1.0 / row_seconds, (every + 1) * rows)
 
 
-def with_measured_speed(worker: WorkerView, rows_between_pauses: int) -> WorkerView:
+def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]) -> WorkerView:
     """`worker` with a profile that agrees with its measured speed; empty if nothing is known.
 
     In training it may be slower than predicted, because of leases, and because other threads use

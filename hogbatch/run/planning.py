@@ -101,12 +101,12 @@ def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -
     )
 
 
-def _rows_between_pauses(config: TrainConfig, loaded: LoadedData) -> int:
-    """Return about how many rows are trained on until an evaluation or the end of an epoch."""
+def _rows_between_pauses(config: TrainConfig, loaded: LoadedData) -> tuple[int, int]:
+    """Return about how many rows are trained on between evaluations: at least, and at most."""
     train, test = loaded.train.rows, _test_rows(loaded)
     if config.target_loss is None or config.eval_seconds is not None or not test:
-        return train
-    return max(1, min(train, int(FORWARD_FRACTION * test)))
+        return train, train
+    return max(1, min(train, int(FORWARD_FRACTION * test))), train
 
 
 def epochs_for(config: TrainConfig, rows: int) -> int | None:

@@ -86,67 +86,75 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
 
 def test_evaluations_are_due_at_the_given_interval():
     made = progress(eval_seconds=2.0)
-    assert not made.evaluation_is_due(101.9)
-    assert made.evaluation_is_due(102.0)
+    assert not made.evaluation_is_due(101.9, 0.0)
+    assert made.evaluation_is_due(102.0, 0.0)
     evaluate(made, 103.0, took=50.0)
-    assert not made.evaluation_is_due(154.9)
-    assert made.evaluation_is_due(155.0)
+    assert not made.evaluation_is_due(154.9, 0.0)
+    assert made.evaluation_is_due(155.0, 0.0)
 
 
 def test_by_default_the_first_evaluation_comes_early():
     made = progress(eval_seconds=None)
-    assert not made.evaluation_is_due(100.19)
-    assert made.evaluation_is_due(100.21)
+    assert not made.evaluation_is_due(100.19, 0.0)
+    assert made.evaluation_is_due(100.21, 0.0)
 
 
 def test_an_epoch_that_took_milliseconds_is_evaluated_too():
     made = progress(eval_seconds=None, train_rows=100)
     evaluate(made, 100.1, took=0.01)
-    assert not made.evaluation_is_due(100.13)
+    assert not made.evaluation_is_due(100.13, 0.0)
     made.add(done())
-    assert not made.evaluation_is_due(100.115)  # sooner than an evaluation takes: never
-    assert made.evaluation_is_due(100.13)
+    assert not made.evaluation_is_due(100.115, 0.0)  # sooner than an evaluation takes: never
+    assert made.evaluation_is_due(100.13, 0.0)
 
 
 def test_with_a_target_the_first_evaluation_comes_after_what_it_will_take():
     made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
-    assert not made.evaluation_is_due(100.0)
+    assert not made.evaluation_is_due(100.0, 0.0)
     made.add(done(rows=100))  # in 0.2 s, so a forward pass over 300 rows takes another 0.2 s
-    assert made.evaluation_is_due(100.2)
+    assert made.evaluation_is_due(100.2, 0.0)
     quick = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
     quick.add(done(rows=50))  # rows that took twice as long each
-    assert not quick.evaluation_is_due(100.2)
+    assert not quick.evaluation_is_due(100.2, 0.0)
 
 
 def test_with_a_target_evaluations_take_up_to_half_of_the_time():
     made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
     evaluate(made, 101.0, took=2.0)
-    assert not made.evaluation_is_due(104.9)
-    assert made.evaluation_is_due(105.1)
+    assert not made.evaluation_is_due(104.9, 0.0)
+    assert made.evaluation_is_due(105.1, 0.0)
+
+
+def test_with_a_target_pauses_that_cost_training_time_are_less_frequent():
+    made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
+    evaluate(made, 101.0, took=2.0)  # after one second of training
+    # sqrt(2 * 4 * x) = x - 1 for x = 1 + 4 + sqrt(16 + 8) seconds of training
+    assert not made.evaluation_is_due(102.0 + 9.89, 4.0)
+    assert made.evaluation_is_due(102.0 + 9.91, 4.0)
 
 
 def test_slow_evaluations_are_less_frequent():
     made = progress(eval_seconds=None)
     evaluate(made, 101.0, took=2.0)
-    assert not made.evaluation_is_due(103.0 + 9.9)
-    assert made.evaluation_is_due(103.0 + 10.0)
+    assert not made.evaluation_is_due(103.0 + 9.9, 0.0)
+    assert made.evaluation_is_due(103.0 + 10.0, 0.0)
 
 
 def test_long_runs_are_evaluated_less_often():
     made = progress(eval_seconds=None)
     evaluate(made, 190.0)  # after 90 seconds
-    assert not made.evaluation_is_due(194.7)
-    assert made.evaluation_is_due(194.8)
+    assert not made.evaluation_is_due(194.7, 0.0)
+    assert made.evaluation_is_due(194.8, 0.0)
 
 
 def test_by_epoch_depends_on_rows_and_not_on_the_clock():
     made = progress(by_epoch=True, train_rows=200, eval_seconds=1.0)
     made.add(done())
-    assert not made.evaluation_is_due(1e6)
+    assert not made.evaluation_is_due(1e6, 0.0)
     made.end_epoch()
-    assert made.evaluation_is_due(100.0)
+    assert made.evaluation_is_due(100.0, 0.0)
     evaluate(made, 100.0)
-    assert not made.evaluation_is_due(1e6)
+    assert not made.evaluation_is_due(1e6, 0.0)
 
 
 def test_time_is_up_after_the_maximum_training_seconds():

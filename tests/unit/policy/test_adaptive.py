@@ -106,7 +106,7 @@ def workers(draw):
 
 @given(st.lists(workers(), min_size=1, max_size=6), st.floats(1, 1e6), st.integers(0, 10**6))
 def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, rows):
-    operations = decide(*views, critical_batch=critical, rows_between_pauses=rows)
+    operations = decide(*views, critical_batch=critical, rows_between_pauses=(rows // 3, rows))
     assert any(each.trains for each in operations)
     for view, operation in zip(views, operations, strict=True):
         assert view.smallest <= operation.batch_size <= view.largest

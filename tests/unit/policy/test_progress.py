@@ -8,6 +8,7 @@ from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 from hogbatch.policy.progress import (
     Load,
     batch_seconds,
+    best_interval,
     best_operation,
     load,
     with_measured_speed,
@@ -22,6 +23,8 @@ GPU = WorkerView(
     profile=((64, 1e-4), (128, 1.1e-4), (256, 1.4e-4), (512, 2e-4), (1024, 4e-4)),
     merge=(1e-4, 5e-4),
 )
+
+NONE, PAUSES = (0, 0), (10_000, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -38,49 +41,59 @@ def test_a_batch_with_the_critical_number_of_rows_learns_half_as_fast_per_row():
 
 
 def test_every_team_of_a_cpu_worker_has_a_batch_in_flight():
-    assert load(CPU, Operation(64), 0) == Load(pytest.approx(4 * 64_000), 4 * 64)
+    assert load(CPU, Operation(64), NONE) == Load(pytest.approx(4 * 64_000), 4 * 64)
 
 
 def test_a_gpu_that_does_not_merge_is_as_fast_as_it_measured():
-    assert load(GPU, Operation(512), 0) == Load(pytest.approx(512 / 2e-4), 512)
+    assert load(GPU, Operation(512), NONE) == Load(pytest.approx(512 / 2e-4), 512)
 
 
 def test_a_merge_delays_a_gpu_and_keeps_an_interval_in_flight():
     expected = 2 * 512 / (5e-4 + 1e-4)  # the background is longer than two batches
-    assert load(GPU, Operation(512, merge_every=2), 0) == Load(pytest.approx(expected), 3 * 512)
+    assert load(GPU, Operation(512, merge_every=2), NONE) == Load(pytest.approx(expected), 3 * 512)
     expected = 4 * 512 / (4 * 2e-4 + 1e-4)
-    assert load(GPU, Operation(512, merge_every=4), 0) == Load(pytest.approx(expected), 5 * 512)
+    assert load(GPU, Operation(512, merge_every=4), NONE) == Load(pytest.approx(expected), 5 * 512)
 
 
 def test_pauses_cost_a_gpu_a_merge_and_a_pull():
     seconds = 10_000 * 2e-4 / 512 + 1e-4 + 2 * 5e-4
-    assert load(GPU, Operation(512), 10_000).speed == pytest.approx(10_000 / seconds)
-    assert load(CPU, Operation(64), 10_000) == load(CPU, Operation(64), 0)
+    assert load(GPU, Operation(512), PAUSES).speed == pytest.approx(10_000 / seconds)
+    assert load(CPU, Operation(64), PAUSES) == load(CPU, Operation(64), NONE)
+
+
+def test_pauses_are_rarer_where_they_cost_more():
+    row_seconds, pause = 2e-4 / 512, 1e-4 + 2 * 5e-4
+    rows = best_interval(pause, 100_000 * row_seconds) / row_seconds  # about 15,000
+    expected = 1 / (row_seconds + pause / rows)
+    assert load(GPU, Operation(512), (1_000, 100_000)).speed == pytest.approx(expected)
+    assert best_interval(0.5, 4.0) == 2.0
 
 
 def test_a_worker_that_is_slower_in_training_than_measured_has_that_speed():
     slower = replace(CPU, batch_size=64, seconds_per_row=0.002 / (4 * 64))
-    assert load(with_measured_speed(slower, 0), Operation(64), 0).speed == pytest.approx(4 * 32_000)
+    assert load(with_measured_speed(slower, NONE), Operation(64), NONE).speed == pytest.approx(
+        4 * 32_000
+    )
     faster = replace(CPU, batch_size=64, seconds_per_row=1e-9)
-    assert with_measured_speed(faster, 0).profile == CPU.profile
+    assert with_measured_speed(faster, NONE).profile == CPU.profile
 
 
 def test_the_measured_speed_of_a_gpu_contains_its_merges_and_pauses():
     operation = Operation(512, merge_every=2)
-    speed = load(GPU, operation, 10_000).speed
+    speed = load(GPU, operation, PAUSES).speed
     merging = replace(GPU, batch_size=512, merge_every=2, seconds_per_row=1 / speed)
-    assert load(with_measured_speed(merging, 10_000), operation, 10_000).speed == (
+    assert load(with_measured_speed(merging, PAUSES), operation, PAUSES).speed == (
         pytest.approx(speed)
     )
     half = replace(merging, seconds_per_row=2 / speed)
-    assert with_measured_speed(half, 10_000).profile[0][1] == pytest.approx(2 * GPU.profile[0][1])
+    assert with_measured_speed(half, PAUSES).profile[0][1] == pytest.approx(2 * GPU.profile[0][1])
 
 
 def test_without_a_profile_the_speed_of_training_is_used():
     unknown = replace(CPU, profile=(), batch_size=64)
-    assert with_measured_speed(unknown, 0).profile == ()
+    assert with_measured_speed(unknown, NONE).profile == ()
     known = replace(unknown, seconds_per_row=0.001 / (4 * 64))
-    assert with_measured_speed(known, 0).profile == ((64, pytest.approx(0.001)),)
+    assert with_measured_speed(known, NONE).profile == ((64, pytest.approx(0.001)),)
 
 
 @pytest.mark.parametrize(("critical", "rows"), [(50.0, 128), (500.0, 512), (1e9, 512)])
