@@ -15,20 +15,23 @@ FIRST_TIMEOUT_S = 60.0  # while the speed is unknown
 
 @dataclass(slots=True)
 class SecondsPerRow:
-    """Moving average of a worker's seconds per row, bias-corrected as in Adam."""
+    """Seconds per row of a worker: moving averages of the seconds and rows of its leases.
 
-    _sum: float = 0.0
-    _weight: float = 0.0
+    Short leases, in which a GPU merges often, therefore count less than long ones.
+    """
+
+    _seconds: float = 0.0
+    _rows: float = 0.0
 
     def add(self, seconds: float, rows: int) -> None:
         """Add the measurement of one lease."""
-        self._sum += SMOOTHING * (seconds / rows - self._sum)
-        self._weight += SMOOTHING * (1.0 - self._weight)
+        self._seconds += SMOOTHING * (seconds - self._seconds)
+        self._rows += SMOOTHING * (rows - self._rows)
 
     @property
     def value(self) -> float:
         """Seconds per row; nan before the first lease."""
-        return self._sum / self._weight if self._weight else math.nan
+        return self._seconds / self._rows if self._rows else math.nan
 
 
 @dataclass(slots=True)

@@ -113,7 +113,7 @@ def test_leases_are_whole_batches_for_every_team(stage, teams):
 
 
 def test_a_faster_worker_gets_longer_leases(stage):
-    play = stage(train_rows=100_000)
+    play = stage(train_rows=10_000_000)
     play.attach("slow", "fast")
     for _ in range(10):
         play.done("slow", seconds=0.1)

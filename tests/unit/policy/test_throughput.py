@@ -53,6 +53,13 @@ def test_the_average_weighs_newer_leases_more():
     assert speed.value == pytest.approx(total / sum(weights))
 
 
+def test_a_short_lease_counts_less_than_a_long_one():
+    speed = SecondsPerRow()
+    speed.add(1.0, 1000)
+    speed.add(0.1, 10)  # a GPU loses as much time to merges in a short lease
+    assert speed.value == pytest.approx((0.7 * 1.0 + 0.1) / (0.7 * 1000 + 10))
+
+
 @max_examples(50)
 @given(st.floats(1e-9, 1e3), st.lists(st.integers(1, 10**6), min_size=1, max_size=20))
 def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, leases):
