@@ -75,11 +75,11 @@ def best_interval(pause: float, trained: float) -> float:
     return math.sqrt(2.0 * pause * trained)
 
 
-def load(worker: WorkerView, operation: Operation, rows_between_pauses: tuple[int, int]) -> Load:
+def load(worker: WorkerView, operation: Operation, pauses: tuple[int, int]) -> Load:
     """The load of a worker; one that merges trains on one more interval while it merges.
 
     With `merge_every` 0 it does not merge, or it trains alone, and then its merges delay nothing.
-    `rows_between_pauses` is as in PolicySettings; the interval is the best one after an epoch.
+    `pauses` are the rows_between_pauses of PolicySettings.
     """
     rows, every = operation.batch_size, operation.merge_every
     seconds = batch_seconds(worker.profile, rows)
@@ -89,12 +89,23 @@ def load(worker: WorkerView, operation: Operation, rows_between_pauses: tuple[in
     row_seconds = seconds / rows
     if every > 0:
         row_seconds = (max(every * seconds, background) + blocking) / (every * rows)
-    least, most = rows_between_pauses
-    if most > 0:
-        pause = pause_seconds(worker.merge)
-        rows_between = best_interval(pause, most * row_seconds) / row_seconds
-        row_seconds += pause / min(most, max(1, least, rows_between))
+    row_seconds += pause_seconds(worker.merge) * _pauses_per_row(worker, row_seconds, pauses)
     return Load(1.0 / row_seconds, (every + 1) * rows)
+
+
+def _pauses_per_row(worker: WorkerView, row_seconds: float, pauses: tuple[int, int]) -> float:
+    """Pauses of a run with a target: at the end of each epoch, and at least one evaluation in it.
+
+    Without a target (both of `pauses` are equal), there are few evaluations in an epoch.
+    """
+    least, most = pauses
+    if most == 0:
+        return 0.0
+    if least == most:
+        return 1.0 / most
+    pause = pause_seconds(worker.merge)
+    evaluation = max(1.0, least, best_interval(pause, most * row_seconds) / row_seconds)
+    return 1.0 / most + 1.0 / min(most, evaluation)
 
 
 def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]) -> WorkerView:

@@ -64,7 +64,7 @@ def test_pauses_cost_a_gpu_a_merge_and_a_pull():
 def test_pauses_are_rarer_where_they_cost_more():
     row_seconds, pause = 2e-4 / 512, 1e-4 + 2 * 5e-4
     rows = best_interval(pause, 100_000 * row_seconds) / row_seconds  # about 15,000
-    expected = 1 / (row_seconds + pause / rows)
+    expected = 1 / (row_seconds + pause / rows + pause / 100_000)
     assert load(GPU, Operation(512), (1_000, 100_000)).speed == pytest.approx(expected)
     assert best_interval(0.5, 4.0) == 2.0
 
