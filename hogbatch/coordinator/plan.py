@@ -73,12 +73,14 @@ class Training:
 class Limits:
     """Smallest and largest batch by device; None: what the coordinator finds suitable.
 
-    For a CPU worker this depends on its teams, for a GPU worker on what it has measured.
+    This depends on what the worker has measured, and for a CPU worker on its teams.
     """
 
     cpu: tuple[int, int] | None
     gpu: tuple[int, int] | None
-    min_utilization: float = MIN_UTILIZATION  # of a GPU, without limits
+    # of the peak rows per second, with the smallest batch; without limits
+    min_utilization: float = MIN_UTILIZATION  # of a GPU worker
+    cpu_min_utilization: float = 0.0  # of a CPU worker; 0: one row
 
 
 @dataclass(frozen=True, slots=True)

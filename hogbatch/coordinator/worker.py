@@ -7,7 +7,7 @@ from typing import Literal
 from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.coordinator.plan import Limits
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.limits import useful_limits
+from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization
@@ -148,7 +148,9 @@ class Worker:
         self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
         limits = given.cpu if self.device == "cpu" else given.gpu
         if limits is None and self.device == "cpu":
-            limits = 1, largest_cpu_batch(train_rows, ready.members)
+            largest = largest_cpu_batch(train_rows, ready.members)
+            smallest = smallest_cpu_batch(self.profile, given.cpu_min_utilization)
+            limits = min(smallest, largest), largest
         elif limits is None:
             if not self.profile:
                 return "sent no measured batch sizes"

@@ -118,8 +118,15 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
 
 
 def limits_for(config: TrainConfig) -> Limits:
-    """Return the limits of the batch sizes that the user gives."""
-    return Limits(_pair(config.cpu_batch), _pair(config.gpu_batch), config.min_utilization)
+    """Return the limits of the batch sizes that the user gives.
+
+    A CPU worker of a deterministic run has no limit that depends on measured seconds. Nor does one
+    with the policy "fixed", which uses the smallest batch.
+    """
+    measured = not config.deterministic and config.policy != "fixed"
+    least = config.min_utilization
+    cpu_least = least if measured else 0.0
+    return Limits(_pair(config.cpu_batch), _pair(config.gpu_batch), least, cpu_least)
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
