@@ -193,7 +193,7 @@ class CpuEngine:
                 self._post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
-        """Measure a batch with `loop`; empty for hashed outputs, or the exception if that fails."""
+        """Measure batches with `loop`; empty for hashed outputs, or the exception if that fails."""
         if self._hashed is not None:
             return ()
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
@@ -202,7 +202,7 @@ class CpuEngine:
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
         settings = BatchSettings(rows, *self._kinds, 0, self._teams.count)
         try:
-            return profile(loop, self._assignment, settings, rows)
+            return profile(loop, self._assignment, settings)
         except Exception as error:
             return error
 

@@ -1,30 +1,45 @@
-"""Measures how long a CPU worker takes for a batch, before training."""
+"""Measures how long a CPU worker takes for batches, before training."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.device_profile import Profile
+from hogbatch.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.compute.thread_state import thread_state
 from hogbatch.kernels.contract import TOTALS, Hyper
 
 if TYPE_CHECKING:
     from hogbatch.kernels.cpu.loops import CompiledLoop
 
-REPETITIONS = 5  # the fastest counts, because noise only slows down
-MAX_SECONDS = 0.1  # no repetition begins later
-MAX_BYTES = 1 << 28  # of the model, which is copied
+SHORT_CALL_S = 0.5e-3  # a shorter call computes several batches: the call itself takes time
 
 
-def profile(loop: "CompiledLoop", assignment: Assignment, settings: Any, rows: int) -> Profile:
-    """Measure batches of `rows` rows with `loop` on a copy of the model; empty for large models.
+def profile(loop: "CompiledLoop", assignment: Assignment, settings: Any) -> Profile:
+    """Measure batches with `loop` on a copy of the model; empty for large models.
 
-    `settings` are the BatchSettings of a lease with such batches.
+    `settings` are the BatchSettings of a lease with the largest batches.
     """
-    if assignment.model.params.nbytes > MAX_BYTES:
+    if assignment.model.params.nbytes > MAX_CPU_MODEL_BYTES:
         return ()
+    largest, mean_seconds = settings.batch_size, _timer(loop, assignment, settings)
+
+    def seconds_of(rows: int) -> float:
+        once = mean_seconds(rows, 1)
+        # Not more rows than in the largest batch: then the call adds as much to each row of both.
+        batches = min(largest // rows, int(SHORT_CALL_S / once))
+        return mean_seconds(rows, batches) if batches > 1 else once
+
+    return measure_cpu_sizes(seconds_of, largest)
+
+
+def _timer(
+    loop: "CompiledLoop", assignment: Assignment, settings: Any
+) -> Callable[[int, int], float]:
+    """Return a function of rows and n: the mean seconds of n batches of that many rows."""
     thread = thread_state(assignment, 0)
     copies = {
         name: getattr(thread.model, name).copy()
@@ -37,16 +52,13 @@ def profile(loop: "CompiledLoop", assignment: Assignment, settings: Any, rows: i
     )
     hyper = Hyper(0.0, optimizer.l2, optimizer.momentum, optimizer.beta2, optimizer.epsilon)
     fence = np.full(1, settings.fence, np.int64)
-    batch = np.arange(rows)
-    fastest, began = float("inf"), time.perf_counter()
-    for _ in range(REPETITIONS):
-        start = time.perf_counter()
+
+    def mean_seconds(rows: int, batches: int) -> float:
+        began = time.perf_counter()
         loop.train(
-            *(model, train.inputs, train.labels, batch),
-            *(settings, hyper, thread.head, fence, np.zeros(TOTALS)),
+            *(model, train.inputs, train.labels, np.arange(batches * rows)),
+            *(settings._replace(batch_size=rows), hyper, thread.head, fence, np.zeros(TOTALS)),
         )
-        end = time.perf_counter()
-        fastest = min(fastest, end - start)
-        if end - began > MAX_SECONDS:
-            break
-    return ((rows, fastest),)
+        return (time.perf_counter() - began) / batches
+
+    return mean_seconds

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ class TrainResult:
     stderr: str
     wall_s: float  # of the whole process
     summary: dict[str, Any]  # summary.json; empty if the run wrote none
-    events: list[dict[str, Any]] = field(default_factory=list)  # events.jsonl, if wanted
 
     @property
     def error(self) -> str | None:
@@ -40,13 +39,10 @@ def train(flags: Sequence[str], limit_s: float | None = None) -> TrainResult:
     return execute([*PROGRAM, "train", *flags], limit_s)
 
 
-def execute(
-    command: Sequence[str], limit_s: float | None = None, events: bool = False
-) -> TrainResult:
+def execute(command: Sequence[str], limit_s: float | None = None) -> TrainResult:
     """Run a command with flags of `train`, quietly, in a run directory that is removed afterwards.
 
     After `limit_s` of the whole process it is killed, which is an error; its workers then exit.
-    With `events`, the result contains events.jsonl, too.
     """
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
@@ -63,10 +59,9 @@ def execute(
         except subprocess.TimeoutExpired:
             code, stderr = -signal.SIGKILL, f"killed after {limit_s:g} s"
         wall_s = round(time.perf_counter() - began, 3)
-        path, log = run_dir / "summary.json", run_dir / "events.jsonl"
+        path = run_dir / "summary.json"
         summary = json.loads(path.read_text()) if path.exists() else {}
-        lines = log.read_text().splitlines() if events and log.exists() else []
-    return TrainResult(code, stderr, wall_s, summary, [json.loads(line) for line in lines])
+    return TrainResult(code, stderr, wall_s, summary)
 
 
 def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -30,7 +30,7 @@ ALL_TRAIN: Final = ("--policy", "paper-adaptive")  # the default may park worker
 INTERRUPTED: Final = 130
 LOG_CHARACTERS: Final = 3000  # kept of each log of a run that failed
 TOTALS: Final = (  # of a worker, kept from summary.json
-    *("name", "rows", "updates", "busy", "batch_size", "staleness"),
+    *("name", "rows", "updates", "busy", "utilization", "batch_size", "staleness"),
     *("merge_seconds", "transferred", "transfer_seconds"),
 )
 MOST_SECONDS: Final = 120  # of the interrupted run, in case the stage itself is killed

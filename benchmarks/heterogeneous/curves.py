@@ -88,7 +88,7 @@ def _fractions(panel: Any, chosen: dict[str, Run]) -> None:
 
 
 def _busy(panel: Any, chosen: dict[str, Run]) -> None:
-    """Utilisation: seconds of computing over seconds attached."""
+    """Seconds of computing over seconds attached."""
     for side, (device, shade) in enumerate((("cpu", "#9ecae1"), ("gpu", "#74c476"))):
         heights = [(run["devices"][device] or {"busy": 0.0})["busy"] for run in chosen.values()]
         places = [number + (side - 0.5) * BAR for number in range(len(chosen))]
@@ -96,7 +96,7 @@ def _busy(panel: Any, chosen: dict[str, Run]) -> None:
         panel.bar_label(bars, fmt="%.2f", fontsize=7)
     panel.set_xticks(range(len(chosen)), list(chosen))
     panel.set_ylim(0, 1.25)
-    panel.set_ylabel("utilisation", fontsize=8)
+    panel.set_ylabel("fraction of the time spent computing", fontsize=8)
     panel.legend(fontsize=7, frameon=False, loc="upper center", ncols=2)
 
 

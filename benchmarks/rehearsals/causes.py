@@ -13,7 +13,7 @@ from hogbatch.run.defaults import scaling
 Json = dict[str, Any]
 TOLERANCE = 1.05  # smaller differences are not explained
 MERGING = 0.15  # fraction of the time for merges that counts as a cause
-IDLE = 0.8  # utilisation below which a device counts as idle
+IDLE = 0.8  # fraction of the time spent computing below which a device counts as idle
 
 
 def cause(ours: Json, alone: Json, target: str) -> str:

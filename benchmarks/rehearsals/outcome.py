@@ -10,11 +10,10 @@ from benchmarks.rehearsals.sets import MatrixSet
 
 Json = dict[str, Any]
 DEVICES: Final = ("cpu", "gpu")
-INTERVALS: Final = 40  # of a series over time
 
 
-def outcome(matrix_set: MatrixSet, summary: Json, events: Sequence[Json]) -> Json:
-    """The result of a cell, from summary.json and events.jsonl."""
+def outcome(matrix_set: MatrixSet, summary: Json) -> Json:
+    """The result of a cell, from summary.json."""
     history = matrix_set.case.points(summary["history"])
     workers, seconds = summary["workers"], summary["train_seconds"]
     return {
@@ -29,7 +28,7 @@ def outcome(matrix_set: MatrixSet, summary: Json, events: Sequence[Json]) -> Jso
         ],
         "devices": {device: totals(workers, device, seconds) for device in DEVICES},
         "utilisation": {
-            device: utilisation(workers, events, device, seconds) for device in DEVICES
+            device: utilisation(workers, summary["history"], device) for device in DEVICES
         },
     }
 
@@ -72,34 +71,18 @@ def usual_batch(workers: Sequence[Json], seconds: float) -> int:
     return max(held, key=held.__getitem__, default=0)
 
 
-def utilisation(
-    workers: Sequence[Json], events: Sequence[Json], device: str, seconds: float
-) -> list[list[float]]:
-    """[[training second, fraction of the time spent computing], ...] over equal intervals.
+def utilisation(workers: Sequence[Json], history: Sequence[Json], device: str) -> list[list[float]]:
+    """[[training second, mean utilisation of the workers on `device`], ...] between evaluations.
 
-    A lease that ended at `seconds` was computed in the `busy_seconds` before that. Empty if no
-    worker on `device` finished a lease.
+    The second is in the middle of the interval before an evaluation. Intervals for which no worker
+    on `device` has one are left out.
     """
     names = {worker["name"] for worker in workers if worker["device"] == device}
-    leases = [e for e in events if e["event"] == "lease" and e["worker"] in names]
-    if not leases or not seconds:
-        return []
-    width = seconds / INTERVALS
-    busy = [0.0] * INTERVALS
-    for lease in leases:
-        stop = min(lease["seconds"], seconds)
-        _spread(busy, width, max(0.0, stop - lease["busy_seconds"]), stop)
-    return [
-        [round((number + 0.5) * width, 6), round(min(1.0, part / width / len(names)), 4)]
-        for number, part in enumerate(busy)
-    ]
-
-
-def _spread(sums: list[float], width: float, start: float, stop: float) -> None:
-    """Add [start, stop) to the intervals that it overlaps."""
-    first = min(int(start / width), len(sums) - 1)
-    for number in range(first, len(sums)):
-        overlap = min(stop, (number + 1) * width) - max(start, number * width)
-        if overlap <= 0 and number > first:
-            return
-        sums[number] += max(0.0, overlap)
+    series, began = [], 0.0
+    for point in history:
+        own = [value for name, value in point["utilization"].items() if name in names]
+        if own:
+            middle = (began + point["seconds"]) / 2
+            series.append([round(middle, 6), round(statistics.fmean(own), 4)])
+        began = point["seconds"]
+    return series

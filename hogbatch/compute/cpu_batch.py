@@ -1,4 +1,4 @@
-"""The largest batch of a team of CPU threads, which is also the one that is measured."""
+"""The largest batch of a team of CPU threads, which is also the largest measured one."""
 
 from typing import Final
 

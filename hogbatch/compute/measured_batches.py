@@ -1,15 +1,21 @@
-"""The batches that a GPU worker measures before it trains.
+"""The batches that a worker measures before it trains.
 
 The worker measures them on its device; for a described server, their seconds are predicted.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 
 MIN_BATCH = 16  # rows of the first measured batch; the size then doubles
 MAX_BATCH_SECONDS = 0.25  # the last measured batch is the first one that takes longer
 MIN_SPEEDUP = 1.02  # in rows per second; measuring stops after two doublings with less
 DENSIFY_TEST_ROWS = 1024  # rows of the batch that compares sparse with dense rows
+
+CPU_STEP = 2  # factor between the batch sizes of a CPU worker
+CPU_REPETITIONS = 5  # of each; the fastest counts, because noise only slows down
+MAX_CPU_SECONDS = 0.1  # of all batches of a CPU worker; no batch begins later
+MAX_CPU_MODEL_BYTES = 1 << 28  # with more parameters, which are copied, it measures nothing
 
 
 def measure_sizes(
@@ -31,6 +37,33 @@ def measure_sizes(
         if seconds > MAX_BATCH_SECONDS or size >= rows:
             return
         size = min(2 * size, rows)
+
+
+def measure_cpu_sizes(
+    seconds_of: Callable[[int], float], largest: int
+) -> tuple[tuple[int, float], ...]:
+    """Measure batches of `largest` rows and smaller ones, down to a single row.
+
+    `seconds_of` returns the seconds of a batch of that many rows. Returns (rows, seconds), largest
+    first. All sizes are measured in turn, so that a slow network misses repetitions, not sizes.
+    """
+    fastest: dict[int, float] = {}
+    total = 0.0
+    for rows in chain.from_iterable(repeat(_cpu_sizes(largest), CPU_REPETITIONS)):
+        if total > MAX_CPU_SECONDS:
+            break
+        seconds = seconds_of(rows)
+        total += seconds
+        fastest[rows] = min(seconds, fastest.get(rows, math.inf))
+    return tuple(fastest.items())
+
+
+def _cpu_sizes(largest: int) -> list[int]:
+    """Numbers of rows from `largest` down to 1."""
+    sizes = [largest]
+    while sizes[-1] > 1:
+        sizes.append(max(1, sizes[-1] // CPU_STEP))
+    return sizes
 
 
 def densifying_is_faster(seconds_of: Callable[[int, bool], float | None], rows: int) -> bool:

@@ -263,8 +263,9 @@ class TrainConfig:
         Group.BATCH_POLICY,
         None,
         BATCH_LIMITS,
-        "limits of the batch size of a CPU thread or a team of threads, in rows (default: 1:64; "
-        "for a team up to 16 rows per thread if that is more; a smaller maximum for small data)",
+        "limits of the batch size of a CPU thread or a team of threads, in rows (default: the "
+        "minimum is measured at the start, the maximum is 64, for a team 16 rows per thread if "
+        "that is more, and less for small data)",
         "MIN:MAX",
     )
     gpu_batch: BatchLimits | None = flag(  # noqa: RUF009
@@ -288,8 +289,9 @@ class TrainConfig:
         Group.BATCH_POLICY,
         0.5,
         NUMBER,
-        "lower limit of the batch size of a GPU: the smallest batch with this fraction of its peak "
-        "rows per second; without --gpu-batch",
+        "lower limit of the batch size of a GPU without --gpu-batch, and of a CPU thread or team "
+        "without --cpu-batch: the smallest measured batch with this fraction of its peak rows per "
+        "second (--policy fixed and hogbatch, --deterministic: one row on a CPU)",
         "FRACTION",
         UP_TO_ONE,
     )

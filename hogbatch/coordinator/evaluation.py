@@ -38,9 +38,10 @@ class Evaluator:
         Decides the end of the run where the target is met or the test loss has stalled.
         """
         trained = self.progress.trained
-        evaluation = self.progress.end_evaluation(now)
-        for worker in self.leases.roster.attached.values():
-            worker.update_trace.add(evaluation.seconds, worker.updates)
+        roster, since = self.leases.roster, self.progress.evaluated_at
+        utilization = roster.interval_utilization(since, self.progress.seconds(now))
+        evaluation = self.progress.end_evaluation(now, utilization)
+        roster.end_interval(evaluation.seconds)
         if self.progress.target_is_met(evaluation):
             self.ending.status = "target"  # even if the end was decided for another reason
         best = self.progress.is_best(evaluation)

@@ -73,13 +73,15 @@ class Training:
 class Limits:
     """Smallest and largest batch by device; None: what the coordinator finds suitable.
 
-    For a CPU worker this depends on its teams, for a GPU worker on what it has measured.
+    This depends on what the worker has measured, and for a CPU worker on its teams.
     """
 
     cpu: tuple[int, int] | None
     gpu: tuple[int, int] | None
-    min_utilization: float = MIN_UTILIZATION  # of a GPU, without limits
-    largest_useful: float = math.inf  # rows; the peak of a GPU without limits is not above them
+    # of the peak rows per second, with the smallest batch; without limits
+    min_utilization: float = MIN_UTILIZATION  # of a GPU worker
+    cpu_min_utilization: float = 0.0  # of a CPU worker; 0: one row
+    largest_useful: float = math.inf  # rows; the peak of a GPU worker is not above them
 
 
 @dataclass(frozen=True, slots=True)

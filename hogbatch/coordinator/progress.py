@@ -194,8 +194,11 @@ class Progress:
         self._began = now
         self.tested = LossSums()
 
-    def end_evaluation(self, now: float) -> Evaluation:
-        """Result of the evaluation; resets the sums of training losses."""
+    def end_evaluation(self, now: float, utilization: dict[str, float]) -> Evaluation:
+        """Result of the evaluation, with the `utilization` of all workers since the last one.
+
+        Resets the sums of training losses.
+        """
         loss, unit = self.plan.training.loss, self.plan.unit
         trained = self.trained.measured(loss, unit)
         # a single row whose score overflows makes the true loss infinite
@@ -207,6 +210,7 @@ class Progress:
             train_loss=trained and trained.loss,
             test_loss=tested and tested.loss,
             test_values=tested.metrics if tested else {},
+            utilization=utilization,
         )
         self.evaluation_seconds = now - self._began
         self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows

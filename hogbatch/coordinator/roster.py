@@ -45,6 +45,8 @@ class Roster:
     departed: list[Worker] = field(default_factory=list)
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
     pause_seconds: float = 0.0  # lost in a pause of the training by the workers that train
+    # utilization of these from the last evaluation until then, by name
+    _earlier_utilization: dict[str, float] = field(default_factory=dict)
     _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
     _ready: int = 0
@@ -63,9 +65,14 @@ class Roster:
         earlier: Sequence[WorkerRecord],
         batch_sizes: Mapping[str, Sequence[int]],
         admitted: Mapping[str, int],
+        utilization: Mapping[str, float],
     ) -> None:
-        """Continue a resumed run: new workers take over the saved batch sizes in turn."""
+        """Continue a resumed run: new workers take over the saved batch sizes in turn.
+
+        `utilization` is that of the earlier workers since the last evaluation, by name.
+        """
         self.earlier = list(earlier)
+        self._earlier_utilization = dict(utilization)
         self._inherited = {device: list(sizes) for device, sizes in batch_sizes.items()}
         self._admitted = dict(admitted)
 
@@ -246,6 +253,25 @@ class Roster:
             worker.admitted_at += seconds
             for lease in worker.leases.values():
                 lease.deadline += seconds
+
+    def interval_utilization(self, since: float, seconds: float) -> dict[str, float]:
+        """Utilization by worker between the last evaluation, at training second `since`, and
+        `seconds`.
+
+        Includes workers that have left since, and those of before the run was resumed.
+        """
+        found = dict(self._earlier_utilization)
+        for worker in [*self.departed, *self.attached.values()]:
+            own = worker.interval_utilization(since, seconds)
+            if own is not None:
+                found[worker.name] = own
+        return found
+
+    def end_interval(self, seconds: float) -> None:
+        """The model is evaluated at training second `seconds`."""
+        self._earlier_utilization.clear()
+        for worker in self.attached.values():
+            worker.end_interval(seconds)
 
     def records(self, seconds: float) -> list[WorkerRecord]:
         """Totals of all workers at training second `seconds`, those that have left first."""

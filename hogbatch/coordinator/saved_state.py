@@ -41,6 +41,8 @@ class SavedState:
     batch_sizes: dict[str, list[int]] = field(default_factory=dict)  # of the workers, by device
     admitted: dict[str, int] = field(default_factory=dict)  # workers ever admitted, by device
     workers: list[WorkerRecord] = field(default_factory=list)
+    # worker name → its utilization since the last evaluation; see records.Evaluation
+    utilization: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class StateParts:
             batch_sizes=self.roster.batch_sizes(),
             admitted=self.roster.admitted,
             workers=self.roster.records(seconds),
+            utilization=self.roster.interval_utilization(self.progress.evaluated_at, seconds),
         )
 
     def restore(self, saved: SavedState) -> None:
@@ -98,5 +101,5 @@ class StateParts:
             worker if worker.left_at is not None else replace(worker, left_at=saved.seconds)
             for worker in saved.workers
         ]
-        self.roster.resume(departed, saved.batch_sizes, saved.admitted)
+        self.roster.resume(departed, saved.batch_sizes, saved.admitted, saved.utilization)
         self.faults.update(saved.faults)

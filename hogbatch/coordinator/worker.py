@@ -7,9 +7,10 @@ from typing import Literal
 from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.coordinator.plan import Limits
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.limits import useful_limits
+from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import SecondsPerRow
+from hogbatch.policy.utilization import peak_speed, utilization
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.telemetry.trace import Trace
 from hogbatch.wire.messages import Done, Heartbeat, Ready, Work
@@ -91,6 +92,7 @@ class Worker:
     busy_seconds: float = 0.0
     joined_at: float = 0.0  # training seconds at its Ready
     left_at: float | None = None  # training seconds at its end
+    evaluated_rows: int = 0  # trained on until the last evaluation
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # in training
     evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)
     batch_trace: Trace = field(default_factory=Trace)
@@ -147,13 +149,20 @@ class Worker:
         self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
         limits = given.cpu if self.device == "cpu" else given.gpu
         if limits is None and self.device == "cpu":
-            limits = 1, largest_cpu_batch(train_rows, ready.members)
+            largest = largest_cpu_batch(train_rows, ready.members)
+            smallest = smallest_cpu_batch(self.profile, given.cpu_min_utilization)
+            limits = min(smallest, largest), largest
         elif limits is None:
             if not self.profile:
                 return "sent no measured batch sizes"
             limits = useful_limits(self.profile, given.min_utilization, given.largest_useful)
         self.limits = limits
         return ""
+
+    @property
+    def _peak(self) -> float | None:
+        """Its peak rows per second, as measured before training; None if it did not measure."""
+        return peak_speed(self.profile, self.teams)
 
     @property
     def evaluation_batch(self) -> int:
@@ -253,6 +262,20 @@ class Worker:
         self.resize(min(self.batch_size, too_large // 2), seconds)
         return True
 
+    def interval_utilization(self, since: float, seconds: float) -> float | None:
+        """Its utilization between the last evaluation, at training second `since`, and `seconds`.
+
+        Only while it is ready; None if it was not, or if its peak is not known.
+        """
+        end = seconds if self.left_at is None else self.left_at
+        rows = self.rows - self.evaluated_rows
+        return utilization(rows, end - max(since, self.joined_at), self._peak)
+
+    def end_interval(self, seconds: float) -> None:
+        """The model is evaluated at training second `seconds`."""
+        self.evaluated_rows = self.rows
+        self.update_trace.add(seconds, self.updates)
+
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its totals at training second `seconds`."""
         gpu = self.device == "gpu"
@@ -267,6 +290,7 @@ class Worker:
             updates=self.updates,
             update_share=self.updates / all_updates if all_updates else 0.0,
             busy=min(1.0, self.busy_seconds / trained) if trained > 0 else 0.0,
+            utilization=utilization(self.rows, end - self.joined_at, self._peak),
             parked_seconds=parked,
             left_at=self.left_at,
             batch_size=self.batch_size,

@@ -1,17 +1,16 @@
-"""Limits of the batch sizes of GPU workers, in rows, where the user gives none."""
+"""Limits of batch sizes, in rows, where the user gives none."""
 
 import math
-from collections.abc import Sequence
 from typing import Final
+
+from hogbatch.policy.utilization import Profile, peak_speed
 
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
 
 
 def useful_limits(
-    profile: Sequence[tuple[int, float]],
-    utilization: float = MIN_UTILIZATION,
-    largest: float = math.inf,
+    profile: Profile, utilization: float = MIN_UTILIZATION, largest: float = math.inf
 ) -> tuple[int, int]:
     """Batch limits of a GPU worker from its measured (rows of a batch, seconds).
 
@@ -19,14 +18,20 @@ def useful_limits(
     second, and nine tenths of it. Batches of more than `largest` rows are ignored, unless all are
     larger.
     """
-    speeds = [(rows, rows / seconds) for rows, seconds in profile if rows > 0 and seconds > 0]
-    speeds = [(rows, speed) for rows, speed in speeds if rows <= largest] or speeds
-    if not speeds:
-        raise ValueError(f"expected measured batches; got {list(profile)!r}")
-    peak = max(speed for _, speed in speeds)
+    profile = [point for point in profile if point[0] <= largest] or profile
     upper = max(utilization, FULL_UTILIZATION)
-    low, high = (
-        min(rows for rows, speed in speeds if speed >= fraction * peak)
-        for fraction in (utilization, upper)
-    )
-    return low, high
+    return smallest_useful(profile, utilization), smallest_useful(profile, upper)
+
+
+def smallest_useful(profile: Profile, utilization: float) -> int:
+    """The smallest measured batch that reaches `utilization` of the peak rows per second."""
+    peak = peak_speed(profile)
+    if peak is None:
+        raise ValueError(f"expected measured batches; got {list(profile)!r}")
+    measured = [(rows, rows / seconds) for rows, seconds in profile if rows > 0 and seconds > 0]
+    return min(rows for rows, speed in measured if speed >= utilization * peak)
+
+
+def smallest_cpu_batch(profile: Profile, utilization: float) -> int:
+    """The smallest batch of a CPU worker: with 0, or without batches to compare, one row."""
+    return smallest_useful(profile, utilization) if utilization > 0 and len(profile) > 1 else 1

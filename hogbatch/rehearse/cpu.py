@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.cpu_batch import largest_cpu_batch
 from hogbatch.compute.device_profile import Profile
+from hogbatch.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.compute.ranges import cut
 from hogbatch.compute.report import report
 from hogbatch.compute.teams import Teams
@@ -130,13 +131,17 @@ class RehearsedCpu:
         return Prepared(startup, Ready(self._profile(), teams=count, members=members))
 
     def _profile(self) -> Profile:
-        """The seconds of a batch of one team, as a worker measures them before training."""
-        if self._hashed is not None:
+        """The seconds of batches of one team, as a worker measures them before training."""
+        params, train = self._assignment.model.params, self._assignment.train
+        if self._hashed is not None or params.nbytes > MAX_CPU_MODEL_BYTES:
             return ()
-        train = self._assignment.train
-        rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        stored = int(train.inputs.indptr[rows]) if train.sparse else 0
-        return ((rows, self._cost.train_seconds(rows, stored)),)
+
+        def seconds_of(rows: int) -> float:
+            stored = int(train.inputs.indptr[rows]) if train.sparse else 0
+            return self._cost.train_seconds(rows, stored)
+
+        largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
+        return measure_cpu_sizes(seconds_of, largest)
 
     def submit(self, work: Work) -> None:
         ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)

@@ -118,10 +118,16 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
 
 
 def limits_for(config: TrainConfig) -> Limits:
-    """Return the limits of the batch sizes that the user gives, and what bounds the others."""
+    """Return the limits of the batch sizes that the user gives, and what bounds the others.
+
+    A CPU worker of a deterministic run has no limit that depends on measured seconds. Nor does one
+    with the policies "fixed" and "hogbatch", which use the smallest batch.
+    """
+    measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
+    cpu_least = config.min_utilization if measured else 0.0
     useful = PolicySettings().largest_batch if config.policy == "adaptive" else math.inf
     given = _pair(config.cpu_batch), _pair(config.gpu_batch)
-    return Limits(*given, config.min_utilization, useful)
+    return Limits(*given, config.min_utilization, cpu_least, useful)
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:

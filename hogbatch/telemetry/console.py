@@ -4,7 +4,7 @@ import sys
 from typing import TextIO
 
 from hogbatch.machine.printable import encodable, printable_lines
-from hogbatch.telemetry.records import Evaluation, RunTotals
+from hogbatch.telemetry.records import Evaluation, RunTotals, WorkerRecord
 
 
 class Console:
@@ -49,11 +49,16 @@ def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> s
         parts.append(f"test {_number(evaluation.test_loss)}")
     parts += [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
     parts += [
-        f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
+        _worker(worker, evaluation.utilization.get(worker.name))
         for worker in totals.workers
         if worker.left_at is None
     ]
     return "  ".join(parts)
+
+
+def _worker(worker: WorkerRecord, utilization: float | None) -> str:
+    shown = f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
+    return shown if utilization is None else f"{shown} utilization {utilization:.0%}"
 
 
 def _number(loss: float | None) -> str:

@@ -16,10 +16,11 @@ SUMMARY = {
 }
 HISTORY = {
     *("seconds", "epochs", "rows", "train_loss", "test_loss", "test_value", "test_values"),
+    "utilization",
 }
 WORKER = {
     *("name", "device", "threads", "rows", "updates", "update_share", "busy", "batch_size"),
-    *("batch_trace", "update_trace", "staleness"),
+    *("utilization", "batch_trace", "update_trace", "staleness"),
     *("merge_seconds", "transferred", "transfer_seconds"),
 }
 FAULTS = {
@@ -52,6 +53,8 @@ def test_a_run_leaves_a_complete_directory(job):
     assert worker["rows"] == summary["rows"] and worker["update_share"] == 1
     assert (worker["name"], worker["device"], worker["threads"]) == ("cpu-0", "cpu", 2)
     assert 0 < worker["busy"] <= 1
+    assert worker["utilization"] > 0
+    assert all(entry["utilization"]["cpu-0"] > 0 for entry in summary["history"])
     assert load_model(job.run_dir / "model.safetensors").network.features == 123
 
 

@@ -99,11 +99,12 @@ class Stage:
     def ready(self, key, profile=(), **teams):
         return self.receive(key, Ready(profile, **teams))
 
-    def attach(self, *keys, teams=1, members=1, **hello):
+    def attach(self, *keys, teams=1, members=1, profile=(), **hello):
         """Let workers join and become ready; write all row orders."""
         commands = []
         for key in keys:
-            commands += self.hello(key, **hello) + self.ready(key, teams=teams, members=members)
+            commands += self.hello(key, **hello)
+            commands += self.ready(key, profile, teams=teams, members=members)
         return commands + self.shuffle()
 
     def done(self, key, **changes):

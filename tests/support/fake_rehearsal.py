@@ -42,16 +42,8 @@ def worker(kind, seconds, rows, updates, batch):
     }
 
 
-def leases(kind, seconds):
-    """Events of leases of an eighth of the time each, computing for half of it."""
-    for number in range(1, 9):
-        stop = seconds * number / 8
-        base = {"event": "lease", "at": 0.0, "worker": f"{kind}-0", "seconds": stop}
-        yield base | {"busy_seconds": seconds / 16, "rows": [0, 1], "epoch": 0}
-
-
 def main():
-    """Write summary.json and events.jsonl."""
+    """Write summary.json."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=SPEED_OF_COMMAND)
     for name in ("workers", "cpu-batch", "gpu-batch", "server", "policy"):
@@ -77,7 +69,8 @@ def main():
         rows = int(speed * seconds)
         loss = START_LOSS / (1 + rows / 10_000)
         point = {"seconds": seconds, "epochs": rows / 26_000, "rows": rows, "train_loss": loss}
-        history.append(point | {"test_loss": loss, "test_value": 1 - loss, "test_values": {}})
+        point |= {"test_loss": loss, "test_value": 1 - loss, "test_values": {}}
+        history.append(point | {"utilization": {f"{kind}-0": 0.5 for kind in kinds}})
     batch = int((given.gpu_batch or given.cpu_batch or "64").partition(":")[0])
     workers = [worker(kind, seconds, int(ROWS_PER_S[kind] * seconds), 100, batch) for kind in kinds]
     summary = {"status": "target", "train_seconds": seconds, "rows": rows, "history": history}
@@ -89,9 +82,6 @@ def main():
         "rehearsed": {"server": "fake", "wall_seconds": 1.5},
     }
     (given.run_dir / "summary.json").write_text(json.dumps(content))
-    events = [event for kind in kinds for event in leases(kind, seconds)]
-    lines = "".join(json.dumps(event) + "\n" for event in events)
-    (given.run_dir / "events.jsonl").write_text(lines)
 
 
 if __name__ == "__main__":

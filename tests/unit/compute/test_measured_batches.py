@@ -3,7 +3,9 @@ import pytest
 from hogbatch.compute.measured_batches import (
     DENSIFY_TEST_ROWS,
     MAX_BATCH_SECONDS,
+    MAX_CPU_SECONDS,
     densifying_is_faster,
+    measure_cpu_sizes,
     measure_sizes,
 )
 
@@ -54,3 +56,35 @@ def test_dense_and_sparse_rows_are_compared_in_one_batch(rows, batch):
     asked = []
     densifying_is_faster(lambda *given: asked.append(given), rows)
     assert asked == [(batch, False), (batch, True)]
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        *((240, [240, 120, 60, 30, 15, 7, 3, 1]), (64, [64, 32, 16, 8, 4, 2, 1])),
+        *((8, [8, 4, 2, 1]), (1, [1])),
+    ],
+)
+def test_a_cpu_measures_its_largest_batch_and_smaller_ones(largest, sizes):
+    measured = measure_cpu_sizes(lambda rows: 1e-5 * rows, largest)
+    assert measured == tuple((rows, 1e-5 * rows) for rows in sizes)
+
+
+def test_the_fastest_repetition_of_a_cpu_batch_counts():
+    seconds = iter([3e-3, 2e-3, 9e-3, 1e-3, 4e-3] + 10 * [5e-3])
+    assert measure_cpu_sizes(lambda rows: next(seconds), 1) == ((1, 1e-3),)
+
+
+def test_all_sizes_of_a_cpu_are_measured_in_turn_until_the_time_is_over():
+    called = []
+
+    def seconds_of(rows):
+        called.append(rows)
+        return MAX_CPU_SECONDS / 6.5
+
+    assert [rows for rows, _ in measure_cpu_sizes(seconds_of, 8)] == [8, 4, 2, 1]
+    assert called == [8, 4, 2, 1, 8, 4, 2]
+
+
+def test_a_cpu_batch_that_takes_all_the_time_is_the_only_one():
+    assert measure_cpu_sizes(lambda rows: 2 * MAX_CPU_SECONDS, 64) == ((64, 2 * MAX_CPU_SECONDS),)

@@ -207,6 +207,26 @@ def test_batches_that_nobody_can_have_measured_are_ignored(worker, gpu, point):
     assert "no measured batch sizes" in gpu.prepare(Ready((point,)), limits, 1000)
 
 
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        (Limits(None, None, cpu_min_utilization=0.5), (16, 64)),
+        (Limits(None, None, 0.5), (1, 64)),
+        (Limits((2, 512), None, cpu_min_utilization=0.5), (2, 512)),
+    ],
+)
+def test_the_limits_of_a_cpu_are_those_given_or_follow_its_profile(worker, given, limits):
+    profile = ((64, 0.064), (32, 0.034), (16, 0.02), (8, 0.017), (1, 0.014))
+    assert worker.prepare(Ready(profile), given, 10_000) == ""
+    assert worker.limits == limits
+
+
+def test_the_smallest_batch_of_a_cpu_is_not_larger_than_its_largest(worker):
+    profile = ((4096, 0.01), (1024, 0.01))  # of a worker that measured other sizes
+    worker.prepare(Ready(profile), Limits(None, None, cpu_min_utilization=0.5), 10_000)
+    assert worker.limits == (64, 64)
+
+
 def test_the_time_of_a_merge_is_bounded(gpu):
     gpu.prepare(Ready(((64, 0.1),), merge=(1e300, 0.5)), Limits((4, 64), None), 1000)
     assert gpu.merge == (1e6, 0.5)

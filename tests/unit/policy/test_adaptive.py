@@ -113,6 +113,22 @@ def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, 
         assert operation.weight == 1.0 and operation.merge_every >= 0
 
 
+@given(st.floats(1e-6, 1e-2), st.floats(0.1, 1.0), st.floats(1, 1e6), st.floats(0.5, 5.0))
+def test_smaller_batches_that_a_cpu_has_measured_change_nothing(seconds, part, critical, slower):
+    measured = seconds / 256 * slower
+    largest = replace(CPU, profile=((256, seconds),), teams=3, seconds_per_row=measured)
+    sizes = (256, 64, 16, 4, 1)
+    profile = tuple((rows, seconds * part**step) for step, rows in enumerate(sizes))
+    every = replace(largest, profile=profile, smallest=16)
+    alone, both = decide(every, critical_batch=critical), [every, FAST_GPU]
+    assert alone == decide(largest, critical_batch=critical)
+    assert decide(*both, critical_batch=critical) == decide(
+        largest, FAST_GPU, critical_batch=critical
+    )
+    first = (Adaptive(PolicySettings()).first_size(worker) for worker in (every, largest))
+    assert list(first) == [256, 256]
+
+
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_worker_alone_trains(name):
     worker = CPU if name == "cpu" else FAST_GPU

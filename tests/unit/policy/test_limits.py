@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.policy.limits import useful_limits
+from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 
 
 def test_batches_that_are_too_large_to_be_useful_do_not_count():
@@ -35,3 +35,20 @@ def test_the_lower_limit_follows_the_minimum_utilization():
     assert useful_limits(profile, 0.25) == (64, 1024)
     assert useful_limits(profile, 0.6) == (256, 1024)
     assert useful_limits(profile, 1.0) == (1024, 1024)
+
+
+@pytest.mark.parametrize(
+    ("utilization", "smallest"), [(0.1, 1), (0.3, 4), (0.5, 16), (0.9, 16), (0.98, 64), (0.0, 1)]
+)
+def test_the_smallest_batch_of_a_cpu_follows_the_minimum_utilization(utilization, smallest):
+    profile = [(64, 0.064), (16, 0.0165), (4, 0.0092), (1, 0.0075)]  # 1000 to 133 rows/s
+    assert smallest_cpu_batch(profile, utilization) == smallest
+
+
+@pytest.mark.parametrize("profile", [(), ((64, 0.2),)])
+def test_without_batches_to_compare_the_smallest_one_of_a_cpu_is_a_row(profile):
+    assert smallest_cpu_batch(profile, 0.9) == 1
+
+
+def test_a_cpu_without_a_minimum_uses_single_rows_even_if_it_did_not_measure_them():
+    assert smallest_cpu_batch([(64, 0.08), (16, 0.03)], 0.0) == 1

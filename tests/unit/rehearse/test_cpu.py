@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hogbatch.compute.teams import Teams
+from hogbatch.rehearse import cpu
 from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
 from hogbatch.rehearse.noise import Noise
@@ -70,8 +71,8 @@ class Driver:
             *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
             *(Cores(cores, 0.003, self.host.queue), 0, threads),
         )
-        ready = self.engine.prepare(self.assignment.welcome, self.host).ready
-        assert (ready.teams, ready.members) == (teams.count, members)
+        self.ready = self.engine.prepare(self.assignment.welcome, self.host).ready
+        assert (self.ready.teams, self.ready.members) == (teams.count, members)
 
     def submit(self, start, stop, batch=5, lease=1, **fields):
         usual = {"task": "train", "epoch": 0, "learning_rate": 0.05, "fence": 0}
@@ -81,6 +82,18 @@ class Driver:
     @property
     def params(self):
         return self.assignment.model.params
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_batches_that_a_worker_measures_are_predicted(members):
+    profile = Driver(members=members).ready.profile
+    assert profile == tuple((rows, rows * ROW_S) for rows in (8, 4, 2, 1))
+
+
+def test_a_worker_with_hashed_outputs_or_a_large_model_measures_nothing(monkeypatch):
+    assert Driver("hashed").ready.profile == ()
+    monkeypatch.setattr(cpu, "MAX_CPU_MODEL_BYTES", 1000)
+    assert Driver().ready.profile == ()
 
 
 def test_threads_share_a_lease():

@@ -8,7 +8,7 @@ from hogbatch.config.lsh import MANY
 from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
-from hogbatch.run.planning import network_for, plan_for
+from hogbatch.run.planning import limits_for, network_for, plan_for
 
 FEATURES = 30
 
@@ -134,3 +134,19 @@ def test_limits_and_weight_decay_are_those_given_or_found():
     plan = plan_for(config(l2=0.0, cpu_batch="2:32"), loaded("binary", 1), network, "run")
     assert plan.limits.cpu == (2, 32)
     assert plan.training.optimizer.l2 == 0.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "cpu"),
+    [
+        ({}, 0.5),
+        ({"min_utilization": 0.9, "policy": "paper-adaptive"}, 0.9),
+        ({"policy": "hogbatch"}, 0.0),
+        ({"policy": "fixed"}, 0.0),
+        ({"deterministic": True, "epochs": 1}, 0.0),
+    ],
+)
+def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
+    limits = limits_for(config(**flags))
+    assert limits.cpu_min_utilization == cpu
+    assert limits.min_utilization == flags.get("min_utilization", 0.5)

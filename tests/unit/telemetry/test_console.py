@@ -33,6 +33,13 @@ def test_a_line_has_progress_speed_losses_and_workers():
     )
 
 
+def test_a_line_has_the_utilization_of_workers_that_have_measured_their_peak():
+    shown = line(evaluation(utilization={"gpu-0": 0.527, "cpu-1": 0.5}), STANDING, 0.0)
+    assert shown.endswith(
+        "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75% utilization 53%"
+    )
+
+
 def test_a_line_omits_what_was_not_measured():
     nothing = evaluation(train_loss=None, test_loss=None, test_values={})
     assert line(nothing, RunTotals(0, 0, 0, [], Faults()), 0.0) == (

@@ -8,7 +8,7 @@ from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
-FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5})
+FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5}, {"cpu-0": 0.8})
 SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
 WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
 TOTALS = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
@@ -126,6 +126,7 @@ def test_the_summary_has_the_final_totals(recorder):
         "test_loss": 0.3,
         "test_value": 0.6,
         "test_values": {"P@1": 0.6, "P@3": 0.5},
+        "utilization": {"cpu-0": 0.8},
     }
     assert [entry["test_value"] for entry in history] == [0.6, 0.5]
     (worker,) = summary.pop("workers")

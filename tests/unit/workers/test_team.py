@@ -1,5 +1,6 @@
 """Teams of threads in a CPU worker."""
 
+import math
 import queue
 import threading
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.compute import measured_batches
 from hogbatch.kernels.contract import ROWS as ROWS_DONE, TOTALS
 from hogbatch.kernels.cpu.loops import CompiledLoop
 from hogbatch.kernels.cpu.model import BatchSettings
@@ -59,6 +61,18 @@ def test_a_team_trains_as_one_thread_does(threads):
     assert_allclose(together.given.model.params, alone.given.model.params, rtol=0, atol=1e-4)
     assert_allclose(together.given.model.first, alone.given.model.first, rtol=0, atol=1e-4)
     assert together.given.model.steps[0] == alone.given.model.steps[0] == 12
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_batches_of_several_sizes_are_measured_on_a_copy_of_the_model(threads, monkeypatch):
+    monkeypatch.setattr(measured_batches, "MAX_CPU_SECONDS", math.inf)
+    rig = Rig(threads)
+    rows, seconds = zip(*rig.ready.profile, strict=True)
+    assert rows == (8, 4, 2, 1) and min(seconds) > 0
+    untouched = assignment(examples(ROWS), hidden=(16, 8), optimizer="adagrad").model
+    assert_array_equal(rig.given.model.params, untouched.params)
+    assert_array_equal(rig.given.model.first, untouched.first)
+    assert rig.given.model.steps[0] == 0
 
 
 @kinds_of_data

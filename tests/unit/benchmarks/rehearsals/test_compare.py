@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from benchmarks.rehearsals.causes import cause, rate_factor
 from benchmarks.rehearsals.compare import best_of, comparison, factor, failed_alone, timing
 from benchmarks.rehearsals.outcome import outcome, utilisation
@@ -93,22 +91,26 @@ def test_the_rate_of_a_batch_is_that_of_the_default_settings():
     assert [rate_factor(batch) for batch in (16, 64, 4096)] == [1.0, 2.0, 4.0]
 
 
-def test_utilisation_is_the_time_that_leases_computed_in_each_interval():
+def test_utilisation_is_the_mean_of_the_workers_on_a_device_between_evaluations():
     workers = [{"name": f"gpu-{n}", "device": "gpu"} for n in range(2)]
-    lease = {"event": "lease", "worker": "gpu-0", "seconds": 2.0, "busy_seconds": 1.0}
-    series = utilisation(workers, [lease, {"event": "epoch"}], "gpu", 4.0)
-    assert [height for _, height in series[:10]] == [0.0] * 10
-    assert [height for _, height in series[10:20]] == [0.5] * 10
-    assert [height for _, height in series[20:]] == [0.0] * 20
-    assert series[0][0] == pytest.approx(0.05) and len(series) == 40
-    assert utilisation(workers, [], "gpu", 4.0) == []
+    workers.append({"name": "cpu-0", "device": "cpu"})
+    measured = [
+        (1.0, {"gpu-0": 0.4, "cpu-0": 0.9}),
+        (2.0, {"cpu-0": 0.8}),
+        (4.0, {"gpu-0": 0.5, "gpu-1": 0.7}),
+    ]
+    history = [{"seconds": at, "utilization": found} for at, found in measured]
+    assert utilisation(workers, history, "gpu") == [[0.5, 0.4], [3.0, 0.6]]
+    assert utilisation(workers, history, "cpu") == [[0.5, 0.9], [1.5, 0.8]]
 
 
 def test_the_usual_batch_is_the_one_used_longest():
     worker = fake_rehearsal.worker("gpu", 8.0, 10, 10, 512)
     worker["batch_trace"] = [[0.0, 64], [1.0, 512], [7.0, 128]]
-    history = [{"seconds": 8.0, "epochs": 1.0, "rows": 9, "test_loss": 0.5, "test_values": {}}]
+    point = {"seconds": 8.0, "epochs": 1.0, "rows": 9, "test_loss": 0.5, "test_values": {}}
+    history = [point | {"utilization": {"gpu-0": 0.25}}]
     summary = {"status": "time", "train_seconds": 8.0, "rows": 9, "history": history}
-    found = outcome(SETS["w8a"], summary | {"workers": [worker]}, [])
+    found = outcome(SETS["w8a"], summary | {"workers": [worker]})
     assert found["devices"]["gpu"]["batch"] == 512 and found["devices"]["cpu"] is None
+    assert found["utilisation"] == {"cpu": [], "gpu": [[4.0, 0.25]]}
     assert found["reached"] == {"early": None, "late": None}

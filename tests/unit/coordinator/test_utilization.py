@@ -1,0 +1,131 @@
+"""The utilization of workers: in each evaluation, and over the whole run."""
+
+from dataclasses import asdict
+
+import msgspec
+import pytest
+
+from hogbatch.coordinator.commands import Report
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.state import Coordinator
+from tests.support.coordinator_stage import of_kind
+from tests.unit.coordinator.test_parking import Parks
+
+PROFILE = ((1, 0.01), (10, 0.05))  # 200 rows/s at the peak
+
+
+@pytest.fixture
+def play(stage):
+    """A run that is evaluated after each epoch of 60 rows; leases are single batches of 10 rows."""
+    return stage(train_rows=60, epochs=100, by_epoch=True, lease_seconds=1e-9)
+
+
+def train(play, *keys, seconds=1.0):
+    """Each of the workers `keys` finishes a lease within `seconds`."""
+    play.later(seconds / 2)
+    for key in keys:
+        play.done(key)
+    play.later(seconds / 2)
+
+
+def evaluations(play):
+    """The evaluations so far."""
+    return [report.evaluation for report in of_kind(play.said, Report)]
+
+
+def finish_epoch(play):
+    """Finish all leases up to the next evaluation, in no time; return the evaluation."""
+    before = len(evaluations(play))
+    while len(evaluations(play)) == before:
+        play.shuffle()
+        play.done(next(key for key, held in play.work.items() if held))
+    return evaluations(play)[-1]
+
+
+def total(play, name):
+    """The record of the worker `name`."""
+    return next(w for w in play.state.totals(play.now).workers if w.name == name)
+
+
+def test_an_evaluation_has_the_utilization_since_the_last_one(play):
+    play.attach("a", profile=PROFILE)
+    play.attach("g", device="gpu", profile=((100, 0.25),))
+    train(play, seconds=0.5)
+    first = finish_epoch(play)
+    train(play, seconds=2.0)
+    second = finish_epoch(play)
+    for evaluation, seconds in ((first, 0.5), (second, 2.0)):
+        by_rows = {"cpu-0": 200.0, "gpu-0": 400.0}
+        trained = {name: evaluation.utilization[name] * peak for name, peak in by_rows.items()}
+        assert sum(trained.values()) == pytest.approx(60 / seconds)
+    assert evaluations(play) == [first, second]
+    for key, name, peak in (("a", "cpu-0", 200.0), ("g", "gpu-0", 400.0)):
+        rows = play.state.workers[key].rows
+        assert total(play, name).utilization == pytest.approx(rows / 2.5 / peak)
+
+
+def test_the_teams_of_a_worker_are_in_its_peak(play):
+    play.attach("a", profile=PROFILE, teams=3)
+    train(play, seconds=0.5)
+    assert finish_epoch(play).utilization == {"cpu-0": pytest.approx(60 / 0.5 / 600)}
+
+
+def test_a_worker_without_a_profile_has_none(play):
+    play.attach("a")
+    train(play)
+    assert finish_epoch(play).utilization == {} and total(play, "cpu-0").utilization is None
+
+
+def test_a_worker_that_joins_late_counts_from_when_it_is_ready(play):
+    play.attach("a", profile=PROFILE)
+    train(play, "a", seconds=1.0)
+    play.attach("b", profile=PROFILE)
+    train(play, "a", "b", seconds=0.5)
+    evaluation = finish_epoch(play)
+    a, b = (play.state.workers[key].rows for key in "ab")
+    assert a + b == 60 and b > 0
+    expected = {"cpu-0": a / 1.5 / 200, "cpu-1": b / 0.5 / 200}
+    assert evaluation.utilization == pytest.approx(expected)
+
+
+def test_a_worker_that_leaves_is_in_the_next_evaluation_only(play):
+    play.attach("a", "b", profile=PROFILE)
+    train(play, "b", seconds=0.5)
+    play.goodbye("b")
+    train(play, seconds=0.5)
+    expected = {"cpu-0": 50 / 1.0 / 200, "cpu-1": 10 / 0.5 / 200}
+    assert finish_epoch(play).utilization == pytest.approx(expected)
+    train(play)
+    assert finish_epoch(play).utilization.keys() == {"cpu-0"}
+    assert total(play, "cpu-1").utilization == pytest.approx(10 / 0.5 / 200)
+
+
+def test_a_parked_worker_has_zero_while_it_is_parked(stage):
+    play = stage(Parks(), train_rows=60, epochs=100, by_epoch=True, gpu=(10, 10))
+    play.attach("a", profile=PROFILE)
+    train(play, "a", seconds=1.0)
+    play.attach("g", device="gpu", profile=((10, 0.01),))  # parks the CPU worker
+    finish_epoch(play)  # with the leases that the CPU worker held
+    rows = play.state.workers["a"].rows
+    train(play, seconds=3.0)
+    assert finish_epoch(play).utilization["cpu-0"] == 0.0
+    assert total(play, "cpu-0").utilization == pytest.approx(rows / 4.0 / 200)
+
+
+def test_a_resumed_run_continues_the_interval_and_the_totals(play):
+    play.attach("a", profile=PROFILE)
+    train(play, seconds=1.0)
+    finish_epoch(play)
+    train(play, "a", seconds=0.5)
+    saved = msgspec.convert(asdict(play.state.saved(play.now)), SavedState)
+    play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
+    play.work.clear()
+    play._note(play.state.begin(play.now))
+    play.attach("b", profile=PROFILE)
+    train(play, seconds=2.0)
+    expected = {"cpu-0": 10 / 0.5 / 200, "cpu-1": 50 / 2.0 / 200}
+    assert finish_epoch(play).utilization == pytest.approx(expected)
+    train(play)
+    assert finish_epoch(play).utilization.keys() == {"cpu-1"}
+    assert total(play, "cpu-0").utilization == pytest.approx(70 / 1.5 / 200)
+    assert total(play, "cpu-1").utilization == pytest.approx(110 / 3.0 / 200)
