@@ -128,13 +128,16 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
 def operations(worker: WorkerView, *, alone: bool) -> Iterator[Operation]:
     """The operations that are considered, within the limits of `worker`.
 
-    CPU workers use their largest batch: it writes to the shared model least often. How often a GPU
-    merges is only considered with other workers.
+    A CPU worker with a single batch in flight uses its largest one, which does not depend on
+    measured seconds. How often a GPU merges is only considered with other workers.
     """
-    if worker.device == "cpu":
+    if worker.device == "cpu" and worker.teams == 1:
         yield Operation(worker.largest)
         return
     sizes = {rows for rows, _ in worker.profile if worker.smallest <= rows <= worker.largest}
+    if worker.device == "cpu":
+        yield from map(Operation, sorted(sizes | {worker.largest}))
+        return
     for rows in sorted(sizes or {worker.smallest, worker.largest}):
         yield from (Operation(rows, every) for every in ((0,) if alone else INTERVALS))
 

@@ -114,9 +114,9 @@ def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, 
 
 
 @given(st.floats(1e-6, 1e-2), st.floats(0.1, 1.0), st.floats(1, 1e6), st.floats(0.5, 5.0))
-def test_smaller_batches_that_a_cpu_has_measured_change_nothing(seconds, part, critical, slower):
+def test_smaller_batches_that_a_team_has_measured_change_nothing(seconds, part, critical, slower):
     measured = seconds / 256 * slower
-    largest = replace(CPU, profile=((256, seconds),), teams=3, seconds_per_row=measured)
+    largest = replace(CPU, profile=((256, seconds),), teams=1, seconds_per_row=measured)
     sizes = (256, 64, 16, 4, 1)
     profile = tuple((rows, seconds * part**step) for step, rows in enumerate(sizes))
     every = replace(largest, profile=profile, smallest=16)
@@ -127,6 +127,13 @@ def test_smaller_batches_that_a_cpu_has_measured_change_nothing(seconds, part, c
     )
     first = (Adaptive(PolicySettings()).first_size(worker) for worker in (every, largest))
     assert list(first) == [256, 256]
+
+
+@pytest.mark.parametrize(("threads", "rows"), [(2, 64), (16, 64), (64, 16)])
+def test_many_threads_on_their_own_use_smaller_batches(threads, rows):
+    profile = ((64, 1e-3), (32, 0.55e-3), (16, 0.32e-3), (8, 0.25e-3))
+    worker = WorkerView("cpu", threads, 1, 64, batch_size=64, profile=profile)
+    assert decide(worker, critical_batch=4096.0) == [Operation(rows)]
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
