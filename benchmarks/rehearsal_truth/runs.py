@@ -43,7 +43,7 @@ class TruthSet(NamedTuple):
 
 
 SETS: Final = {
-    "imdb": TruthSet(CASES["imdb"], 0.28, 0.01, 4, 20),
+    "imdb": TruthSet(CASES["imdb"], 0.28, 0.01, 4, 80),
     "w8a": TruthSet(CASES["w8a"], 0.05, 0.05, 8, 8),
     "citeulike": TruthSet(CASES["citeulike"], 0.55, 0.05, 1, 4),
     "delicious": TruthSet(CASES["delicious"], 61.5, 0.1, 12, 12),
