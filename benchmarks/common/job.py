@@ -122,10 +122,13 @@ class Job:
         assert event
         return event
 
-    def finish(self) -> int:
-        """Wait until the coordinator and all workers have exited; return its exit code."""
+    def finish(self, within: float = WITHIN_S) -> int:
+        """Wait `within` seconds until the coordinator and all workers have exited.
+
+        Returns the exit code of the coordinator.
+        """
         assert self.coordinator
-        code = self.coordinator.wait(WITHIN_S)
+        code = self.coordinator.wait(within)
         for process in self.started:
             process.wait(WITHIN_S)
         return code

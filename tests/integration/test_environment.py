@@ -207,7 +207,7 @@ run(Path(sys.argv[1]), Engine(1), None)
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_nobody_up(job):
     (job.folder / "slow.py").write_text(SLOW)
     epochs = 6
-    policy = ("--policy", "paper-adaptive", "--hidden", "64,64")
+    policy = ("--policy", "paper-adaptive", "--cpu-batch", "1:64", "--hidden", "64,64")
     job.coordinate("a9a", "--start-with", 2, "--epochs", epochs, *policy, *STEADY)
     job._start("slow", job.run_dir)
     slow = job.wait_for_event("worker_ready")["worker"]
