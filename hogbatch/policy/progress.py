@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
-RESIZE_GAIN = 1.03  # predicted, from which on a batch size changes
+RESIZE_GAIN = 1.03  # predicted, from which on the batch size of a GPU changes,
+SHRINK_GAIN = 1.1  # and from which on a CPU uses smaller batches than its largest
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)  # batches between two merges that are considered
 
 
@@ -145,12 +146,14 @@ def operations(worker: WorkerView, *, alone: bool) -> Iterator[Operation]:
 def best_operation(worker: WorkerView, others: Load, settings: PolicySettings) -> Operation:
     """The operation of `worker` with which it and `others` learn fastest.
 
-    Its batch size changes only for a gain, because a GPU has to prepare batches of another size.
+    Another batch size than the usual one must bring a gain: a GPU has to prepare batches of another
+    size, and with smaller batches, CPU threads write to the same parameters more often.
     """
+    cpu = worker.device == "cpu"
+    usual, gain = (worker.largest, SHRINK_GAIN) if cpu else (worker.batch_size, RESIZE_GAIN)
 
     def rate(operation: Operation) -> float:
         joint = others + load(worker, operation, settings.rows_between_pauses)
-        unchanged = operation.batch_size == worker.batch_size
-        return joint.rate(settings.critical_batch) * (RESIZE_GAIN if unchanged else 1.0)
+        return joint.rate(settings.critical_batch) * (gain if operation.batch_size == usual else 1)
 
     return max(operations(worker, alone=others.speed <= 0.0), key=rate)
