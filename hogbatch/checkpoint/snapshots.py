@@ -46,6 +46,11 @@ class ModelCopy(NamedTuple):
         """Its size in bytes."""
         return sum(array.nbytes for array in self)
 
+    def read(self, model: SharedModel) -> None:
+        """Overwrite this copy with the values of `model`."""
+        for name in self._fields:
+            getattr(self, name)[:] = getattr(model, name)
+
     def copy_into(self, model: SharedModel) -> None:
         """Overwrite `model`; no worker may write it meanwhile."""
         for name in self._fields:
@@ -70,6 +75,11 @@ class PendingCheckpoint:
     about: Mapping[str, object]  # for the event log
     saving: Saving = nullcontext
     _outcome: str | None = None  # error message, or "" on success, once written
+
+    @property
+    def done(self) -> bool:
+        """Whether it was written, or could not be."""
+        return self._outcome is not None
 
     def write(self, find_nonfinite: Callable[[], str] = lambda: "") -> str:
         """Write the checkpoint once and remove old ones; return an error message or "".
@@ -127,7 +137,10 @@ class Snapshots:
         )
         self._saving = saving
         self._large = ModelCopy.views(model).nbytes > LARGE
-        self._last: ModelCopy | None = None
+        self._copies: list[ModelCopy] = []
+        self._last: ModelCopy | None = None  # of these copies
+        self._written: ModelCopy | None = None  # of these copies: the last one of a checkpoint,
+        self._checkpoint: PendingCheckpoint | None = None  # which may not have been written yet
         self._kept = False
 
     def draft(self, saved: SavedState) -> PendingCheckpoint:
@@ -141,16 +154,37 @@ class Snapshots:
         """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, or ""."""
         self._kept = False
         views = ModelCopy.views(self._model)
-        taken = views if self._large else ModelCopy.of(self._model)
+        taken = views if self._large else self._taken()
         if where := taken.not_finite(self._network):
             return where
         if not self._large:
             self._last, self._kept = taken, True
         if draft is not None:
             draft.arrays.update(taken._asdict())
+            self._checkpoint, self._written = draft, taken
             if self._large:  # immediately: an evaluation, which may show the mean, waits for this
                 self._kept = not draft.write(lambda: views.not_finite(self._network))
         return ""
+
+    def _taken(self) -> ModelCopy:
+        """Copy the model into memory that is no longer in use; the first call allocates two copies.
+
+        Writing to new memory takes several times as long, and from the second call on training
+        waits.
+        """
+        while len(self._copies) < 2:
+            self._copies.append(ModelCopy.of(self._model))
+        taken = next((copy for copy in self._copies if not self._in_use(copy)), None)
+        if taken is None:
+            taken = ModelCopy.of(self._model)
+            self._copies.append(taken)
+        else:
+            taken.read(self._model)
+        return taken
+
+    def _in_use(self, copy: ModelCopy) -> bool:
+        pending = self._checkpoint is not None and not self._checkpoint.done
+        return copy is self._last or (pending and copy is self._written)
 
     @property
     def kept(self) -> bool:

@@ -111,6 +111,28 @@ def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, s
     assert draft.about == {"epoch": 2, "rows": 200, "seconds": 3.25}
 
 
+def test_a_checkpoint_that_is_not_written_yet_is_not_overwritten(model, snapshots, tmp_path):
+    snapshots.copy()
+    draft = snapshots.draft(SAVED)
+    snapshots.copy(draft)
+    for _ in range(3):
+        model.params[:] += 1
+        snapshots.copy()
+    assert draft.write() == ""
+    written, _ = folder.newest_intact(tmp_path / "checkpoints")
+    assert np.array_equal(written.arrays["params"], model.params - 3)
+
+
+def test_copies_use_the_same_memory_again(snapshots):
+    used = set()
+    for _ in range(6):
+        draft = snapshots.draft(SAVED)
+        snapshots.copy(draft)
+        used.add(draft.arrays["params"].ctypes.data)
+        draft.write()
+    assert len(used) == 2
+
+
 def test_the_last_few_are_kept(snapshots, tmp_path):
     for _ in range(MAX_CHECKPOINTS + 2):
         draft = snapshots.draft(SAVED)
