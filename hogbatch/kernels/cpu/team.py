@@ -25,9 +25,7 @@ from hogbatch.kernels.cpu.dense import (
     activate_backward,
     aligned,
     backward_scratch,
-    dense_layer,
     forget_not_finite,
-    gather,
     held,
     pass_all_down,
     scale,
@@ -37,18 +35,16 @@ from hogbatch.kernels.cpu.dense import (
 from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
-    BIAS,
     FAN_IN,
     FAN_OUT,
     WEIGHTS,
     WIDTH,
     corrected,
     max_values,
-    vector,
     with_own_slots,
 )
 from hogbatch.kernels.cpu.network import matrix, slots_at
-from hogbatch.kernels.cpu.sparse import csr_forward, square_of, step_linked
+from hogbatch.kernels.cpu.sparse import square_of, step_linked
 
 ROWS_TOGETHER = 8  # rows of weights that always belong to one thread
 
@@ -75,45 +71,33 @@ def part_of(total, number, parts):
     return total * number // parts
 
 
-@kernel
-def own_part(flat, start, width, low, high):
-    """Rows low : high of the matrix of `width` columns at flat[start:]."""
-    return matrix(flat, start + low * width, high - low, width)
+class OwnRows(NamedTuple):
+    """The part of the team's memory that has a thread's rows of a batch."""
+
+    starts: NDArray[np.int64]  # [layers + 1]: offset of these rows of each layer's output
+    activations: Floats  # of the team
+    grads: Floats  # of the team
 
 
 @kernel
-def forward(model, inputs, rows, starts, team, low, high):
-    """Compute the outputs of all layers for rows[low:high] of the batch; return the scores."""
-    own, sparse = rows[low:high], inputs.indptr.shape[0] > 0
-    x = own_part(team.activations, starts[0], 1 if sparse else model.table[0, FAN_IN], low, high)
-    if not sparse:
-        gather(inputs, own, x)
-    for layer in range(model.table.shape[0]):
-        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-        weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
-        bias = vector(model.params, model.table[layer, BIAS], fan_out)
-        out = own_part(team.activations, starts[layer + 1], fan_out, low, high)
-        kind, width = model.table[layer, ACTIVATION], model.table[layer, WIDTH]
-        if layer == 0 and sparse:
-            csr_forward(inputs, own, weights, bias, kind, width, out)
-        else:
-            used = inputs.dense.shape[1] if layer == 0 else fan_in
-            dense_layer(x, used, weights, bias, kind, width, out)
-        x = out
-    return x
+def own_rows(table, sparse, starts, team, low):
+    """Return the OwnRows of a thread whose first row is `low`."""
+    own = starts.copy()
+    own[0] += low * (1 if sparse else table[0, FAN_IN])
+    for layer in range(table.shape[0]):
+        own[layer + 1] += low * table[layer, FAN_OUT]
+    return OwnRows(own, team.activations, team.grads)
 
 
 @kernel
-def forget_own(table, sparse, starts, team, low, high):
-    """`forget_not_finite` for rows low : high of all activations."""
+def forget_own(table, sparse, space, count):
+    """`forget_not_finite` for the activations of a thread's `count` rows."""
     skipped = np.ones(SKIPPED + 1)
     width = 1 if sparse else table[0, FAN_IN]
-    forget_not_finite(skipped, own_part(team.activations, starts[0], width, low, high))
+    forget_not_finite(skipped, matrix(space.activations, space.starts[0], count, width))
     for layer in range(table.shape[0]):
-        fan_out = table[layer, FAN_OUT]
-        forget_not_finite(
-            skipped, own_part(team.activations, starts[layer + 1], fan_out, low, high)
-        )
+        out = matrix(space.activations, space.starts[layer + 1], count, table[layer, FAN_OUT])
+        forget_not_finite(skipped, out)
 
 
 @kernel
@@ -143,20 +127,23 @@ def bound_own(optimizer, hyper, batch, inputs, rows, grad):
 
 
 @kernel
-def pass_to_first(model, inputs, rows, starts, optimizer, hyper, team, low, high, space):
-    """Compute the scaled gradients of rows[low:high] for all layers, from that of the scores."""
-    sparse, batch = inputs.indptr.shape[0] > 0, rows.shape[0]
+def pass_to_first(model, inputs, rows, batch, optimizer, hyper, space, scratch):
+    """Compute the scaled gradients of a thread's `rows` for all layers, from that of the scores.
+
+    `batch` is the rows of the whole batch.
+    """
+    sparse, count = inputs.indptr.shape[0] > 0, rows.shape[0]
     for layer in range(model.table.shape[0] - 1, -1, -1):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-        above = own_part(team.grads, starts[layer + 1], fan_out, low, high)
+        above = matrix(space.grads, space.starts[layer + 1], count, fan_out)
         if layer == 0 and sparse:
-            bound_own(optimizer, hyper, batch, inputs, rows[low:high], above)
+            bound_own(optimizer, hyper, batch, inputs, rows, above)
             return
-        x = own_part(team.activations, starts[layer], fan_in, low, high)
+        x = matrix(space.activations, space.starts[layer], count, fan_in)
         if layer > 0:
             weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
-            below = own_part(team.grads, starts[layer], fan_in, low, high)
-            pass_all_down(above, weights, space, below)
+            below = matrix(space.grads, space.starts[layer], count, fan_in)
+            pass_all_down(above, weights, scratch, below)
             activate_backward(model.table[layer - 1, ACTIVATION], x, below)
         scale_own(optimizer, hyper, batch, x, above)
 
@@ -171,7 +158,7 @@ def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, lin
         if layer == 0 and sparse:
             low = part_of(size, member, team.threads)
             high = part_of(size, member + 1, team.threads)
-            grad = own_part(team.grads, starts[1], fan_out, low, high)
+            grad = matrix(team.grads, starts[1] + low * fan_out, high - low, fan_out)
             offset = model.table[0, WEIGHTS]
             weights = matrix(model.params, offset, fan_in, fan_out)
             slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
@@ -232,17 +219,16 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
         exact = corrected(lease.optimizer, hyper, model.steps[0] + 1)
         own = with_own_slots(lease.optimizer, exact, lease.threads)
         if high > low:
-            scores = forward(model, inputs, part, starts, team, low, high)
+            mine, memory = part[low:high], own_rows(model.table, sparse, starts, team, low)
+            scores = network.forward(model, layers, inputs, mine, memory)
             fan_out = model.table[layers - 1, FAN_OUT]
-            grad = own_part(team.grads, starts[layers], fan_out, low, high)
-            loss_gradient(
-                lease.loss, labels, part[low:high], part[low:high], width, scores, grad, totals
-            )
+            grad = matrix(team.grads, memory.starts[layers], high - low, fan_out)
+            loss_gradient(lease.loss, labels, mine, mine, width, scores, grad, totals)
             scale(np.float32(high - low) / np.float32(batch), grad)
             if totals[SKIPPED] > 0.0:
-                forget_own(model.table, sparse, starts, team, low, high)
+                forget_own(model.table, sparse, memory, high - low)
             totals[ROWS] += high - low
-            pass_to_first(model, inputs, part, starts, lease.optimizer, own, team, low, high, space)
+            pass_to_first(model, inputs, mine, batch, lease.optimizer, own, memory, space)
         if not wait_for_all(team.barrier, threads):
             break
         if member == 0:
