@@ -57,7 +57,7 @@ def draw(chosen: dict[str, Json], place: tuple[str, str], path: Path) -> None:
         for panel, axis in zip(axes[0], ("seconds", "epochs"), strict=True):
             _losses(panel, chosen, axis, list(targets))
         together = {name: run for name, run in chosen.items() if name in TOGETHER}
-        _utilisation(axes[1][0], together or chosen)
+        _utilization(axes[1][0], together or chosen)
         _updates(axes[1][1], chosen)
         for panel in axes.flatten():
             panel.tick_params(labelsize=7)
@@ -99,10 +99,10 @@ def _losses(panel: Any, chosen: dict[str, Json], axis: str, targets: Sequence[fl
     panel.set_ylabel("normalised test loss (best / loss)", fontsize=8)
 
 
-def _utilisation(panel: Any, chosen: dict[str, Json]) -> None:
-    """Utilisation of each device over time."""
+def _utilization(panel: Any, chosen: dict[str, Json]) -> None:
+    """Utilization of each device over time."""
     for name, run in chosen.items():
-        for device, series in run["utilisation"].items():
+        for device, series in run["utilization"].items():
             if series:
                 at, heights = zip(*series, strict=True)
                 style = DASHES.get(name, "--")
@@ -110,7 +110,7 @@ def _utilisation(panel: Any, chosen: dict[str, Json]) -> None:
                 panel.plot(at, heights, style, color=SHADES[device], linewidth=1.2, label=label)
     panel.set_ylim(0, 1.25)
     panel.set_xlabel("simulated training seconds", fontsize=8)
-    panel.set_ylabel("utilisation", fontsize=8)
+    panel.set_ylabel("utilization", fontsize=8)
     if panel.get_legend_handles_labels()[0]:
         panel.legend(fontsize=6, frameon=False, loc="upper center", ncols=2)
 

@@ -27,8 +27,8 @@ def outcome(matrix_set: MatrixSet, summary: Json) -> Json:
             for point in history
         ],
         "devices": {device: totals(workers, device, seconds) for device in DEVICES},
-        "utilisation": {
-            device: utilisation(workers, summary["history"], device) for device in DEVICES
+        "utilization": {
+            device: utilization(workers, summary["history"], device) for device in DEVICES
         },
     }
 
@@ -71,8 +71,8 @@ def usual_batch(workers: Sequence[Json], seconds: float) -> int:
     return max(held, key=held.__getitem__, default=0)
 
 
-def utilisation(workers: Sequence[Json], history: Sequence[Json], device: str) -> list[list[float]]:
-    """[[training second, mean utilisation of the workers on `device`], ...] between evaluations.
+def utilization(workers: Sequence[Json], history: Sequence[Json], device: str) -> list[list[float]]:
+    """[[training second, mean utilization of the workers on `device`], ...] between evaluations.
 
     The second is in the middle of the interval before an evaluation. Intervals for which no worker
     on `device` has one are left out.

@@ -36,7 +36,7 @@ def test_a_small_matrix_of_rehearsals(matrix, tmp_path):
     devices = cells["adaptive"]["devices"]
     assert devices["cpu"]["updates"] and devices["gpu"]["updates"]
     assert devices["cpu"]["share"] + devices["gpu"]["share"] == pytest.approx(1)
-    for series in cells["adaptive"]["utilisation"].values():
+    for series in cells["adaptive"]["utilization"].values():
         assert 0.02 < max(height for _, height in series) < 2
     entries = json.loads((tmp_path / "first" / "matrix.json").read_text())["results"]
     assert entries[0]["better_alone"] in ("cpu", "cpu-256", "gpu-256")

@@ -83,6 +83,12 @@ class Driver:
     def params(self):
         return self.assignment.model.params
 
+    def layers_updated(self, before):
+        """Which layers have other parameters than `before`."""
+        starts = [view.weights for view in self.assignment.network.layer_views()]
+        ranges = pairwise([*starts, len(before)])
+        return [bool((self.params[a:b] != before[a:b]).any()) for a, b in ranges]
+
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_the_batches_that_a_worker_measures_are_predicted(members):
@@ -122,18 +128,12 @@ def test_a_delayed_batch_changes_the_model_when_it_ends():
 
 def test_layers_are_updated_last_to_first_in_the_middle_of_their_backward_passes():
     driver = Driver(threads=1)
-    views = driver.assignment.network.layer_views()
-    before = driver.params.copy()
-
-    def updated():
-        ends = [*(view.weights for view in views), len(before)]
-        return [bool((driver.params[a:b] != before[a:b]).any()) for a, b in pairwise(ends)]
-
+    layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
     driver.submit(0, 5)
     stage = 5 * ROW_S / STAGES
     for passes, expected in [(3.4, 0), (3.6, 1), (4.4, 1), (4.6, 2), (5.4, 2), (5.6, 3)]:
         driver.host.run(passes * stage)
-        assert updated() == [layer >= len(views) - expected for layer in range(len(views))]
+        assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected
     assert not driver.host.posted
     driver.host.run()
     assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
@@ -197,18 +197,14 @@ def test_building_hash_tables_in_the_background_uses_a_core():
 
 def test_a_team_updates_its_layers_in_the_second_phase_from_gradients_of_the_first():
     driver = Driver(threads=4, members=2)  # two teams
-    views = driver.assignment.network.layer_views()
-    before = driver.params.copy()
-
-    def updated():
-        ends = [*(view.weights for view in views), len(before)]
-        return [bool((driver.params[a:b] != before[a:b]).any()) for a, b in pairwise(ends)]
-
+    layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
     driver.submit(0, 5)
     seconds = 5 * ROW_S
     for part, expected in [(0.5, 0), (0.6, 1), (0.65, 1), (0.7, 2), (0.85, 2), (0.9, 3)]:
         driver.host.run(part * seconds)
-        assert updated() == [layer >= len(views) - expected for layer in range(len(views))], part
+        assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected, (
+            part
+        )
     driver.host.run()
     assert driver.host.posted[0][0] == pytest.approx(seconds)
 

@@ -2,7 +2,7 @@ import json
 
 from benchmarks.rehearsals.causes import cause, rate_factor
 from benchmarks.rehearsals.compare import best_of, comparison, factor, failed_alone, timing
-from benchmarks.rehearsals.outcome import outcome, utilisation
+from benchmarks.rehearsals.outcome import outcome, utilization
 from benchmarks.rehearsals.sets import SETS
 from benchmarks.rehearsals.table import factor_cell, timing_cell
 from tests.support import fake_rehearsal
@@ -91,7 +91,7 @@ def test_the_rate_of_a_batch_is_that_of_the_default_settings():
     assert [rate_factor(batch) for batch in (16, 64, 4096)] == [1.0, 2.0, 4.0]
 
 
-def test_utilisation_is_the_mean_of_the_workers_on_a_device_between_evaluations():
+def test_utilization_is_the_mean_of_the_workers_on_a_device_between_evaluations():
     workers = [{"name": f"gpu-{n}", "device": "gpu"} for n in range(2)]
     workers.append({"name": "cpu-0", "device": "cpu"})
     measured = [
@@ -100,8 +100,8 @@ def test_utilisation_is_the_mean_of_the_workers_on_a_device_between_evaluations(
         (4.0, {"gpu-0": 0.5, "gpu-1": 0.7}),
     ]
     history = [{"seconds": at, "utilization": found} for at, found in measured]
-    assert utilisation(workers, history, "gpu") == [[0.5, 0.4], [3.0, 0.6]]
-    assert utilisation(workers, history, "cpu") == [[0.5, 0.9], [1.5, 0.8]]
+    assert utilization(workers, history, "gpu") == [[0.5, 0.4], [3.0, 0.6]]
+    assert utilization(workers, history, "cpu") == [[0.5, 0.9], [1.5, 0.8]]
 
 
 def test_the_usual_batch_is_the_one_used_longest():
@@ -112,5 +112,5 @@ def test_the_usual_batch_is_the_one_used_longest():
     summary = {"status": "time", "train_seconds": 8.0, "rows": 9, "history": history}
     found = outcome(SETS["w8a"], summary | {"workers": [worker]})
     assert found["devices"]["gpu"]["batch"] == 512 and found["devices"]["cpu"] is None
-    assert found["utilisation"] == {"cpu": [], "gpu": [[4.0, 0.25]]}
+    assert found["utilization"] == {"cpu": [], "gpu": [[4.0, 0.25]]}
     assert found["reached"] == {"early": None, "late": None}

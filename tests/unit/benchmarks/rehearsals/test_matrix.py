@@ -20,7 +20,7 @@ def test_every_cell_has_a_file_with_its_targets_series_and_devices(tmp_path):
     assert found["reached"]["late"]["rows"] == pytest.approx(14_242, rel=0.01)
     assert found["devices"]["gpu"]["merging"] == pytest.approx(0.2)
     assert found["devices"]["cpu"]["batch"] == 64
-    assert found["utilisation"]["gpu"][:2] == [[0.25, 0.5], [0.75, 0.5]]
+    assert found["utilization"]["gpu"][:2] == [[0.25, 0.5], [0.75, 0.5]]
 
 
 def test_cells_that_are_done_do_not_run_again(tmp_path, calls):
