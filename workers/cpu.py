@@ -34,6 +34,7 @@ from hogbatch.machine.topology import (
     parse_cores,
     physical_cores,
     show_cores,
+    training_threads,
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Ready, Work
@@ -278,7 +279,7 @@ def arguments() -> argparse.ArgumentParser:
         "--threads",
         type=int,
         metavar="T",
-        help="number of threads (default: one per core of --cores, else per usable core)",
+        help="number of threads (default: one per core of --cores, else per usable physical core)",
     )
     made.add_argument(
         "--cores",
@@ -296,7 +297,8 @@ def main() -> None:
     given = flags.parse_args()
     threads = given.threads
     if threads is None:
-        threads = len(given.cores) or read_topology().threads
+        found = read_topology()
+        threads = len(given.cores) or training_threads(found.threads, len(found.siblings))
     if threads < 1:
         flags.error(f"--threads must be at least 1; got {threads}")
     if given.cores and len(given.cores) != threads:

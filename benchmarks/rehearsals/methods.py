@@ -49,16 +49,16 @@ def kinds_of(processors: Processors, kinds: Collection[str] = KINDS) -> list[str
 
 
 def defaults(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator[Method]:
-    """The CPU alone with its default policy, with all threads and, if alone, one on each core.
+    """The CPU alone with its default policy: one thread on each core, and if alone, all threads.
 
     On a server without a GPU, `adaptive` is the former.
     """
     if "cpu" in kinds:
         if processors.gpus:
-            yield Method("cpu", "cpu", ("--workers", f"cpu:{processors.threads}"))
+            yield Method("cpu", "cpu", ("--workers", f"cpu:{processors.cores}"))
         if _by_core(processors, "cpu"):
-            name = f"cpu-{processors.cores}threads"
-            yield Method(name, "cpu", ("--workers", f"cpu:{processors.cores}"))
+            name = f"cpu-{processors.threads}threads"
+            yield Method(name, "cpu", ("--workers", f"cpu:{processors.threads}"))
 
 
 def together(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator[Method]:

@@ -221,8 +221,8 @@ class TrainConfig:
         Group.WORKERS,
         "auto",
         WORKERS,
-        "workers to start: auto (all GPUs, and all cores but one for each GPU), or a list of "
-        "cpu:THREADS, gpu:N, gpu:host",
+        "workers to start: auto (all GPUs, and a CPU thread per core), or a list of cpu:THREADS, "
+        "gpu:N, gpu:host",
         "LIST",
     )
     pin: bool = flag(

@@ -6,6 +6,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology
+from hogbatch.machine.topology import training_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +18,18 @@ class FoundWorkers:
 
 
 def find_workers() -> FoundWorkers:
-    """A worker for each GPU, and one for the cores that affinity mask and cgroup allow.
-
-    One core is left for each GPU worker: CPU threads on all cores would delay the thread that
-    launches its kernels. The CPU worker has at least one thread.
-    """
+    """A worker for each GPU, and one for the cores that affinity mask and cgroup allow."""
     topology, gpus = read_topology(), find_gpus()
-    requests = [WorkerRequest("cpu", threads=max(1, topology.threads - len(gpus.devices)))]
+    cores = len(topology.siblings)
+    threads = training_threads(topology.threads, cores, len(gpus.devices))
+    requests = [WorkerRequest("cpu", threads=threads)]
     requests += [WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus.devices]
     seen = [f"gpu:{gpu.ordinal} is {gpu.name}" for gpu in gpus.devices]
     seen = seen or [f"no GPU: {gpus.reason}"]
     if topology.quota is not None and topology.threads < len(topology.cores):
         seen.append(f"the cgroup grants {topology.quota:g} of {len(topology.cores)} cores")
+    if threads == cores < len(topology.cores):
+        seen.append(f"one thread on each of {cores} cores")
     return FoundWorkers(tuple(requests), f"{_listed(requests)} ({'; '.join(seen)})")
 
 

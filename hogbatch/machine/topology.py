@@ -26,7 +26,7 @@ class Topology:
 
     @property
     def threads(self) -> int:
-        """Number of threads that use all cores of this process; at least 1.
+        """Number of threads that use all logical cores of this process; at least 1.
 
         A quota is rounded up. Hogwild threads do not wait for each other, so a thread that is
         throttled part of the time does not delay the others, and the whole quota is used.
@@ -80,6 +80,17 @@ def _fewest_nodes(nodes: Sequence[set[int]], wanted: int) -> list[set[int]]:
     largest = sorted(nodes, key=len, reverse=True)
     room = list(accumulate(map(len, largest)))
     return largest[: bisect_left(room, wanted) + 1]
+
+
+def training_threads(threads: int, cores: int, gpus: int = 0) -> int:
+    """Return the number of CPU threads that train by default beside `gpus` GPU workers; at least 1.
+
+    `threads` is the number of logical cores, `cores` that of physical ones. A second thread on a
+    physical core makes both little faster together, but their updates are staler. A logical core is
+    left for each GPU worker, because CPU threads on all of them would delay the thread that
+    launches its kernels.
+    """
+    return max(1, min(cores, threads - gpus))
 
 
 def physical_cores(topology: Topology, cores: Cores) -> int:

@@ -18,6 +18,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.errors import UsageError
 from hogbatch.machine.allocator import keep_freed_memory
+from hogbatch.machine.topology import training_threads
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave
 from hogbatch.rehearse.cores import Cores
@@ -206,7 +207,7 @@ def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerReques
     """
     if config.workers == "auto":
         gpus = [gpu for gpu in server.gpus if gpu.ordinal != "host"]
-        threads = max(1, server.cpu.threads - len(gpus))
+        threads = training_threads(server.cpu.threads, server.cpu.cores, len(gpus))
         requests = [WorkerRequest("cpu", threads=threads)]
         return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
     wanted = [request for request in config.workers if request.device == "gpu"]

@@ -20,7 +20,7 @@ def gpu(ordinal):
 def server(monkeypatch):
     """Simulates a server with the given cores and GPUs; returns the list of its GPU probes."""
 
-    def make(*gpus, cores=4, quota=None, reason=""):
+    def make(*gpus, cores=4, smt=1, quota=None, reason=""):
         probes = []
 
         def find_gpus():
@@ -29,7 +29,8 @@ def server(monkeypatch):
 
         monkeypatch.setattr(find, "find_gpus", find_gpus)
         mask = frozenset(range(cores))
-        topology = Topology(mask, (mask,), tuple(frozenset({core}) for core in mask), quota)
+        siblings = tuple(frozenset(range(core, core + smt)) for core in range(0, cores, smt))
+        topology = Topology(mask, (mask,), siblings, quota)
         monkeypatch.setattr(find, "read_topology", lambda: topology)
         return probes
 
@@ -48,6 +49,13 @@ def test_auto_takes_no_more_cores_than_the_cgroup_grants(server):
     found = find_workers()
     assert found.workers == (WorkerRequest("cpu", threads=3),)
     assert found.line == "workers: cpu:3 (no GPU: no driver; the cgroup grants 2.5 of 16 cores)"
+
+
+def test_auto_takes_one_thread_on_each_physical_core(server):
+    server(A100, cores=16, smt=2)
+    found = find_workers()
+    assert found.workers == (WorkerRequest("cpu", threads=8), gpu(0))
+    assert found.line == "workers: cpu:8,gpu:0 (gpu:0 is A100; one thread on each of 8 cores)"
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(16, 14), (3, 1), (2, 1), (1, 1)])

@@ -8,6 +8,7 @@ from hogbatch.machine.topology import (
     parse_cores,
     physical_cores,
     show_cores,
+    training_threads,
 )
 
 
@@ -31,6 +32,23 @@ def machine(nodes=1, physical=4, smt=1, quota=None, without=()):
 )
 def test_the_number_of_threads_is_the_mask_or_the_quota_rounded_up(quota, threads):
     assert machine(physical=8, quota=quota).threads == threads
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "gpus", "expected"),
+    [
+        (16, 16, 0, 16),
+        (16, 16, 1, 15),
+        (2, 2, 3, 1),
+        (56, 28, 0, 28),
+        (56, 28, 2, 28),
+        (9, 8, 2, 7),
+    ],
+)
+def test_one_thread_per_core_trains_and_a_logical_core_is_left_for_each_gpu(
+    threads, cores, gpus, expected
+):
+    assert training_threads(threads, cores, gpus) == expected
 
 
 def test_all_cores_are_assigned_if_requested():

@@ -32,11 +32,11 @@ def test_without_a_gpu_the_default_of_the_cpu_is_adaptive():
 
 def test_several_gpus_are_alone_without_the_cpu_too_and_the_cpu_with_a_thread_on_each_core():
     found = {m.name: m for m in Place("w8a", SERVER, SMT, KINDS, BATCHES).first()}
-    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "cpu", "cpu-28threads"]
+    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "cpu", "cpu-56threads"]
     assert found["gpu-512"].flags[1] == "gpu:0"
     assert found["gpus-512"].flags[1] == "gpu:0,gpu:1" and found["gpus-512"].alone
-    assert found["cpu"].flags == ("--workers", "cpu:56")
-    assert found["cpu-28threads"].flags == ("--workers", "cpu:28")
+    assert found["cpu"].flags == ("--workers", "cpu:28")
+    assert found["cpu-56threads"].flags == ("--workers", "cpu:56")
     assert [batch_of(name) for name in found] == [512, 512, 64, None, None]
 
 
