@@ -69,8 +69,7 @@ class LeaseAccounting:
         return records
 
     def _credit_evaluation(self, worker: Worker, lease: Lease, done: Done) -> None:
-        if done.rows:
-            worker.evaluation_speed.add(done.seconds, done.rows)
+        worker.credit_evaluation(done)
         self.leases.test_rows.acknowledge(lease.number, done.rows)
         self.progress.tested.add(done)
 

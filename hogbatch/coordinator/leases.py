@@ -39,6 +39,8 @@ class Leases:
             return
         if to is None:
             to = self.roster.with_room(LEASES_IN_FLIGHT)
+        if phase == "evaluate":  # first those that need not fetch the model before
+            to = sorted(to, key=lambda worker: worker.evaluation_start)
         for in_flight in range(LEASES_IN_FLIGHT):
             for worker in to:
                 if len(worker.leases) == in_flight and self._may_take(worker, ledger):
@@ -46,7 +48,8 @@ class Leases:
                         break  # so would all workers after it: their batches take longer
                     if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
                         continue  # it has enough to do until then
-                    yield self._assign(worker, ledger, now)
+                    if rows := self._rows(worker, ledger, now):
+                        yield self._assign(worker, ledger, rows, now)
 
     def take_back(self, lease: Lease, died: bool) -> list[Command]:
         """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""
@@ -86,15 +89,24 @@ class Leases:
         left = self.progress.until_evaluation(now, self.roster.pause_seconds)
         return left if math.isnan(expected) else left - expected
 
-    def _assign(self, worker: Worker, ledger: Ledger, now: float) -> Send:
+    def _rows(self, worker: Worker, ledger: Ledger, now: float) -> int:
+        """Rows of the next lease of `worker`; 0: the others should do the rest."""
+        seconds = self.plan.lease_seconds
+        if ledger.deaths >= SUSPECT_DEATHS:
+            return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
+        if ledger is self.epochs.rows:
+            seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
+            return self.roster.lease_rows(worker, worker.batch_size, seconds, ledger.remaining)
+        held = ledger.rows - ledger.acknowledged - ledger.remaining
+        batch = worker.evaluation_batch
+        return self.roster.evaluation_rows(worker, batch, seconds, ledger.remaining, held)
+
+    def _batch(self, worker: Worker, ledger: Ledger) -> int:
+        return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch
+
+    def _assign(self, worker: Worker, ledger: Ledger, rows: int, now: float) -> Send:
         training, deaths = ledger is self.epochs.rows, ledger.deaths
-        size = worker.batch_size if training else worker.evaluation_batch
-        rows = size  # suspect rows: a single batch, to find the one that kills workers
-        if deaths < SUSPECT_DEATHS:
-            seconds = self.plan.lease_seconds
-            if training:
-                seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            rows = self.roster.lease_rows(worker, size, seconds, ledger.remaining)
+        size = self._batch(worker, ledger)
         self.last += 1
         start, stop = ledger.take(self.last, rows)
         lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)

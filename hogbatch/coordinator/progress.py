@@ -7,13 +7,13 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.model.losses import LOSSES, LossAndMetrics
 from hogbatch.policy.progress import best_interval
+from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
 EVALUATION_FRACTION = 5.0  # default training time between evaluations over the last one's duration
 FIRST_EVALUATION_S = 0.2
 TARGET_FRACTION = 1.0  # the same with a target loss: the run should end soon after it is met
-FORWARD_FRACTION = 1 / 3  # work per row in evaluation, as a fraction of that in training
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from hogbatch.policy.ranking import Others, Ranking
 from hogbatch.policy.throughput import (
     CombinedSpeed,
     LeaseSizing,
+    evaluation_rows,
     lease_rows,
     lease_timeout,
     would_delay_epoch,
@@ -56,7 +57,8 @@ class Roster:
     _numbers: dict[int, Worker] = field(default_factory=dict)
     _by_updates: Ranking = field(default_factory=Ranking)  # as policies count them
     _by_batch: Ranking = field(default_factory=Ranking)  # by the duration of a batch
-    _speed: CombinedSpeed = field(default_factory=CombinedSpeed)
+    _speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those that train
+    _evaluation_speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of all
     _checked: float = -math.inf
     _admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever admitted
 
@@ -126,6 +128,7 @@ class Roster:
         del self.attached[worker.key], self._numbers[worker.number]
         heappush(self._revoked, (worker.fence + 1, worker.number))
         self._drop(worker)
+        self._evaluation_speed.drop(worker.number)
         self._ready -= worker.ready
         self._parked -= not worker.trains
         worker.left_at = seconds
@@ -136,6 +139,7 @@ class Roster:
         """Mark `worker` as ready to be given leases."""
         self._ready += not worker.ready
         worker.ready = True
+        self._evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
         self._update_pause(worker)
         self._first_ready = now if self._first_ready is None else self._first_ready
 
@@ -211,7 +215,9 @@ class Roster:
         return would_delay_epoch(until_done, (self._speed.of(n) for _, n in before), remaining)
 
     def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:
-        """Rows of the next lease of `worker`: about `seconds` of work, out of `remaining` rows."""
+        """Rows of the next training lease of `worker`: about `seconds` of work, out of `remaining`
+        rows.
+        """
         self._update_rankings(worker)
         training = self._ready - self._parked
         all_known = worker.trains and len(self._speed) == training
@@ -223,6 +229,37 @@ class Roster:
             remaining=remaining,
             fraction=self._speed.fraction(worker.number) if all_known else 1 / training,
             merges=worker.device == "gpu",
+            workers=self._ready,
+            turn=worker.number * GOLDEN_RATIO % 1.0,
+        )
+        return lease_rows(sizing)
+
+    def evaluation_rows(
+        self, worker: Worker, batch_size: int, seconds: float, remaining: int, held: int
+    ) -> int:
+        """Rows of the next evaluation lease of `worker`, out of `remaining` rows.
+
+        `held` is the rows that workers are evaluating. A worker that first fetches the model gets
+        one lease, with which it ends at the same time as the others, and none (0) if these would
+        have evaluated all rows before it begins.
+        """
+        self._update_rankings(worker)
+        speeds = self._evaluation_speed
+        all_known = len(speeds) == self._ready
+        if worker.evaluation_start > 0 and all_known and held:
+            if worker.leases:
+                return 0
+            others = speeds.of_others(worker.number)
+            start, own = worker.evaluation_start, speeds.of(worker.number)
+            rows = min(remaining, int(evaluation_rows(own, others, start, remaining + held)))
+            return rows if rows < batch_size else rows - rows % batch_size
+        sizing = LeaseSizing(
+            batch_size=batch_size,
+            teams=worker.teams,
+            seconds_per_row=worker.evaluation_row_seconds,
+            target_seconds=seconds,
+            remaining=remaining,
+            fraction=speeds.fraction(worker.number) if all_known else 1 / self._ready,
             workers=self._ready,
             turn=worker.number * GOLDEN_RATIO % 1.0,
         )
@@ -283,7 +320,11 @@ class Roster:
         return records + [worker.record(seconds, updates) for worker in workers]
 
     def _update_rankings(self, worker: Worker) -> None:
-        """Update the rankings with the current figures of `worker`; parked ones have no place."""
+        """Update the rankings with the current figures of `worker`.
+
+        Parked ones have no place, except in that of the speeds of evaluation.
+        """
+        self._evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
         if not worker.trains:
             return
         updates = worker.update_credit + worker.updates

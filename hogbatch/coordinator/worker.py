@@ -9,7 +9,7 @@ from hogbatch.coordinator.plan import Limits
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
-from hogbatch.policy.throughput import SecondsPerRow
+from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.telemetry.trace import Trace
@@ -94,7 +94,7 @@ class Worker:
     left_at: float | None = None  # training seconds at its end
     evaluated_rows: int = 0  # trained on until the last evaluation
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # in training
-    evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)
+    evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # after the start
     batch_trace: Trace = field(default_factory=Trace)
     update_trace: Trace = field(default_factory=Trace)
 
@@ -182,8 +182,32 @@ class Worker:
 
     def expected_seconds(self, lease: Lease) -> float:
         """Expected duration of `lease`; nan while its speed at such work is unknown."""
-        speed = self.speed if lease.task == "train" else self.evaluation_speed
-        return (lease.stop - lease.start) * speed.value
+        rows = lease.stop - lease.start
+        if lease.task == "train":
+            return rows * self.speed.value
+        return self.evaluation_start + rows * self.evaluation_row_seconds
+
+    @property
+    def evaluation_start(self) -> float:
+        """Seconds of an evaluation lease before its first row: a GPU worker fetches the model.
+
+        Half of the merge that it measured, which also writes the model.
+        """
+        return self.merge[1] / 2
+
+    @property
+    def evaluation_row_seconds(self) -> float:
+        """Seconds per row of evaluation; until an evaluation, as expected from its training."""
+        if (measured := self.evaluation_speed.value) > 0:
+            return measured
+        training = self.speed.value if self._peak is None else 1 / self._peak
+        return FORWARD_FRACTION * training
+
+    def credit_evaluation(self, done: Done) -> None:
+        """Measure its speed by one finished evaluation lease."""
+        if done.rows:
+            evaluating = max(done.seconds - self.evaluation_start, done.seconds / 2)
+            self.evaluation_speed.add(evaluating, done.rows)
 
     def ready_fields(self) -> dict[str, object]:
         """Fields of the event "worker_ready"."""

@@ -11,6 +11,7 @@ LEASES_PER_S_AT_END = 10 * LEASES_PER_S  # of an epoch, so that the last lease e
 TIMEOUT_FACTOR = 8.0  # times a lease's expected duration; after that its worker counts as lost
 MIN_TIMEOUT_S = 30.0  # of a worker with heartbeats: swapping or building hash tables is slow
 FIRST_TIMEOUT_S = 60.0  # while the speed is unknown
+FORWARD_FRACTION = 1 / 3  # work per row in evaluation, as a fraction of that in training
 
 
 @dataclass(slots=True)
@@ -112,6 +113,15 @@ def lease_rows(sizing: LeaseSizing) -> int:
     if batches > sizing.teams:
         batches -= batches % sizing.teams
     return batches * batch or sizing.remaining
+
+
+def evaluation_rows(speed: float, others: float, start_seconds: float, remaining: int) -> float:
+    """Rows of an evaluation lease of a worker that computes for the first time after
+    `start_seconds`, so that it and the others end at the same time; 0 if they end before.
+
+    `speed` and `others` are rows per second of the worker and of all others together.
+    """
+    return max(0.0, speed * (remaining - start_seconds * others) / (speed + others))
 
 
 def would_delay_epoch(batch_seconds: float, faster: Iterable[float], remaining: int) -> bool:

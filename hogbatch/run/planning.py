@@ -10,7 +10,6 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
-from hogbatch.coordinator.progress import FORWARD_FRACTION
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, max_stored_values, whole_run
@@ -19,6 +18,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
+from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
