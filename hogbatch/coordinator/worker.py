@@ -111,6 +111,7 @@ class Worker:
             self.merge,
             self.merge_every,
             self.trains,
+            self.members,
         )
 
     def expect_measured_speed(self) -> None:

@@ -20,7 +20,7 @@ class Adaptive:
         self._settings = settings
 
     def first_size(self, worker: WorkerView) -> int:
-        """The largest batch of a CPU worker; the batch with which a GPU learns fastest alone."""
+        """The batch with which a worker learns fastest alone, as far as it was measured."""
         bounded = self._bounded(worker)
         if not bounded.profile:
             return bounded.largest

@@ -25,6 +25,7 @@ class WorkerView:
     merge: tuple[float, float] = (0.0, 0.0)
     merge_every: int = 0  # current batches between two merges, as in Operation
     trains: bool = True  # False: it is parked, which means that it only evaluates
+    members: int = 1  # CPU threads that compute each batch together
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
-RESIZE_GAIN = 1.03  # predicted, from which on the batch size of a GPU changes,
-SHRINK_GAIN = 1.1  # and from which on a CPU uses smaller batches than its largest
+RESIZE_GAIN = 1.05  # predicted, from which on a batch size changes
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)  # batches between two merges that are considered
 
 
@@ -129,15 +128,13 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
 def operations(worker: WorkerView, *, alone: bool) -> Iterator[Operation]:
     """The operations that are considered, within the limits of `worker`.
 
-    A CPU worker with a single batch in flight uses its largest one, which does not depend on
-    measured seconds. How often a GPU merges is only considered with other workers.
+    A single CPU thread uses its largest batch, which does not depend on measured seconds. How often
+    a GPU merges is only considered with other workers.
     """
-    if worker.device == "cpu" and worker.teams == 1:
-        yield Operation(worker.largest)
-        return
     sizes = {rows for rows, _ in worker.profile if worker.smallest <= rows <= worker.largest}
     if worker.device == "cpu":
-        yield from map(Operation, sorted(sizes | {worker.largest}))
+        single = worker.teams == worker.members == 1
+        yield from map(Operation, [worker.largest] if single else sorted(sizes | {worker.largest}))
         return
     for rows in sorted(sizes or {worker.smallest, worker.largest}):
         yield from (Operation(rows, every) for every in ((0,) if alone else INTERVALS))
@@ -146,14 +143,16 @@ def operations(worker: WorkerView, *, alone: bool) -> Iterator[Operation]:
 def best_operation(worker: WorkerView, others: Load, settings: PolicySettings) -> Operation:
     """The operation of `worker` with which it and `others` learn fastest.
 
-    Another batch size than the usual one must bring a gain: a GPU has to prepare batches of another
-    size, and with smaller batches, CPU threads write to the same parameters more often.
+    Another batch size than the current one must bring a gain: speeds are not measured exactly, and
+    a GPU has to prepare batches of another size. A CPU worker begins with its largest batch.
     """
-    cpu = worker.device == "cpu"
-    usual, gain = (worker.largest, SHRINK_GAIN) if cpu else (worker.batch_size, RESIZE_GAIN)
+    usual = worker.batch_size
+    if worker.device == "cpu" and usual == 0:
+        usual = worker.largest
 
     def rate(operation: Operation) -> float:
         joint = others + load(worker, operation, settings.rows_between_pauses)
-        return joint.rate(settings.critical_batch) * (gain if operation.batch_size == usual else 1)
+        gain = RESIZE_GAIN if operation.batch_size == usual else 1.0
+        return gain * joint.rate(settings.critical_batch)
 
     return max(operations(worker, alone=others.speed <= 0.0), key=rate)

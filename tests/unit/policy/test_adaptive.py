@@ -114,7 +114,9 @@ def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, 
 
 
 @given(st.floats(1e-6, 1e-2), st.floats(0.1, 1.0), st.floats(1, 1e6), st.floats(0.5, 5.0))
-def test_smaller_batches_that_a_team_has_measured_change_nothing(seconds, part, critical, slower):
+def test_smaller_batches_that_a_single_thread_has_measured_change_nothing(
+    seconds, part, critical, slower
+):
     measured = seconds / 256 * slower
     largest = replace(CPU, profile=((256, seconds),), teams=1, seconds_per_row=measured)
     sizes = (256, 64, 16, 4, 1)
@@ -129,11 +131,30 @@ def test_smaller_batches_that_a_team_has_measured_change_nothing(seconds, part, 
     assert list(first) == [256, 256]
 
 
-@pytest.mark.parametrize(("threads", "rows"), [(2, 64), (16, 64), (64, 16)])
+@pytest.mark.parametrize(("threads", "rows"), [(2, 64), (8, 32), (64, 16)])
 def test_many_threads_on_their_own_use_smaller_batches(threads, rows):
     profile = ((64, 1e-3), (32, 0.55e-3), (16, 0.32e-3), (8, 0.25e-3))
-    worker = WorkerView("cpu", threads, 1, 64, batch_size=64, profile=profile)
-    assert decide(worker, critical_batch=4096.0) == [Operation(rows)]
+    worker = WorkerView("cpu", threads, 1, 64, profile=profile)
+    assert decide(worker, critical_batch=1024.0) == [Operation(rows)]
+    policy = Adaptive(PolicySettings(critical_batch=1024.0))
+    assert policy.first_size(worker) == rows
+
+
+@pytest.mark.parametrize(("critical", "rows"), [(2000.0, 448), (400.0, 224)])
+def test_a_team_uses_a_smaller_batch_than_its_largest_if_the_critical_batch_is_small(
+    critical, rows
+):
+    profile = ((448, 2.7e-3), (224, 1.6e-3), (112, 1.1e-3))
+    team = WorkerView("cpu", 1, 1, 448, profile=profile, members=28)
+    assert decide(team, critical_batch=critical) == [Operation(rows)]
+
+
+def test_a_batch_size_is_kept_unless_another_one_is_predicted_to_be_better():
+    profile = ((448, 2.7e-3), (224, 1.6e-3))
+    team = WorkerView("cpu", 1, 1, 448, profile=profile, members=28)
+    for kept in (448, 224):  # with this critical batch both learn about as fast
+        current = replace(team, batch_size=kept)
+        assert decide(current, critical_batch=800.0) == [Operation(kept)]
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])

@@ -118,4 +118,4 @@ def test_the_rate_grows_with_the_root_of_the_batch_if_the_optimizer_is_adaptive(
 @pytest.mark.parametrize(("rows", "critical"), [(100, 64), (12_800, 400), (1_000_000, 512)])
 def test_the_critical_batch_of_a_dense_network_follows_the_rows(rows, critical):
     assert critical_batch(rows, dense=True) == critical
-    assert critical_batch(rows, dense=False) == 4096
+    assert critical_batch(rows, dense=False) == 1536
