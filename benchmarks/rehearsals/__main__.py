@@ -11,7 +11,8 @@ those that ran the best is taken for each target.
     scripts/bench rehearsals --quick --out /tmp/matrix
 
 Each cell is one file in OUT/cells, written when it is done, so that the same command continues
-where it stopped; cells whose settings or sources have changed run again. OUT/matrix.json,
+where it stopped; cells whose settings or sources have changed run again, with --reuse-fixed only
+those of policies and of the default batches. OUT/matrix.json,
 OUT/matrix.md and OUT/figures/SET--SERVER.svg are made from all cells at the end, and by --report.
 
 A cell ends at the late target of its set, after --within times the seconds of the best device alone
@@ -73,6 +74,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--within", type=number, default=5.0, help="limit of a cell, see above (default: 5)")
     add("--cell-limit", type=number, default=1800.0, help="real seconds of a cell (default: 1800)")
     add("--retry-failed", action="store_true", help="run cells again that failed")
+    add("--reuse-fixed", action="store_true", help="use cells with fixed batches of any sources")
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
     add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
     add("--report", action="store_true", help="only write the reports, from cells of any sources")
@@ -178,7 +180,8 @@ def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE)
     missing, interrupted = [], False
     try:
         for cells in search.rounds(matrix.results):
-            todo = matrix.load(cells, ["sources"] if given.report else [])
+            ignored = ["sources"] if given.report else []
+            todo = matrix.load(cells, ignored, ["sources"] if given.reuse_fixed else [])
             if todo and not given.report:
                 rest = as_duration(remaining_s(matrix.results, todo, given.jobs))
                 print(f"{len(cells)} cells, {len(todo)} to run, about {rest}", flush=True)

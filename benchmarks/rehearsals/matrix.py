@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.common.result_store import ResultStore
 from benchmarks.rehearsals.cell import Cell
+from benchmarks.rehearsals.methods import batch_of
 from benchmarks.rehearsals.schedule import as_duration, limit, ordered, remaining_s
 
 Json = dict[str, Any]
@@ -36,14 +37,21 @@ class Matrix:
     results: list[Json] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)  # when the budget began
 
-    def load(self, cells: Iterable[Cell], ignored: Collection[str] = ()) -> list[Cell]:
+    def load(
+        self,
+        cells: Iterable[Cell],
+        ignored: Collection[str] = (),
+        ignored_if_fixed: Collection[str] = (),
+    ) -> list[Cell]:
         """Add the stored results of `cells`; return the cells without one, in their order.
 
-        Settings whose names are in `ignored` may differ from those of the results.
+        Settings whose names are in `ignored` may differ from those of the results; if the cell has
+        a fixed batch, also those in `ignored_if_fixed`.
         """
         missing = []
         for cell in ordered(cells):
-            found = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
+            either = [*ignored, *(ignored_if_fixed if batch_of(cell.method.name) else ())]
+            found = self.store.load(cell.name, cell.settings(self.limits.within), either)
             if found is None or (found["error"] and self.limits.retry):
                 missing.append(cell)
             else:

@@ -4,13 +4,14 @@ A grid of all batches would take hours. A device alone starts with three batches
 twice the best one are added until both have run, so that the best one is not at an edge.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.common.servers import Processors, short_name
 from benchmarks.rehearsals.cell import Cell
-from benchmarks.rehearsals.compare import at_place, best_of
+from benchmarks.rehearsals.compare import at_place, best_of, timing
 from benchmarks.rehearsals.methods import (
     Method,
     batch_of,
@@ -23,6 +24,7 @@ from benchmarks.rehearsals.methods import (
 from benchmarks.rehearsals.sets import SETS
 
 Json = dict[str, Any]
+CLOSE = 1.25  # seconds over those of the best, up to which a batch may be the best with other seeds
 
 
 class Batches(NamedTuple):
@@ -107,8 +109,8 @@ class Search:
     def rounds(self, results: Sequence[Json]) -> Iterator[list[Cell]]:
         """Groups of cells; the caller adds their results to `results` before it takes the next.
 
-        The first seed decides which batches run; the others repeat them. Of a seed, cheap sets come
-        first, and of a set, devices alone: the limit of the others depends on them.
+        The first seed decides which batches run; the others repeat the fastest of them. Of a seed,
+        cheap sets come first, and of a set, devices alone: the limit of the others depends on them.
         """
         names = dict.fromkeys(place.set_name for place in self._places)
         for seed in range(self._seeds):
@@ -117,7 +119,7 @@ class Search:
                 if seed == 0:
                     yield from self._searched(places, results)
                 else:
-                    yield [c for p in places for c in p.cells(self._alone[p].values(), seed)]
+                    yield [c for p in places for c in p.cells(self._repeated(p, results), seed)]
                 yield [cell for p in places for cell in p.cells(p.together(), seed)]
 
     def _searched(self, places: Sequence[Place], results: Sequence[Json]) -> Iterator[list[Cell]]:
@@ -129,6 +131,21 @@ class Search:
                 self._alone[place] |= methods
             yield [c for place, methods in new.items() for c in place.cells(methods.values(), 0)]
             new = {place: self._unknown(place, results) for place in places}
+
+    def _repeated(self, place: Place, results: Sequence[Json]) -> list[Method]:
+        """The methods that other seeds repeat: the default ones, and those that with the first seed
+        took at most CLOSE times as long to a target as the fastest of their kind.
+        """
+        here = at_place(results, (place.set_name, short_name(place.server)))
+        first = [result for result in here if result["seed"] == 0]
+        close: set[str] = set()
+        for target in SETS[place.set_name].targets:
+            for kind in kinds_of(place.processors, place.kinds):
+                names = [name for name, m in self._alone[place].items() if m.kind == kind]
+                found = [each for name in names if (each := timing(first, name, target))]
+                best = min((each.seconds for each in found), default=math.inf)
+                close |= {each.method for each in found if each.seconds <= CLOSE * best < math.inf}
+        return [m for m in self._alone[place].values() if m.name in close or not batch_of(m.name)]
 
     def _unknown(self, place: Place, results: Sequence[Json]) -> dict[str, Method]:
         """The methods that the results of the first seed add, without those that have run."""

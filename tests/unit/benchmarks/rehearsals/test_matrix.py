@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.rehearsals import cell as cells
 from benchmarks.rehearsals.cell import Cell, InterruptedCell
+from benchmarks.rehearsals.methods import batch_of
 from tests.support import fake_rehearsal
 from tests.support.rehearsed_cells import matrix, result, run, wanted
 
@@ -38,6 +39,15 @@ def test_cells_of_other_sources_or_another_server_run_again(changed, tmp_path, c
     monkeypatch.setattr(cells, changed, lambda *given: "2")
     run(matrix(tmp_path), wanted())
     assert len(calls()) == 10
+
+
+def test_cells_with_fixed_batches_of_other_sources_can_be_used_again(tmp_path, monkeypatch):
+    run(matrix(tmp_path), wanted())
+    monkeypatch.setattr(cells, "source_key", lambda: "2")
+    left = matrix(tmp_path).load(wanted(), [], ["sources"])
+    methods = [cell.method.name for cell in wanted()]
+    assert [cell.method.name for cell in left] == [m for m in methods if not batch_of(m)]
+    assert len(left) < len(methods)
 
 
 def test_the_moments_of_targets_are_computed_from_the_stored_history(tmp_path):

@@ -104,10 +104,16 @@ def test_neighbours_of_the_best_batch_run_until_it_is_not_at_an_edge():
     assert searched(gpu_2048=1.0)[1] == ["gpu-1024--0"]  # a larger batch is not useful
 
 
-def test_other_seeds_repeat_the_methods_of_the_first():
-    first, second, both, repeated, last = searched(seeds=2, gpu_512=1.0)
-    assert repeated == [name.replace("--0", "--1") for name in [*first, *second]]
+def test_other_seeds_repeat_the_methods_that_were_close_to_the_best_of_their_kind():
+    *_, both, repeated, last = searched(seeds=2, gpu_512=1.0, gpu_256=1.25, gpu_1024=1.3)
+    assert repeated == ["gpu-512--1", "cpu-64--1", "cpu--1", "gpu-256--1"]
     assert last == [name.replace("--0", "--1") for name in both]
+
+
+def test_other_seeds_repeat_no_batch_of_a_kind_that_did_not_arrive():
+    *_, repeated, _ = searched(seeds=2, cpu_64=None)
+    assert not [name for name in repeated if name.startswith("cpu-6")]
+    assert "cpu--1" in repeated
 
 
 def test_without_a_batch_that_arrives_none_is_added():
