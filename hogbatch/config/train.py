@@ -281,7 +281,7 @@ class TrainConfig:
         NUMBER,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
         "larger value, more workers train together (default: a 32nd of the training rows, from 64 "
-        "to 512; 1536 if most of the work is in a sparse first layer)",
+        "to 768; 1536 if most of the work is in a sparse first layer)",
         "ROWS",
         POSITIVE,
     )
