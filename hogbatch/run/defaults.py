@@ -15,7 +15,7 @@ LINEAR_STEPS = 4.0
 
 # Rows in flight with which a run needs twice the rows.
 MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
-ROWS_PER_CRITICAL = 32  # training rows for each row of it
+ROWS_PER_CRITICAL = 48  # training rows for each row of it
 SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates

@@ -115,7 +115,7 @@ def test_the_rate_grows_with_the_root_of_the_batch_if_the_optimizer_is_adaptive(
     assert set(map(scaling, OPTIMIZERS)) <= set(SCALINGS)
 
 
-@pytest.mark.parametrize(("rows", "critical"), [(100, 64), (12_800, 400), (1_000_000, 768)])
+@pytest.mark.parametrize(("rows", "critical"), [(100, 64), (12_000, 250), (1_000_000, 768)])
 def test_the_critical_batch_of_a_dense_network_follows_the_rows(rows, critical):
     assert critical_batch(rows, dense=True) == critical
     assert critical_batch(rows, dense=False) == 1536
