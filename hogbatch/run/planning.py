@@ -89,16 +89,20 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
 
 def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -> PolicySettings:
     """Return the settings of the batch policy for a network and its training rows."""
-    train = loaded.train
-    stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
-    dense = gains_from_teams(network.layer_views(), stored, sparse=train.sparse)
-    critical = recommend.critical_batch(train.rows, dense=dense)
+    critical = recommend.critical_batch(loaded.train.rows, dense=_mostly_dense(loaded, network))
     return PolicySettings(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical,
         rows_between_pauses=_rows_between_pauses(config, loaded),
     )
+
+
+def _mostly_dense(loaded: LoadedData, network: Network) -> bool:
+    """Return whether most of the work is in dense layers."""
+    train = loaded.train
+    stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
+    return gains_from_teams(network.layer_views(), stored, sparse=train.sparse)
 
 
 def _rows_between_pauses(config: TrainConfig, loaded: LoadedData) -> tuple[int, int]:
@@ -167,9 +171,10 @@ def memory_for(
     workers: tuple[WorkerRequest, ...],
 ) -> Parts:
     """Return the memory that a run with these `workers` needs in addition to `loaded`."""
-    threads = max((worker.threads for worker in workers), default=1)
-    train = loaded.train
-    largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, threads)
+    train, members = loaded.train, 1
+    if not network.output_major and (config.cpu_teams or _mostly_dense(loaded, network)):
+        members = max((worker.threads for worker in workers), default=1)  # if all are in one team
+    largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
     batch = max(EVALUATION_ROWS, largest)
     sizes = RunSizes(
         network,

@@ -6,9 +6,11 @@ import pytest
 
 from hogbatch.config.lsh import MANY
 from hogbatch.config.sources import merge_sources
+from hogbatch.config.values import WorkerRequest
+from hogbatch.data.load import load
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
-from hogbatch.run.planning import limits_for, network_for, plan_for
+from hogbatch.run.planning import limits_for, memory_for, network_for, plan_for
 
 FEATURES = 30
 
@@ -150,3 +152,32 @@ def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
     limits = limits_for(config(**flags))
     assert limits.cpu_min_utilization == cpu
     assert limits.min_utilization == flags.get("min_utilization", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "grows"),
+    [
+        ({"hidden": (16,)}, False),  # most of the work is in the sparse first layer
+        ({"hidden": (16,), "cpu_teams": 1}, True),
+        ({"hidden": (64, 64)}, True),
+        ({"hidden": (64, 64), "output": "lsh"}, False),
+    ],
+)
+def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a_team(
+    flags, grows, tmp_path
+):
+    stored = " ".join(f"{feature}:1" for feature in range(8))
+    rows = "".join(f"{i % 4} {stored} {8 + i % 50}:1\n" for i in range(40_000))
+    (tmp_path / "data.svm").write_text(rows)
+    given = config(loss="softmax", **flags)
+    data = load(tmp_path / "data.svm")
+    network = network_for(given, data)
+
+    def per_thread(threads):
+        workers = (WorkerRequest("cpu", threads=threads),)
+        plan = plan_for(given, data, network, "run")
+        return memory_for(given, data, network, plan, workers)["working memory of threads"] / (
+            threads + 1
+        )
+
+    assert (per_thread(64) > 1.01 * per_thread(1)) is grows
