@@ -194,14 +194,14 @@ class CpuEngine:
                 self._post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
-        """Measure batches with `loop`; empty for hashed outputs, or the exception if that fails."""
-        if self._hashed is not None:
-            return ()
+        """Measure batches with `loop`; the exception if that fails."""
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
 
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
         settings = BatchSettings(rows, *self._kinds, 0, self._teams.count)
+        if self._hashed is not None:
+            loop = self._hashed.measured_loop(loop, rows)
         try:
             return profile(loop, self._assignment, settings)
         except Exception as error:

@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.hash_tables import HashTables
-from hogbatch.compute.thread_state import ThreadState
+from hogbatch.compute.thread_state import ThreadState, thread_state
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.telemetry.update_log import now
 from workers.recording import BatchRecording
+
+if TYPE_CHECKING:
+    from hogbatch.kernels.cpu.loops import CompiledLoop
 
 
 class HashedLayer:
@@ -91,6 +94,21 @@ class HashedLayer:
             rows = rows[until:]
             if fence[0] != lease.fence:
                 break
+
+    def measured_loop(self, loop: "CompiledLoop", batch: int) -> "CompiledLoop":
+        """Return `loop` with a `train` for networks without hash tables, which measures batches of
+        up to `batch` rows on a copy of the model, before training.
+        """
+        own = self._tables.measuring_thread(thread_state(self._assignment, 0), batch)
+        finder = self._tables.finder(self._tables.current)
+
+        def train(
+            model: Any, inputs: Any, labels: Any, rows: Any, lease: Any, hyper: Hyper, *rest: Any
+        ) -> None:
+            _, fence, totals = rest  # without the state of a thread for other loops
+            loop.train(model, finder, inputs, labels, rows, lease, hyper, own, fence, totals)
+
+        return loop._replace(train=train)
 
     @contextmanager
     def _finder(self) -> Iterator[NeuronFinder]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.thread_state import ThreadState
@@ -89,16 +90,26 @@ class HashTables:
         """Return the state that a thread keeps between leases, allocated for `batch` rows."""
         own = self._own.get(thread.number)
         if own is None or len(own.space.sizes) < batch:
-            seed = _seed(self._lsh.seed, self._worker, thread.number)
-            tables, max_found = self._sets[0].tables, self._max_found
-            own = HashedThread(
-                thread.head,
-                scratch(batch, tables, self._neurons, max_found, seed),
-                np.full(self._neurons, -1, np.int32),
-                self._changed,
-            )
-            self._own[thread.number] = own
+            own = self._own[thread.number] = self._new_thread(thread, batch, self._changed)
         return own
+
+    def measuring_thread(self, thread: ThreadState, batch: int) -> HashedThread:
+        """Return a state for `batch` rows that a thread uses to measure batches on a copy of the
+        model: it marks no output as changed, and draws none of the random numbers of `thread`.
+        """
+        return self._new_thread(thread, batch, self._changed.copy())
+
+    def _new_thread(
+        self, thread: ThreadState, batch: int, changed: NDArray[np.uint8]
+    ) -> HashedThread:
+        seed = _seed(self._lsh.seed, self._worker, thread.number)
+        tables, max_found = self._sets[0].tables, self._max_found
+        return HashedThread(
+            thread.head,
+            scratch(batch, tables, self._neurons, max_found, seed),
+            np.full(self._neurons, -1, np.int32),
+            changed,
+        )
 
     # When a build is due --------------------------------------------------------------------------
 

@@ -47,9 +47,17 @@ class Adaptive:
         return operations
 
     def _bounded(self, worker: WorkerView) -> WorkerView:
-        """`worker` with limits within which larger batches learn faster."""
+        """`worker` with limits within which larger batches learn faster.
+
+        No smaller batch of a CPU worker counts as faster per row than its largest one, so that it
+        uses smaller ones only to have fewer rows in flight.
+        """
         if worker.device == "cpu":
-            return worker
+            least = min(
+                (s / rows for rows, s in worker.profile if rows >= worker.largest), default=0
+            )
+            profile = tuple((rows, max(seconds, rows * least)) for rows, seconds in worker.profile)
+            return replace(worker, profile=profile)
         largest = max(worker.smallest, min(worker.largest, self._settings.largest_batch))
         return replace(worker, largest=largest)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
 RESIZE_GAIN = 1.05  # predicted, from which on a batch size changes
+LEAST_IN_FLIGHT = 1 / 4  # of the critical batch; with fewer rows, training needs as many
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)  # batches between two merges that are considered
 
 
@@ -38,7 +39,7 @@ class Load:
 
     def rate(self, critical: float) -> float:
         """The rate of learning, in rows per second of small batches."""
-        return self.speed / (1.0 + self.in_flight / critical)
+        return self.speed / (1.0 + max(self.in_flight / critical, LEAST_IN_FLIGHT))
 
 
 def batch_seconds(profile: Sequence[tuple[int, float]], rows: int) -> float:

@@ -140,6 +140,12 @@ def test_many_threads_on_their_own_use_smaller_batches(threads, rows):
     assert policy.first_size(worker) == rows
 
 
+def test_few_threads_use_their_largest_batch_even_if_a_smaller_one_was_measured_as_faster():
+    profile = ((64, 1e-3), (32, 0.4e-3), (16, 0.2e-3))
+    worker = WorkerView("cpu", 2, 1, 64, profile=profile)
+    assert decide(worker, critical_batch=1024.0) == [Operation(64)]
+
+
 @pytest.mark.parametrize(("critical", "rows"), [(2000.0, 448), (400.0, 224)])
 def test_a_team_uses_a_smaller_batch_than_its_largest_if_the_critical_batch_is_small(
     critical, rows

@@ -90,14 +90,13 @@ class Driver:
         return [bool((self.params[a:b] != before[a:b]).any()) for a, b in ranges]
 
 
-@pytest.mark.parametrize("members", [1, 2])
-def test_the_batches_that_a_worker_measures_are_predicted(members):
-    profile = Driver(members=members).ready.profile
+@pytest.mark.parametrize("given", [{}, {"members": 2}, {"kind": "hashed"}])
+def test_the_batches_that_a_worker_measures_are_predicted(given):
+    profile = Driver(**given).ready.profile
     assert profile == tuple((rows, rows * ROW_S) for rows in (8, 4, 2, 1))
 
 
-def test_a_worker_with_hashed_outputs_or_a_large_model_measures_nothing(monkeypatch):
-    assert Driver("hashed").ready.profile == ()
+def test_a_worker_with_a_large_model_measures_nothing(monkeypatch):
     monkeypatch.setattr(cpu, "MAX_CPU_MODEL_BYTES", 1000)
     assert Driver().ready.profile == ()
 

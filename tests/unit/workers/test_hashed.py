@@ -10,6 +10,7 @@ from hogbatch.compute import hash_tables
 from hogbatch.compute.thread_state import thread_state
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Work
@@ -17,6 +18,7 @@ from tests.support.assignments import NEURONS, WIDE_ROWS, wide
 from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
 from workers.cpu import CpuEngine
+from workers.cpu_profile import profile
 from workers.hashed import HashedLayer
 
 HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
@@ -41,6 +43,23 @@ class Rig:
         lease = BatchSettings(batch, loss, kind, int(self.given.fence[0]), 1)
         self.layer.train(self.thread, rows, lease, HYPER, totals)
         return totals
+
+
+def test_measuring_batches_changes_nothing_that_training_uses(monkeypatch):
+    params = []
+    for first_measured in (False, True):
+        rig = Rig(monkeypatch, wide(sampling="vanilla", most=5, random=3))
+        before = rig.given.model.params.copy()
+        loop = loop_for(rig.given.network.layer_views(), sparse=True, hashed=True)
+        if first_measured:
+            kinds = LOSSES["multilabel-softmax"], OPTIMIZERS["adam"]
+            lease = BatchSettings(8, *kinds, int(rig.given.fence[0]), 1)
+            measured = profile(rig.layer.measured_loop(loop, 8), rig.given, lease)
+            assert [rows for rows, _ in measured] == [8, 4, 2, 1]
+        assert_array_equal(rig.given.model.params, before)
+        rig.train(12)
+        params.append(rig.given.model.params)
+    assert_array_equal(*params)
 
 
 # --- in the foreground ------------------------------------------------------------------------
