@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+from hogbatch.policy.limits import LARGEST_USEFUL
 from hogbatch.policy.progress import Load, best_operation, with_measured_speed
 from hogbatch.policy.selection import Operations, Selection
 
@@ -58,7 +59,7 @@ class Adaptive:
             )
             profile = tuple((rows, max(seconds, rows * least)) for rows, seconds in worker.profile)
             return replace(worker, profile=profile)
-        largest = max(worker.smallest, min(worker.largest, self._settings.largest_batch))
+        largest = max(worker.smallest, min(worker.largest, LARGEST_USEFUL))
         return replace(worker, largest=largest)
 
 

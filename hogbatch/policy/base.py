@@ -46,7 +46,6 @@ class PolicySettings:
     alpha: float = 2.0  # resize factor of `paper-adaptive`
     beta: float = 1.0  # weight of a CPU worker's update: the fraction that survives conflicts
     critical_batch: float = 512.0  # rows in flight with which a run needs twice the rows
-    largest_batch: int = 512  # rows of a batch beyond which larger ones do not learn faster
     # rows until an evaluation or the end of an epoch: at least and at most; 0: very many
     rows_between_pauses: tuple[int, int] = (0, 0)
 

@@ -18,6 +18,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
+from hogbatch.policy.limits import LARGEST_USEFUL
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
@@ -129,7 +130,7 @@ def limits_for(config: TrainConfig) -> Limits:
     """
     measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
     cpu_least = config.min_utilization if measured else 0.0
-    useful = PolicySettings().largest_batch if config.policy == "adaptive" else math.inf
+    useful = LARGEST_USEFUL if config.policy == "adaptive" else math.inf
     given = _pair(config.cpu_batch), _pair(config.gpu_batch)
     return Limits(*given, config.min_utilization, cpu_least, useful)
 
