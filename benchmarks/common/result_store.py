@@ -33,6 +33,13 @@ class ResultStore:
         same = _without(found[SETTINGS], ignored) == _without(settings, ignored)
         return found if same else None
 
+    def all(self) -> list[Json]:
+        """All results, in the order of their names."""
+        return [
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted(self._directory.glob("*.json"))
+        ]
+
     def save(self, name: str, settings: Json, result: Json) -> Json:
         """Write `result` with its settings; return what was written."""
         content = {SETTINGS: settings, **result}

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.common import arguments, machine, page, report
 from benchmarks.common.data_sets import FILES
 from benchmarks.common.result_store import ResultStore
-from benchmarks.common.servers import Processors, all_servers
+from benchmarks.common.servers import Processors, all_servers, short_name
 from benchmarks.rehearsals import figures
 from benchmarks.rehearsals.cell import REHEARSE, InterruptedCell
 from benchmarks.rehearsals.forecast import forecast
@@ -77,7 +77,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--reuse-fixed", action="store_true", help="use cells with fixed batches of any sources")
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
     add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
-    add("--report", action="store_true", help="only write the reports, from cells of any sources")
+    add("--report", action="store_true", help="only write the reports, from all cells in OUT")
     add("--page", type=Path, metavar="FILE", help="Markdown page to write the table into")
     given = parser.parse_args(flags)
     if given.quick:
@@ -166,10 +166,11 @@ def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE)
     """
     given = parse(flags)
     try:
-        search = Search(places(given), given.seeds)
+        wanted = places(given)
     except UsageError as error:
         print(f"rehearsals: {error}", file=sys.stderr)
         return error.exit_code
+    search = Search(wanted, given.seeds)
     if given.dry_run:
         print(forecast(search.expected(), given.jobs))
         return 0
@@ -177,16 +178,27 @@ def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE)
         given.within, given.jobs, given.budget, given.cell_limit, retry=given.retry_failed
     )
     matrix = Matrix(given.data, ResultStore(given.out / "cells"), limits, rehearse)
+    if given.report:
+        matrix.load_all({(p.set_name, short_name(p.server)) for p in wanted}, given.methods)
+        if not matrix.results:
+            print(f"rehearsals: {given.out} has no such cells", file=sys.stderr)
+            return 1
+        write(matrix, given)
+        return 0
+    return run(matrix, search, given)
+
+
+def run(matrix: Matrix, search: Search, given: argparse.Namespace) -> int:
+    """Run the cells that are missing, and report; returns the exit code."""
     missing, interrupted = [], False
+    reused = ["sources"] if given.reuse_fixed else []
     try:
         for cells in search.rounds(matrix.results):
-            ignored = ["sources"] if given.report else []
-            todo = matrix.load(cells, ignored, ["sources"] if given.reuse_fixed else [])
-            if todo and not given.report:
+            todo = matrix.load(cells, ignored_if_fixed=reused)
+            if todo:
                 rest = as_duration(remaining_s(matrix.results, todo, given.jobs))
                 print(f"{len(cells)} cells, {len(todo)} to run, about {rest}", flush=True)
-                todo = matrix.run(todo, show)
-            missing += todo
+                missing += matrix.run(todo, show)
     except (KeyboardInterrupt, InterruptedCell):
         interrupted = True
     if matrix.results:

@@ -107,14 +107,6 @@ class Cell:
         except Exception as error:  # one broken result must not end the matrix
             return found | {"error": f"its results cannot be read: {error!r}"}
 
-    def refreshed(self, result: Json) -> Json:
-        """A stored result, with the moments of its targets computed from its history again."""
-        return (
-            result
-            if result["error"]
-            else result | {"reached": reached(self.set, result["history"])}
-        )
-
     def _labels(self) -> Json:
         set_name, server = self.place
         return {
@@ -125,3 +117,10 @@ class Cell:
             "seed": self.seed,
             "rough_wall_s": self.rough_wall_s,
         }
+
+
+def refreshed(result: Json) -> Json:
+    """A stored result, with the moments of its targets computed from its history again."""
+    if result["error"]:
+        return result
+    return result | {"reached": reached(SETS[result["set"]], result["history"])}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.result_store import ResultStore
-from benchmarks.rehearsals.cell import Cell
+from benchmarks.rehearsals.cell import Cell, refreshed
 from benchmarks.rehearsals.methods import batch_of
 from benchmarks.rehearsals.schedule import as_duration, limit, ordered, remaining_s
 
@@ -37,26 +37,27 @@ class Matrix:
     results: list[Json] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)  # when the budget began
 
-    def load(
-        self,
-        cells: Iterable[Cell],
-        ignored: Collection[str] = (),
-        ignored_if_fixed: Collection[str] = (),
-    ) -> list[Cell]:
+    def load(self, cells: Iterable[Cell], ignored_if_fixed: Collection[str] = ()) -> list[Cell]:
         """Add the stored results of `cells`; return the cells without one, in their order.
 
-        Settings whose names are in `ignored` may differ from those of the results; if the cell has
-        a fixed batch, also those in `ignored_if_fixed`.
+        Settings whose names are in `ignored_if_fixed` may differ from those of the results of cells
+        with fixed batches.
         """
         missing = []
         for cell in ordered(cells):
-            either = [*ignored, *(ignored_if_fixed if batch_of(cell.method.name) else ())]
-            found = self.store.load(cell.name, cell.settings(self.limits.within), either)
+            ignored = ignored_if_fixed if batch_of(cell.method.name) else ()
+            found = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
             if found is None or (found["error"] and self.limits.retry):
                 missing.append(cell)
             else:
-                self.results.append(cell.refreshed(found))
+                self.results.append(refreshed(found))
         return missing
+
+    def load_all(self, places: Collection[tuple[str, str]], kinds: Collection[str]) -> None:
+        """Add all stored results of these places (set, server) and kinds, of any sources."""
+        for found in self.store.all():
+            if (found["set"], found["server"]) in places and found["kind"] in kinds:
+                self.results.append(refreshed(found))
 
     def run(self, cells: Sequence[Cell], report: Callable[[Json, str], None]) -> list[Cell]:
         """Run `cells`; return those for which no time was left.

@@ -44,7 +44,7 @@ def test_cells_of_other_sources_or_another_server_run_again(changed, tmp_path, c
 def test_cells_with_fixed_batches_of_other_sources_can_be_used_again(tmp_path, monkeypatch):
     run(matrix(tmp_path), wanted())
     monkeypatch.setattr(cells, "source_key", lambda: "2")
-    left = matrix(tmp_path).load(wanted(), [], ["sources"])
+    left = matrix(tmp_path).load(wanted(), ["sources"])
     methods = [cell.method.name for cell in wanted()]
     assert [cell.method.name for cell in left] == [m for m in methods if not batch_of(m)]
     assert len(left) < len(methods)
