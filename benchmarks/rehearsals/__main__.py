@@ -20,6 +20,7 @@ so far, or after its epochs, whichever is first. How to read the results: docs/r
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from benchmarks.common.result_store import ResultStore
 from benchmarks.common.servers import Processors, all_servers, short_name
 from benchmarks.rehearsals import figures
 from benchmarks.rehearsals.cell import REHEARSE, InterruptedCell
+from benchmarks.rehearsals.earlier import then_and_now
 from benchmarks.rehearsals.forecast import forecast
 from benchmarks.rehearsals.matrix import Limits, Matrix
 from benchmarks.rehearsals.methods import KINDS, ON_CPU, kinds_of
@@ -78,6 +80,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
     add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
     add("--report", action="store_true", help="only write the reports, from all cells in OUT")
+    add("--earlier", type=Path, metavar="FILE", help="earlier matrix.json, for OUT/earlier.md")
     add("--page", type=Path, metavar="FILE", help="Markdown page to write the table into")
     given = parser.parse_args(flags)
     if given.quick:
@@ -142,13 +145,17 @@ def write(matrix: Matrix, given: argparse.Namespace) -> None:
     sources = sorted({result["settings"]["sources"] for result in results})
     settings = {"within": given.within, "sources": sources, "cells": len(results)}
     settings["command"] = machine.without_directories(machine.command())
-    report.write(given.out / "matrix.json", comparisons(results), **settings)
+    entries = comparisons(results)
+    report.write(given.out / "matrix.json", entries, **settings)
     text = table(results)
     if len(sources) > 1:
         text += f"\n\nThe cells are from several versions of the sources: {', '.join(sources)}."
     if failed := failures(results):
         text += f"\n\nFailed:\n\n{failed}"
     report.replace(given.out / "matrix.md", text + "\n")
+    if given.earlier:
+        earlier = json.loads(given.earlier.read_text(encoding="utf-8"))["results"]
+        report.replace(given.out / "earlier.md", then_and_now(earlier, entries) + "\n")
     if given.page:
         page.insert(given.page, "matrix", text)
     print(text, flush=True)
