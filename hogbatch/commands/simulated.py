@@ -51,8 +51,9 @@ def simulate(arguments: Sequence[str]) -> int:
     simulated.add_argument(
         "--seed", default="0", metavar="N", help="random seed (default: %(default)s)"
     )
-    flags = ("policy", "alpha", "beta", "cpu_batch", "gpu_batch", "lease_ms", "epochs")
-    add_flags(parser, [*flags, "max_seconds"])
+    flags = ("policy", "alpha", "beta", "critical_batch", "min_utilization")
+    limits = ("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds")
+    add_flags(parser, [*flags, *limits])
     faults = parser.add_argument_group("fault injection")
     faults.add_argument(
         "--faults",

@@ -10,6 +10,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
+from hogbatch.run.defaults import critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.scenario import simulated_plan, simulated_world, speed_of, start_worker
 from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
@@ -18,6 +19,7 @@ from hogbatch.simulate.world import World
 from hogbatch.telemetry.records import WorkerRecord
 
 MAX_SHOWN = 4  # batch sizes of a worker in the table
+MAX_EVENTS = 6  # below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Forecast:
     lease_messages_per_s: float  # Work and Done messages, median over the seconds
     most_lease_messages_per_s: int
     beats_per_s: float
+    events: list[tuple[float, str]]  # of parked workers, with seconds since the start
 
 
 def forecast(
@@ -63,7 +66,12 @@ def forecast(
         config.beta,
         start_with=workers,
     )
-    settings = PolicySettings(config.alpha, config.beta)
+    settings = PolicySettings(
+        config.alpha,
+        config.beta,
+        critical_batch=config.critical_batch or critical_batch(rows, dense=True),
+        rows_between_pauses=(rows, rows),
+    )
     world = simulated_world(plan, lambda: choose(config.policy, settings), Conditions(), seed)
     for count, speed in groups:
         for _ in range(count):
@@ -91,6 +99,7 @@ def _summarize(world: World[SimulatedModel], groups: list[tuple[int, Speed]]) ->
         lease_messages_per_s=median(per_second),
         most_lease_messages_per_s=max(per_second),
         beats_per_s=world.messages["Heartbeat"] / world.queue.now,
+        events=world.events,
     )
 
 
@@ -106,17 +115,27 @@ def table(result: Forecast) -> Iterator[str]:
     speed = result.rows / result.seconds
     yield f"{result.seconds:.1f} s of training, {result.rows} rows, {speed:.0f} rows/s"
     yield ""
-    yield f"{'workers':28} {'updates':>10} {'fraction':>8} {'rows/s':>10} {'busy':>6}  batch sizes"
+    yield (
+        f"{'workers':28} {'updates':>10} {'fraction':>8} {'rows/s':>10} {'busy':>6} {'parked':>6}  "
+        "batch sizes"
+    )
     for kind in result.kinds:
         records = kind.workers
         workers = f"{len(records)} x {kind.speed.device}, {kind.speed.peak:g} rows/s"
         updates, rows = sum(w.updates for w in records), sum(w.rows for w in records)
         fraction, busy = sum(w.update_share for w in records), mean(w.busy for w in records)
+        parked = mean(w.parked_seconds for w in records) / result.seconds
         yield (
-            f"{workers:28} {updates:10} {fraction:8.1%} {rows / result.seconds:10.0f} {busy:6.1%}  "
-            + _short(records[0].batch_trace)
+            f"{workers:28} {updates:10} {fraction:8.1%} {rows / result.seconds:10.0f} {busy:6.1%} "
+            f"{parked:6.1%}  " + _short(records[0].batch_trace)
         )
     yield ""
+    for at, what in result.events[:MAX_EVENTS]:
+        yield f"{at:10.3f} s  {what}"
+    if len(result.events) > MAX_EVENTS:
+        yield f"{'':12}  ... ({len(result.events)} in all; --json prints every one)"
+    if result.events:
+        yield ""
     yield (
         f"messages per second: {result.lease_messages_per_s:.0f} about leases "
         f"(maximum {result.most_lease_messages_per_s}), {result.beats_per_s:.0f} heartbeats"

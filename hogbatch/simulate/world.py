@@ -36,6 +36,7 @@ E = TypeVar("E", bound=Effects)
 TICK_S = 0.05
 DIRECT = LinkQuality()
 NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit of a process
+PARKING = {"worker_parked": "{worker} is parked: {reason}", "worker_unparked": "{worker} trains"}
 
 
 class World(Generic[E]):
@@ -229,6 +230,8 @@ class World(Generic[E]):
                     self.note("rolled back")
                 case Record(event, fields):
                     self.effects.record(event, fields)
+                    if event in PARKING:
+                        self.note(PARKING[event].format(**fields))
                 case Report(evaluation):
                     self.effects.report(evaluation, self.state.totals(self.queue.now))
                 case ShowMean(shown):

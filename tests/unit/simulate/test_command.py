@@ -20,6 +20,19 @@ def test_a_table_has_a_line_for_each_kind_of_worker(capsys):
     assert said[-1].startswith("messages per second: ")
 
 
+def test_parked_workers_are_shown_with_the_reason(capsys):
+    flags = ("--workers", "cpu:8x2000rows/s,gpu:1x200000rows/s", "--max-seconds", "4")
+    said = lines(capsys, *flags)
+    cpu, gpu = (line.split() for line in said if " x " in line)
+    assert float(cpu[9].rstrip("%")) > 50 and gpu[9] == "0.0%"
+    parked = [line for line in said if "is parked: with it, learning would be" in line]
+    assert len(parked) == 6 and "... (8 in all; --json prints every one)" in "".join(said)
+    seen = json.loads("".join(lines(capsys, *flags, "--json")))
+    assert len(seen["events"]) == 8
+    all_train = lines(capsys, *flags, "--critical-batch", "1e6")
+    assert not [line for line in all_train if "is parked" in line]
+
+
 def test_the_policy_decides_who_makes_the_updates(capsys):
     def fraction_of_cpu(policy):
         flags = ("--workers", CREW, "--max-seconds", "5", "--json", "--policy", policy)
