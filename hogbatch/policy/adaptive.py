@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
-from hogbatch.policy.limits import LARGEST_USEFUL
 from hogbatch.policy.progress import Load, best_operation, with_measured_speed
 from hogbatch.policy.selection import Operations, Selection
 
@@ -22,10 +21,9 @@ class Adaptive:
 
     def first_size(self, worker: WorkerView) -> int:
         """The batch with which a worker learns fastest alone, as far as it was measured."""
-        bounded = self._bounded(worker)
-        if not bounded.profile:
-            return bounded.largest
-        return best_operation(bounded, Load(), self._settings).batch_size
+        if not worker.profile:
+            return worker.largest
+        return best_operation(_as_fast_at_most(worker), Load(), self._settings).batch_size
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
         """The current size: `decide` chooses sizes."""
@@ -34,7 +32,7 @@ class Adaptive:
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
         """How each of `workers` trains from now on."""
         pauses = self._settings.rows_between_pauses
-        views = [with_measured_speed(self._bounded(worker), pauses) for worker in workers]
+        views = [with_measured_speed(_as_fast_at_most(worker), pauses) for worker in workers]
         known = [place for place, view in enumerate(views) if view.profile]
         selection = Selection([views[place] for place in known], self._settings)
         training = selection.select()
@@ -47,20 +45,18 @@ class Adaptive:
                 operations[place] = replace(operations[place], trains=False, reason=reason)
         return operations
 
-    def _bounded(self, worker: WorkerView) -> WorkerView:
-        """`worker` with limits within which larger batches learn faster.
 
-        No smaller batch of a CPU worker counts as faster per row than its largest one, so that it
-        uses smaller ones only to have fewer rows in flight.
-        """
-        if worker.device == "cpu":
-            least = min(
-                (s / rows for rows, s in worker.profile if rows >= worker.largest), default=0
-            )
-            profile = tuple((rows, max(seconds, rows * least)) for rows, seconds in worker.profile)
-            return replace(worker, profile=profile)
-        largest = max(worker.smallest, min(worker.largest, LARGEST_USEFUL))
-        return replace(worker, largest=largest)
+def _as_fast_at_most(worker: WorkerView) -> WorkerView:
+    """`worker`, but no smaller batch of a CPU worker is faster per row than its largest one.
+
+    Then it uses smaller batches only to have fewer rows in flight.
+    """
+    if worker.device != "cpu":
+        return worker
+    largest = [seconds / rows for rows, seconds in worker.profile if rows >= worker.largest]
+    least = min(largest, default=0.0)
+    profile = tuple((rows, max(seconds, rows * least)) for rows, seconds in worker.profile)
+    return replace(worker, profile=profile)
 
 
 def _change(selection: Selection, training: Operations, number: int) -> str:

@@ -7,7 +7,6 @@ from hogbatch.policy.utilization import Profile, peak_speed
 
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
-LARGEST_USEFUL: Final = 512  # rows of a batch, beyond which larger ones rarely learn faster
 
 
 def useful_limits(

@@ -4,7 +4,7 @@ import math
 
 from msgspec import structs
 
-from hogbatch.compute.cpu_batch import largest_cpu_batch
+from hogbatch.compute.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.compute.teams import gains_from_teams
 from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
@@ -18,7 +18,6 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.policy.limits import LARGEST_USEFUL
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
@@ -68,7 +67,7 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
             record=config.record,
             cpu_teams=config.cpu_teams or 0,
         ),
-        limits=limits_for(config),
+        limits=limits_for(config, rows),
         stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
@@ -122,15 +121,17 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
     return recommend.max_epochs(rows) if target else recommend.epochs(rows)
 
 
-def limits_for(config: TrainConfig) -> Limits:
+def limits_for(config: TrainConfig, rows: int) -> Limits:
     """Return the limits of the batch sizes that the user gives, and what bounds the others.
+
+    There are `rows` training rows.
 
     A CPU worker of a deterministic run has no limit that depends on measured seconds. Nor does one
     with the policies "fixed" and "hogbatch", which use the smallest batch.
     """
     measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
     cpu_least = config.min_utilization if measured else 0.0
-    useful = LARGEST_USEFUL if config.policy == "adaptive" else math.inf
+    useful = largest_batch(rows) if config.policy == "adaptive" else math.inf
     given = _pair(config.cpu_batch), _pair(config.gpu_batch)
     return Limits(*given, config.min_utilization, cpu_least, useful)
 

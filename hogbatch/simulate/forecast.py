@@ -60,7 +60,7 @@ def forecast(
             keep="last",
             wait_for_workers=math.inf,
         ),
-        limits_for(config),
+        limits_for(config, rows),
         (rows, 0),
         config.lease_ms / 1000,
         config.beta,

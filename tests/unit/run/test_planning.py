@@ -149,7 +149,7 @@ def test_limits_and_weight_decay_are_those_given_or_found():
     ],
 )
 def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
-    limits = limits_for(config(**flags))
+    limits = limits_for(config(**flags), 30_000)
     assert limits.cpu_min_utilization == cpu
     assert limits.min_utilization == flags.get("min_utilization", 0.5)
 
