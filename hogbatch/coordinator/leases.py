@@ -43,7 +43,7 @@ class Leases:
             to = sorted(to, key=lambda worker: worker.evaluation_start)
         for in_flight in range(LEASES_IN_FLIGHT):
             for worker in to:
-                if len(worker.leases) == in_flight and self._may_take(worker, ledger):
+                if len(worker.leases) == in_flight and self._may_take(worker, ledger, now):
                     if phase == "train" and self.roster.would_delay(worker, ledger.remaining):
                         break  # so would all workers after it: their batches take longer
                     if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
@@ -68,14 +68,16 @@ class Leases:
             assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(worker.leases) <= LEASES_IN_FLIGHT for worker in workers)
 
-    def _may_take(self, worker: Worker, ledger: Ledger) -> bool:
+    def _may_take(self, worker: Worker, ledger: Ledger, now: float) -> bool:
         """Whether there are rows that this worker may be given.
 
         Rows on which several workers have died are given to a worker without other rows, so that
         it is clear which rows killed it.
         """
-        if not worker.trains and ledger is self.epochs.rows:
-            return False
+        if ledger is self.epochs.rows:
+            new = worker.rows == 0
+            if not worker.trains or (new and self.roster.handing_over(self.progress.seconds(now))):
+                return False
         suspect = ledger.deaths >= SUSPECT_DEATHS
         conflict = suspect and worker.leases
         return bool(ledger.todo) and not conflict and not worker.holds_suspect_rows

@@ -29,6 +29,7 @@ MAX_MISSED_BEATS_AT_WORK = 5.0  # the same while it holds leases
 CHECK_INTERVAL_S = 50e-6  # per attached worker, between two checks of all workers
 GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
 START_DELAY_S = 0.05  # after the first worker is ready, if others are not yet
+HANDOVER_S = 0.2  # of training; for at most this long, new workers wait for those just parked
 READY_WITHIN_S = 600.0  # compilation takes seconds, on a slow and busy machine minutes
 
 
@@ -52,6 +53,8 @@ class Roster:
     _first_ready: float | None = None
     _ready: int = 0
     _parked: int = 0  # of these
+    # parked while they held leases, by key: the training second until which new workers wait
+    _finishing: dict[str, float] = field(default_factory=dict)
     _unused: int = 0  # the first fence number that was never used
     _revoked: list[tuple[int, int]] = field(default_factory=list)  # heap of (generation, number)
     _numbers: dict[int, Worker] = field(default_factory=dict)
@@ -152,8 +155,23 @@ class Roster:
         """Give `worker` no more training leases, from training second `seconds` on."""
         worker.park(seconds)
         self._parked += 1
+        self._finishing[worker.key] = seconds + HANDOVER_S
         self._drop(worker)
         self._update_pause(worker)
+
+    def handing_over(self, seconds: float) -> bool:
+        """Whether workers that were parked shortly before training second `seconds` still train.
+
+        A worker that begins at the same time would take its first steps, which are the largest,
+        from the same model as they, and together they would go too far.
+        """
+        waiting = {key: until for key, until in self._finishing.items() if until > seconds}
+        self._finishing = {
+            key: until
+            for key, until in waiting.items()
+            if (worker := self.attached.get(key)) and worker.leases and not worker.trains
+        }
+        return bool(self._finishing)
 
     def resume_training(self, worker: Worker, seconds: float) -> None:
         """Give the parked `worker` training leases again."""

@@ -254,8 +254,9 @@ class Coordinator:
         if lease.task == "train" and not done.too_large:
             self.decisions.resize(worker, seconds)
             records += self.decisions.review(seconds)
-        complete = done.rows == lease.stop - lease.start  # if not, other workers may take the rest
-        return [*records, *self._advance(now, [worker] if complete else None)]
+        # Other workers may take the rest of a lease, or may have waited for a parked one.
+        alone = done.rows == lease.stop - lease.start and worker.trains
+        return [*records, *self._advance(now, [worker] if alone else None)]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
         """Make all transitions between phases that are possible now, then hand out leases.

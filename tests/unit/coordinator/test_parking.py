@@ -2,6 +2,7 @@
 
 import pytest
 
+from hogbatch.coordinator.roster import HANDOVER_S
 from hogbatch.errors import PolicyError
 from hogbatch.policy.base import Operation
 from tests.support.coordinator_stage import records, works
@@ -99,3 +100,43 @@ def test_a_policy_that_fails_to_decide_ends_the_run(stage):
     play = stage(Parks("broken"))
     play.attach("c")
     assert play.finish.by_policy and "decide failed" in play.finish.reason
+
+
+class TestHandover:
+    """The CPU worker "c" trains first, and is parked when the GPU worker "g" is ready."""
+
+    @pytest.fixture
+    def parked(self, stage):
+        play = stage(Parks(), epochs=None, train_rows=100_000)
+        play.attach("c")
+        assert [work.task for work in play.work["c"]] == ["train", "train"]
+        play.attach("g", device="gpu")
+        return play
+
+    def test_a_new_worker_waits_for_the_leases_of_one_that_was_just_parked(self, parked):
+        assert not parked.work["g"]
+        parked.done("c")
+        assert not parked.work["g"]
+        parked.done("c")
+        assert parked.work["g"] and not parked.work["c"]
+
+    def test_it_does_not_wait_long(self, parked):
+        parked.later(HANDOVER_S / 2)
+        assert not parked.work["g"]
+        parked.later(HANDOVER_S)
+        assert parked.work["g"] and parked.work["c"]
+
+    def test_it_does_not_wait_for_a_worker_that_is_lost(self, parked):
+        assert not worker(parked, "g").leases
+        parked.state.lose("c", "it has exited", parked.now)
+        assert worker(parked, "g").leases
+
+    def test_a_worker_that_trains_already_goes_on(self, stage):
+        play = stage(Parks("none"), epochs=None, train_rows=100_000)
+        play.attach("c")
+        play.attach("g", device="gpu")
+        play.done("g")
+        play.state.decisions.policy.device = "cpu"
+        play.state.decisions.decide(play.state.progress.seconds(play.now))
+        assert not worker(play, "c").trains and play.work["c"]
+        assert works(play.done("g"))
