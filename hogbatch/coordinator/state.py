@@ -255,7 +255,8 @@ class Coordinator:
             self.decisions.resize(worker, seconds)
             records += self.decisions.review(seconds)
         # Other workers may take the rest of a lease, or may have waited for a parked one.
-        alone = done.rows == lease.stop - lease.start and worker.trains
+        parked = lease.task == "train" and not worker.trains
+        alone = done.rows == lease.stop - lease.start and not parked
         return [*records, *self._advance(now, [worker] if alone else None)]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:

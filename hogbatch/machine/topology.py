@@ -86,9 +86,8 @@ def training_threads(threads: int, cores: int, gpus: int = 0) -> int:
     """Return the number of CPU threads that train by default beside `gpus` GPU workers; at least 1.
 
     `threads` is the number of logical cores, `cores` that of physical ones. A second thread on a
-    physical core makes both little faster together, but their updates are staler. A logical core is
-    left for each GPU worker, because CPU threads on all of them would delay the thread that
-    launches its kernels.
+    physical core adds little speed, but makes updates staler. A logical core is left for each GPU
+    worker, because CPU threads on all of them would delay the thread that launches its kernels.
     """
     return max(1, min(cores, threads - gpus))
 

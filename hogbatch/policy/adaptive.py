@@ -23,7 +23,9 @@ class Adaptive:
         """The batch with which a worker learns fastest alone, as far as it was measured."""
         if not worker.profile:
             return worker.largest
-        return best_operation(_as_fast_at_most(worker), Load(), self._settings).batch_size
+        return best_operation(
+            _without_faster_small_batches(worker), Load(), self._settings
+        ).batch_size
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
         """The current size: `decide` chooses sizes."""
@@ -32,7 +34,9 @@ class Adaptive:
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
         """How each of `workers` trains from now on."""
         pauses = self._settings.rows_between_pauses
-        views = [with_measured_speed(_as_fast_at_most(worker), pauses) for worker in workers]
+        views = [
+            with_measured_speed(_without_faster_small_batches(worker), pauses) for worker in workers
+        ]
         known = [place for place, view in enumerate(views) if view.profile]
         selection = Selection([views[place] for place in known], self._settings)
         training = selection.select()
@@ -46,10 +50,10 @@ class Adaptive:
         return operations
 
 
-def _as_fast_at_most(worker: WorkerView) -> WorkerView:
-    """`worker`, but no smaller batch of a CPU worker is faster per row than its largest one.
+def _without_faster_small_batches(worker: WorkerView) -> WorkerView:
+    """`worker` with a profile in which no smaller batch is faster per row than the largest one.
 
-    Then it uses smaller batches only to have fewer rows in flight.
+    So a CPU worker uses smaller batches only to have fewer rows in flight. GPUs are not changed.
     """
     if worker.device != "cpu":
         return worker
