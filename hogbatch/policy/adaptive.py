@@ -23,9 +23,8 @@ class Adaptive:
         """The batch with which a worker learns fastest alone, as far as it was measured."""
         if not worker.profile:
             return worker.largest
-        return best_operation(
-            _without_faster_small_batches(worker), Load(), self._settings
-        ).batch_size
+        view = _without_faster_small_batches(worker)
+        return best_operation(view, Load(), self._settings).batch_size
 
     def next_size(self, worker: WorkerView, others: Sequence[WorkerView]) -> int:
         """The current size: `decide` chooses sizes."""
@@ -34,9 +33,8 @@ class Adaptive:
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
         """How each of `workers` trains from now on."""
         pauses = self._settings.rows_between_pauses
-        views = [
-            with_measured_speed(_without_faster_small_batches(worker), pauses) for worker in workers
-        ]
+        bounded = map(_without_faster_small_batches, workers)
+        views = [with_measured_speed(worker, pauses) for worker in bounded]
         known = [place for place, view in enumerate(views) if view.profile]
         selection = Selection([views[place] for place in known], self._settings)
         training = selection.select()
