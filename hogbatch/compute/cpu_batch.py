@@ -1,4 +1,4 @@
-"""The largest batches: of a team of CPU threads, which is also the largest measured one."""
+"""The largest batches for a number of training rows; a CPU worker measures none above them."""
 
 from typing import Final
 
