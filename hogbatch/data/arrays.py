@@ -2,7 +2,7 @@
 
     X [N, F]                             dense, any real dtype (float32 only if that is exact)
     data, indices, indptr, shape         as written by scipy.sparse.save_npz (format csr)
-    y or Y: [N] or [N, 1]                one label per row
+    y or Y: [N] or [N, 1]                one label per row: numbers, text or booleans
             [N, C] of 0 and 1            lists of labels
     label_indptr, label_indices          lists of labels in CSR form
 
@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
-from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
+from hogbatch.data.raw import (
+    MAX_INDEX,
+    LabelLists,
+    LabelNames,
+    RawSet,
+    ReadOptions,
+    named_labels,
+)
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
 from hogbatch.data.source import Source, not_data
 from hogbatch.data.text import FLOAT32_LIMIT
@@ -49,10 +56,12 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     try:
         inputs, features = _inputs(arrays)
         rows = len(inputs.dense) or len(inputs.indptr) - 1
-        labels, lists, classes = _labels(arrays, rows)
+        labels, names, lists, classes = _labels(arrays, rows)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
-    return RawSet(inputs, features, labels, lists, str(path), classes_hint=classes)
+    return RawSet(
+        inputs, features, labels, lists, str(path), classes_hint=classes, label_names=names
+    )
 
 
 def _open(path: Source) -> dict[str, NDArray[Any]]:
@@ -129,25 +138,32 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
     return csr_inputs(indptr, indices, values), (rows, features)
 
 
-def _labels(arrays: Arrays, rows: int) -> tuple[NDArray[np.float64] | None, LabelLists | None, int]:
-    """Find the labels: numbers or lists, and the number of distinct labels, or 0 if unknown."""
+def _labels(
+    arrays: Arrays, rows: int
+) -> tuple[NDArray[np.float64] | None, LabelNames, LabelLists | None, int]:
+    """Find the labels: numbers, with their names if they are text or booleans, or lists.
+
+    The last result is the number of distinct labels of lists, or 0 if unknown.
+    """
     if "label_indptr" in arrays and "label_indices" in arrays:
         indptr, indices = _lists(arrays, "label_indptr", "label_indices", rows)
         order = csr.ascending_order(indptr, indices)
         indices = indices if order is None else indices[order]
         if csr.repeats(indptr, indices).any():
             raise ValueError("label_indices: a label occurs twice in one row")
-        return None, LabelLists(indptr, indices), 0
+        return None, (), LabelLists(indptr, indices), 0
     name = "Y" if "Y" in arrays and "y" not in arrays else "y"
     if name not in arrays:
-        return None, None, 0
+        return None, (), None, 0
     labels = arrays[name]
     if labels.ndim == 2 and labels.shape[1] != 1 and len(labels) == rows:
-        return None, *_lists_of_matrix(name, labels)
+        return None, (), *_lists_of_matrix(name, labels)
     if labels.size != rows:
         raise ValueError(f"{name}: expected labels for {rows} rows; got shape {labels.shape}")
+    if labels.dtype.kind in "Ub":
+        return *named_labels(labels.ravel()), None, 0
     _finite(name, labels.ravel(), dimensions=1)
-    return labels.ravel().astype(np.float64), None, 0
+    return labels.ravel().astype(np.float64), (), None, 0
 
 
 def _lists_of_matrix(name: str, marks: NDArray[Any]) -> tuple[LabelLists, int]:

@@ -7,9 +7,9 @@ The cache directory has one entry per text file and set of reader options that a
 
 The header contains the origin of the entry (path, options, state of the file, a digest of the
 readers' source code), the scalars of a RawSet, and each array's name, dtype, shape and CRC-32. The
-column names, of which there may be many, are stored as an array of bytes that contains JSON. An
-entry that is damaged or has a different origin is ignored and replaced by a rename. Errors of the
-cache never fail a run.
+names of columns and labels, of which there may be many, are stored as arrays of bytes that contain
+JSON. An entry that is damaged or has a different origin is ignored and replaced by a rename. Errors
+of the cache never fail a run.
 
 Entries are read, not mapped: reading takes no longer than verifying the checksums, and a failing
 disk or file server raises an error here instead of causing a SIGBUS during the run.
@@ -174,7 +174,8 @@ def _arrays(raw: RawSet) -> Arrays:
     """The arrays of `raw` by name."""
     lists = raw.label_lists
     arrays: dict[str, NDArray[Any] | None] = {
-        "columns": np.frombuffer(json.dumps(raw.columns).encode(), np.uint8),
+        "columns": _as_json(raw.columns),
+        "label_names": _as_json(raw.label_names),
         **raw.inputs._asdict(),
         "labels": raw.labels,
         "label_indptr": lists and lists.indptr,
@@ -184,6 +185,11 @@ def _arrays(raw: RawSet) -> Arrays:
     return {
         name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None
     }
+
+
+def _as_json(value: object) -> NDArray[np.uint8]:
+    """The bytes of `value` as JSON."""
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
@@ -204,6 +210,7 @@ def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
         ),
         columns=Columns(tuple(names), label, position),
         notes=tuple(header["notes"]),
+        label_names=tuple(json.loads(arrays["label_names"].tobytes())),
     )
 
 

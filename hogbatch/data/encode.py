@@ -1,20 +1,22 @@
 """Encoding of raw labels from a file as labels for kernels."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Labels, multi_labels, single_labels
-from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
+from hogbatch.data.raw import MAX_INDEX, LabelLists, LabelNames, RawSet
 from hogbatch.errors import DataError, UsageError
-from hogbatch.machine.printable import digits
+from hogbatch.machine.printable import digits, quoted
 from hogbatch.model.losses import LOSSES, encodings_for
 
 LabelKind = Literal["binary", "classes", "multilabel", "real"]
 
+MAX_SHOWN: Final = 10  # labels in a message
 MAX_FEW_CLASSES: Final = 20  # up to this many distinct whole numbers are classes
 MIN_ROWS_FEW_CLASSES: Final = 3  # if they have this many rows each, on average
 MIN_ROWS_MANY_CLASSES: Final = 10  # minimum rows of each class if there are more classes
@@ -25,7 +27,7 @@ class Encoding:
     """How raw labels are converted to targets; decided once, from the training data."""
 
     kind: LabelKind
-    classes: tuple[float, ...]  # sorted raw labels of binary and classes, else empty
+    classes: tuple[float, ...] | LabelNames  # sorted labels of binary and classes, else empty
     outputs: int  # C: 1 for binary and real, else the number of classes or labels
     offset: float = 0.0  # of real: a target is (label - offset) / scale, so that the learning
     scale: float = 1.0  # rate does not depend on the labels' unit
@@ -34,8 +36,9 @@ class Encoding:
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     """Choose the encoding for `loss`; "auto" chooses it from the labels.
 
-    auto: lists are multilabel; two distinct labels are binary; whole numbers that look like classes
-    (see `_look_like_classes`) are classes; all others are real. DataError if all labels are equal.
+    auto: lists are multilabel; two distinct labels are binary; text, and whole numbers that look
+    like classes (see `_look_like_classes`), are classes; all others are real. DataError if all
+    labels are equal.
     """
     if loss not in ("auto", *LOSSES):
         raise UsageError(f"loss must be one of {', '.join(('auto', *LOSSES))}; got {loss!r}")
@@ -51,15 +54,24 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
 def _auto(raw: RawSet, loss: str) -> Encoding:
     if raw.labels is None:
         return _multilabel(raw, loss)
-    distinct = np.unique(raw.labels)
+    distinct = _distinct(raw, raw.labels)
     if len(distinct) == 1:
         raise DataError(
-            f"{raw.source}: every label is {digits(distinct[0])}; expected at least two distinct "
+            f"{raw.source}: every label is {_shown(distinct)}; expected at least two distinct "
             "labels (--label selects the label column of a CSV file)"
         )
     if len(distinct) == 2:
         return _binary(raw, loss)
-    return (_classes if _look_like_classes(raw.labels) else _real)(raw, loss)
+    classes = bool(raw.label_names) or _look_like_classes(raw.labels)
+    return (_classes if classes else _real)(raw, loss)
+
+
+def _distinct(raw: RawSet, labels: NDArray[np.float64]) -> list[Any]:
+    """The distinct labels in ascending order: numbers, text or booleans."""
+    distinct = np.unique(labels)
+    if not raw.label_names:
+        return list(distinct.tolist())
+    return sorted(raw.label_names[index] for index in distinct.astype(np.intp))
 
 
 def _look_like_classes(labels: NDArray[np.float64]) -> bool:
@@ -81,6 +93,8 @@ def _look_like_classes(labels: NDArray[np.float64]) -> bool:
 
 def explain(raw: RawSet, encoding: Encoding) -> str:
     """A note on how "auto" interpreted whole-number labels and how to change that; else ""."""
+    if raw.label_names:
+        return ""
     if encoding.kind == "classes":
         return f"labels: {encoding.outputs} classes (--loss squared for numbers)"
     if encoding.kind != "real" or raw.labels is None:
@@ -94,13 +108,13 @@ def explain(raw: RawSet, encoding: Encoding) -> str:
 
 
 def _binary(raw: RawSet, loss: str) -> Encoding:
-    distinct = np.unique(_single(raw, f"loss {loss} needs"))
+    distinct = _distinct(raw, _single(raw, f"loss {loss} needs"))
     if len(distinct) != 2:
         raise DataError(
             f"{raw.source}: loss {loss} needs exactly two distinct labels; "
             f"got {len(distinct)} ({_shown(distinct)})"
         )
-    return Encoding("binary", tuple(distinct.tolist()), 1)
+    return Encoding("binary", tuple(distinct), 1)
 
 
 def _classes(raw: RawSet, loss: str) -> Encoding:
@@ -109,12 +123,12 @@ def _classes(raw: RawSet, loss: str) -> Encoding:
     if len(broken):
         place, label = raw.locate(int(broken[0])), labels[broken[0]]
         raise DataError(f"{place}: loss {loss} needs whole-number labels; got {digits(label)}")
-    distinct = np.unique(labels)
+    distinct = _distinct(raw, labels)
     if len(distinct) < 2:
         raise DataError(
             f"{raw.source}: loss {loss} needs at least two distinct labels; got {_shown(distinct)}"
         )
-    return Encoding("classes", tuple(distinct.tolist()), len(distinct))
+    return Encoding("classes", tuple(distinct), len(distinct))
 
 
 def _multilabel(raw: RawSet, loss: str) -> Encoding:
@@ -126,7 +140,7 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
 
 
 def _real(raw: RawSet, loss: str) -> Encoding:
-    labels = _single(raw, f"loss {loss} needs")
+    labels = _numbers(raw, f"loss {loss} needs")
     return Encoding("real", (), 1, float(labels.mean()), float(labels.std()) or 1.0)
 
 
@@ -141,27 +155,51 @@ ENCODERS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {  # by kind of 
 def encode(raw: RawSet, encoding: Encoding) -> Labels:
     """Convert raw labels to labels for kernels; DataError names the first invalid row.
 
-    binary: the larger raw label becomes 1. classes: the index among the sorted raw labels.
+    binary: the larger raw label becomes 1. classes: the index among the sorted raw labels. Labels
+    are matched to those of the training data as text, so that "1" in one file is 1 in another.
     multilabel: lists, unchanged. real: standardised with the training labels' mean and deviation.
     """
     if raw.labels is None and raw.label_lists is None:
         raise _no_labels(raw)
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
-    labels = _single(raw, "the training data has")
     if encoding.kind == "real":
-        targets = (labels - encoding.offset) / encoding.scale
+        targets = (_numbers(raw, "the training data has") - encoding.offset) / encoding.scale
         return single_labels(targets.astype(np.float32))
-    classes = np.array(encoding.classes)
-    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-    unseen = np.flatnonzero(classes[places] != labels)
+    labels = _single(raw, "the training data has")
+    places = _places(raw, labels, encoding.classes)
+    unseen = np.flatnonzero(places < 0)
     if len(unseen):
-        place, label = raw.locate(int(unseen[0])), labels[unseen[0]]
+        row = int(unseen[0])
         raise DataError(
-            f"{place}: label {digits(label)} does not occur in the training data "
-            f"({_shown(classes)})"
+            f"{raw.locate(row)}: label {_shown(_distinct(raw, labels[row : row + 1]))} does not "
+            f"occur in the training data ({_shown(encoding.classes)})"
         )
     return single_labels(places.astype(np.float32))
+
+
+def _places(
+    raw: RawSet, labels: NDArray[np.float64], classes: tuple[float, ...] | LabelNames
+) -> NDArray[np.intp]:
+    """The position of each label among `classes`, or -1: intp[N]."""
+    known = np.array(classes)
+    if not raw.label_names and known.dtype.kind in "if":
+        places = np.searchsorted(known, labels).clip(max=len(known) - 1)
+        return np.where(known[places] == labels, places, -1)
+    position = {label_text(label): index for index, label in enumerate(classes)}
+    names: Iterable[Any] = raw.label_names
+    if raw.label_names:
+        indices = labels.astype(np.intp)
+    else:
+        names, indices = np.unique(labels, return_inverse=True)
+    return np.array([position.get(label_text(name), -1) for name in names], np.intp)[indices]
+
+
+def label_text(label: Any) -> str:
+    """A number, text or boolean label as text. Labels with the same text are the same label."""
+    if isinstance(label, str):
+        return str(label)
+    return str(bool(label)) if isinstance(label, bool | np.bool_) else digits(label)
 
 
 def _encode_lists(raw: RawSet, outputs: int) -> Labels:
@@ -186,12 +224,20 @@ def _single(raw: RawSet, subject: str) -> NDArray[np.float64]:
     raise DataError(f"{raw.locate(odd)}: {subject} one label per row; got a list of {counts[odd]}")
 
 
+def _numbers(raw: RawSet, subject: str) -> NDArray[np.float64]:
+    """The labels of a set with one number per row; `subject` starts the error message."""
+    labels = _single(raw, subject)
+    if raw.label_names:
+        label = _shown([raw.label_names[int(labels[0])]])
+        raise DataError(f"{raw.locate(0)}: {subject} numbers as labels; got {label}")
+    return labels
+
+
 def _lists(raw: RawSet) -> LabelLists:
     """Label lists; whole numbers, one per row, become lists of one."""
     if raw.label_lists is not None:
         return raw.label_lists
-    assert raw.labels is not None
-    labels = raw.labels
+    labels = _numbers(raw, "multi-label losses need")
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):
         place, label = raw.locate(int(bad[0])), labels[bad[0]]
@@ -207,6 +253,7 @@ def _no_labels(raw: RawSet) -> DataError:
     )
 
 
-def _shown(labels: NDArray[np.float64]) -> str:
-    more = ", ..." if len(labels) > 10 else ""
-    return ", ".join(digits(label) for label in labels[:10]) + more
+def _shown(labels: Iterable[Any]) -> str:
+    first = list(itertools.islice(labels, MAX_SHOWN + 1))
+    shown = [quoted(each) if isinstance(each, str) else label_text(each) for each in first]
+    return ", ".join(shown[:MAX_SHOWN]) + (", ..." if len(first) > MAX_SHOWN else "")

@@ -1,7 +1,7 @@
 """The contents of a data file before scaling and label encoding."""
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,9 @@ from hogbatch.data.batch import RawInputs
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 
 MAX_INDEX = 2**31 - 2  # indices and the number of features must fit into int32
+
+
+LabelNames = tuple[str, ...] | tuple[bool, ...]
 
 
 class LabelLists(NamedTuple):
@@ -51,7 +54,7 @@ class RawSet:
 
     inputs: RawInputs
     features: int  # F
-    labels: NDArray[np.float64] | None  # [N], as written in the file
+    labels: NDArray[np.float64] | None  # [N], as written in the file; see `label_names`
     label_lists: LabelLists | None
     source: str  # path of the file
     classes_hint: int = 0  # number of labels if stated in the file, else 0
@@ -60,6 +63,7 @@ class RawSet:
     skipped: SkippedLines = NONE_SKIPPED  # skipped lines of a text file
     columns: Columns = NO_COLUMNS  # of a CSV file
     notes: tuple[str, ...] = ()  # decisions that are not obvious, one sentence each
+    label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
 
     @property
     def rows(self) -> int:
@@ -77,3 +81,9 @@ class RawSet:
         if self.lines is None:
             return f"{self.source}: row {row}"
         return f"{self.source}:{self.lines[row]}"
+
+
+def named_labels(values: NDArray[Any]) -> tuple[NDArray[np.float64], LabelNames]:
+    """The `labels` and `label_names` of text or boolean values[N]; the names are sorted."""
+    names, labels = np.unique(values, return_inverse=True)
+    return labels.astype(np.float64), tuple(names.tolist())

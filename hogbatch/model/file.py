@@ -108,8 +108,8 @@ class Model:
     def predict(self, inputs: Any) -> NDArray[Any]:
         """The most likely labels, in the form of the training file.
 
-        binary, classes: float64[N]. multilabel: uint8[N, C], 1 where a label has a
-        probability above 0.5; UsageError if the loss only ranks labels. real: float64[N].
+        binary, classes: numbers, text or booleans [N]. multilabel: uint8[N, C], 1 where a label
+        has a probability above 0.5; UsageError if the loss only ranks labels. real: float64[N].
         """
         self.loss.expect_predictions()
         if self.encoding.kind == "multilabel":

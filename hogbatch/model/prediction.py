@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
-from hogbatch.data.encode import encode
+from hogbatch.data.encode import encode, label_text
 from hogbatch.data.load import expect_labels, inputs_for
 from hogbatch.data.raw import RawSet
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import load
 from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
-from hogbatch.machine.printable import digits
+from hogbatch.machine.printable import printable
 from hogbatch.model.file import Floats, Model, load_model
 from hogbatch.model.losses import LOSSES
 from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
@@ -210,7 +210,13 @@ def _numbers(row: Any) -> str:
 
 
 def _label(value: Any) -> str:
-    return digits(value)
+    return printable(label_text(value))
+
+
+def _cell(value: Any) -> str:
+    """A label in a line of labels separated by commas, quoted as in CSV if it has one."""
+    text = _label(value)
+    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text
 
 
 def _chosen(row: Any) -> str:
@@ -223,8 +229,8 @@ def _top_lines(model: Model, inputs: RawInputs, k: int, index: HashIndex | None)
         found = model.top_proba(inputs, k) if index is None else index.top(inputs, k)
         return _xmc_lines(model.network.outputs, found[0], found[1])
     columns = model.top(inputs, k) if index is None else index.top(inputs, k).columns
-    names = np.array(model.encoding.classes)
-    return (",".join(map(digits, names[row[row < len(names)]])) for row in columns)
+    names = np.array([_cell(label) for label in model.encoding.classes])
+    return (",".join(names[row[row < len(names)]]) for row in columns)
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:

@@ -81,6 +81,13 @@ def test_lists_of_labels_in_csr_form(save):
     assert raw.label_lists.indices.dtype == np.int32
 
 
+@pytest.mark.parametrize("y", [["no", "yes"], [False, True], [["b"], ["ä, 2"]]])
+def test_labels_may_be_text_or_booleans(save, y):
+    raw = read(save(X=X, y=y[::-1]))
+    assert raw.labels.tolist() == [1, 0] and raw.labels.dtype == np.float64
+    assert list(raw.label_names) == np.ravel(y).tolist()
+
+
 def test_labels_may_be_missing(save):
     raw = read(save(X=X))
     assert (raw.labels, raw.label_lists) == (None, None)
@@ -101,7 +108,7 @@ def test_labels_may_be_missing(save):
         ({"X": X, "y": [1, 2, 3]}, r"y: expected labels for 2 rows; got shape \(3,\)"),
         ({"X": X, "y": 1}, "y: expected labels for 2 rows"),
         ({"X": X, "y": [1, np.inf]}, r"y\[1\]: expected a finite number"),
-        ({"X": X, "y": ["a", "b"]}, "y: expected 1-d real numbers"),
+        ({"X": X, "y": [b"a", b"b"]}, "y: expected 1-d real numbers"),
         ({"X": X, "y": [[1, 2], [3, 4]]}, "y: expected a matrix of 0 and 1"),
         ({"X": X, "y": [["a", "b"], ["c", "d"]]}, "y: expected a matrix of 0 and 1"),
         ({"X": X, "y": np.zeros((2, 1, 2))}, "y: expected labels for 2 rows"),

@@ -200,3 +200,11 @@ def test_names_and_notes_come_from_an_entry_however_many(old_file, cache, parsed
     first, second = (read(numbers, cache=cache) for _ in range(2))
     assert first.messages == second.messages and len(second.messages) == 1
     assert parsed == [path, numbers]
+
+
+def test_names_of_labels_come_from_an_entry(old_file, cache):
+    path = old_file("a.csv", TEXTS["a.csv"])
+    raw = dataclasses.replace(read(path), label_names=("é", "b"))
+    for _ in range(2):
+        assert cache.read(path, {}, lambda: raw).label_names == ("é", "b")
+    assert len(entries(cache)) == 1

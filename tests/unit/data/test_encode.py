@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.encode import Encoding, encode, infer_encoding
-from hogbatch.data.raw import LabelLists, RawSet
+from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
+from hogbatch.data.raw import LabelLists, RawSet, named_labels
 from hogbatch.errors import DataError, UsageError
 
 
@@ -18,6 +20,11 @@ def a_set(labels=None, lists=None, classes_hint=0):
     labels = None if labels is None else np.array(labels, np.float64)
     lines = np.arange(rows) * 10 + 1
     return RawSet(inputs, 1, labels, lists, "a.svm", classes_hint, lines=lines)
+
+
+def a_named_set(labels):
+    numbers, names = named_labels(np.array(labels))
+    return replace(a_set(numbers.tolist()), label_names=names)
 
 
 @pytest.mark.parametrize(
@@ -145,3 +152,61 @@ def test_an_unknown_loss_names_the_known_ones():
 def test_a_label_that_training_never_saw_is_named(encoding, raw, complaint):
     with pytest.raises(DataError, match=rf"^a\.svm{complaint}"):
         encode(raw, encoding)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected", "places"),
+    [
+        (["yes", "no", "yes"], Encoding("binary", ("no", "yes"), 1), [1, 0, 1]),
+        ([True, False], Encoding("binary", (False, True), 1), [1, 0]),
+        (["c", "b", "a"], Encoding("classes", ("a", "b", "c"), 3), [2, 1, 0]),
+    ],
+)
+def test_text_and_booleans_are_classes(labels, expected, places):
+    raw = a_named_set(labels)
+    encoding = infer_encoding(raw, "auto")
+    assert encoding == expected and type(encoding.classes[0]) is type(expected.classes[0])
+    assert encode(raw, encoding).values.tolist() == places
+    assert explain(raw, encoding) == ""
+
+
+def test_only_names_that_occur_are_classes_in_sorted_order():
+    raw = replace(a_set([0, 3, 2]), label_names=("z", "unused", "y", "x"))
+    encoding = infer_encoding(raw, "softmax")
+    assert encoding == Encoding("classes", ("x", "y", "z"), 3)
+    assert encode(raw, encoding).values.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("classes", "raw", "places"),
+    [
+        (("a", "b", "c"), a_named_set(["c", "b"]), [2, 1]),
+        (("1", "2.5"), a_set([2.5, 1]), [1, 0]),
+        ((1.0, 2.5), a_named_set(["2.5", "1"]), [1, 0]),
+        ((False, True), a_named_set(["True", "False"]), [1, 0]),
+    ],
+)
+def test_labels_of_other_files_are_matched_by_what_they_say(classes, raw, places):
+    assert encode(raw, Encoding("classes", classes, len(classes))).values.tolist() == places
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "complaint"),
+    [
+        (Encoding("binary", ("a", "b"), 1), a_named_set(["a", "c"]), r":11: label 'c' does not"),
+        (Encoding("binary", ("a", "b"), 1), a_set([4]), r":1: label 4 does not .* \('a', 'b'\)"),
+        (Encoding("real", (), 1), a_named_set(["a"]), ":1: the training data has numbers as lab"),
+        (Encoding("multilabel", (), 2), a_named_set(["a"]), ":1: multi-label losses need numbers"),
+    ],
+)
+def test_text_that_cannot_be_a_label_is_named(encoding, raw, complaint):
+    with pytest.raises(DataError, match=rf"^a\.svm{complaint}"):
+        encode(raw, encoding)
+
+
+def test_text_does_not_suit_losses_of_numbers():
+    raw = a_named_set(["low", "high"])
+    with pytest.raises(DataError, match="loss squared needs numbers as labels; got 'low'"):
+        infer_encoding(raw, "squared")
+    with pytest.raises(DataError, match="every label is 'low'; expected at least two"):
+        infer_encoding(a_named_set(["low"] * 3), "auto")

@@ -204,6 +204,13 @@ class TestFile:
         with pytest.raises(DataError, match="description of the model is incomplete"):
             load_model(path)
 
+    @pytest.mark.parametrize("classes", [("a", "ü\n", "\ud800"), (False, True)])
+    def test_labels_keep_their_type(self, classes, path):
+        model = replace(model_for(), encoding=Encoding("classes", classes, len(classes)))
+        save_model(model, path)
+        read = load_model(path).encoding.classes
+        assert read == classes and [*map(type, read)] == [*map(type, classes)]
+
 
 class TestSave:
     def test_tensors_that_are_views_of_wider_rows_are_saved_without_a_copy_of_them(self, path):

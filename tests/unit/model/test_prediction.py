@@ -281,16 +281,25 @@ class TestApproximate:
             case.predict(approximate=True, **flags)
 
 
-def test_labels_are_written_in_full(tmp_path):
+@pytest.mark.parametrize(
+    ("classes", "lines"),
+    [
+        ((1700000000.0, 1700000000.5), ["1700000000", "1700000000.5"]),
+        ((False, True), ["False", "True"]),
+        (("a,b", "ü\n"), ["a,b", r"ü\n"]),
+    ],
+)
+def test_labels_are_written_in_full(tmp_path, classes, lines):
+    quoted = {"a,b": '"a,b"'}
     network = Network.build(1, (), 2, "relu", "softmax")
     random = np.random.default_rng(1)
     tensors = {
         each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
     }
-    classes = (1700000000.0, 1700000000.5)
     model = Model(network, tensors, Encoding("classes", classes, 2), None, 0, {})
     save_model(model, tmp_path / "m.safetensors")
     (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
     what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), "1"))
-    assert set(predict_file(*what)) == {"1700000000", "1700000000.5"}
-    assert set(predict_file(*what, top=1)) == {"1700000000", "1700000000.5"}
+    assert set(predict_file(*what)) == set(lines)
+    assert set(predict_file(*what, top=1)) == {quoted.get(line, line) for line in lines}
+    assert set(model.predict([[-9.0], [9.0]]).tolist()) == set(classes)
