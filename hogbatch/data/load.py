@@ -35,10 +35,11 @@ class LoadedData:
     encoding: Encoding
     scaler: Scaler | None
     index_base: int | None
-    fingerprint: str  # 32 hex digits; equal for equal rows, labels and encoding
+    fingerprint: str  # 32 hex digits; equal for equal rows, labels, weights and encoding
     skipped: int = 0  # number of skipped lines in the files
     notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
+    weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
 
 
 def load(
@@ -67,17 +68,33 @@ def load(
     raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features:
         raise DataError(f"{raw.source}: no row has a feature")
+    other = None if test is None else _rows_as(test, _alike(options, raw), cache)
+    return prepare(raw, other, test_fraction=test_fraction, loss=loss, scale=scale, seed=seed)
+
+
+def prepare(
+    raw: RawSet,
+    other: RawSet | None,
+    *,
+    test_fraction: float = 0.2,
+    loss: str = "auto",
+    scale: str = "auto",
+    seed: int = 0,
+) -> LoadedData:
+    """Encode the labels of `raw`, split it, unless `other` is the test set, and scale the rows.
+
+    Both must have the same features; arguments and errors are those of `load`.
+    """
     encoding = infer_encoding(raw, loss)
     kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
-    training, testing = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
+    training, testing = _split(raw.rows, 0 if other is not None else test_fraction, seed, classes)
     _require_memory_for_copy(raw.inputs)
     scaler, scaling = fit(scale, raw.inputs, raw.features, training)
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
-    read, held_out = [raw], None
-    if test is not None:
-        read.append(other := _rows_as(test, _alike(options, raw), cache))
+    held_out = None
+    if other is not None:
         expect_labels(other, raw.columns)
         inputs = _to_form(other.inputs, raw.features, sparse=train.sparse)
         _require_memory_for_copy(inputs)
@@ -85,17 +102,20 @@ def load(
     elif testing is not None:
         inputs = scaled(raw.inputs, scaler, testing)
         held_out = Examples(inputs, take(labels, testing), raw.features)
+    read = [raw] if other is None else [raw, other]
     messages = (message for each in read for message in each.messages)
+    weights = _weights(raw, training)
     return LoadedData(
         train,
         held_out,
         encoding,
         scaler,
         raw.index_base,
-        _fingerprint(train, held_out, encoding),
+        _fingerprint(train, held_out, encoding, weights),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, scaling])),
         columns=raw.columns,
+        weights=weights,
     )
 
 
@@ -221,6 +241,16 @@ def _split(
     return (training, testing) if len(testing) else (None, None)
 
 
+def _weights(raw: RawSet, training: RowNumbers | None) -> NDArray[np.float64] | None:
+    """The weights of the training rows, if any; DataError if all are 0."""
+    if raw.weights is None or training is None:
+        return raw.weights
+    weights = raw.weights[training]
+    if not weights.any():
+        raise DataError(f"{raw.source}: every training row has weight 0; use other test rows")
+    return weights
+
+
 def _require_memory_for_copy(inputs: RawInputs) -> None:
     """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
@@ -228,10 +258,17 @@ def _require_memory_for_copy(inputs: RawInputs) -> None:
     require(size, "the scaled rows", "use fewer rows")
 
 
-def _fingerprint(train: Examples, test: Examples | None, encoding: Encoding) -> str:
+def _fingerprint(
+    train: Examples,
+    test: Examples | None,
+    encoding: Encoding,
+    weights: NDArray[np.float64] | None,
+) -> str:
     digest = hashlib.blake2b(repr((train.features, encoding)).encode(), digest_size=16)
     for examples in (train, test) if test else (train,):
         for array in (*examples.inputs, *examples.labels):
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data)
+    if weights is not None:
+        digest.update(weights.data)
     return digest.hexdigest()

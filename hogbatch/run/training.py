@@ -11,6 +11,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
 from hogbatch.policy.choose import find
+from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
@@ -18,8 +19,10 @@ from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.resume import settings_file
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import (
+    ReadData,
     check_environment,
     choose_run_dir,
+    load_data,
     prepare,
     print_cache_note,
 )
@@ -28,8 +31,22 @@ from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RunRecorder
 
 
-def train(data: str | Path, **settings: Any) -> Run:
-    """Train on `data`, a file or the name of the bundled sample, and return the finished run.
+def train(
+    data: Any,
+    y: Any = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    sample_weight: Any = None,
+    **settings: Any,
+) -> Run:
+    """Train on files or arrays and return the finished run.
+
+    `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
+    a SciPy sparse matrix or a data frame of numbers (pandas, Polars, Arrow). With X, `y` has the
+    labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers per row.
+    `X_test` and `y_test` replace the test set that is split off X. A row with twice the
+    `sample_weight` [N] is trained on twice as often. Arrays are copied.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``.
@@ -39,14 +56,21 @@ def train(data: str | Path, **settings: Any) -> Run:
     saved instead, and its attribute `run` has the model. An interrupted run (Ctrl-C) returns with
     the status "stopped"; it has no model if no row was trained on.
     """
+    platform = ThisServer(launch=True)
+    arrays = GivenArrays(data, y, X_test, y_test, sample_weight)
     if not isinstance(data, str | Path):
-        raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
+        return execute(settings_for_arrays(settings), platform, arrays.load)
+    if any(each is not None for each in (y, X_test, y_test, sample_weight)):
+        raise UsageError(
+            "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
+            "`test` names a test file"
+        )
     given = {"data": str(data), **settings}
-    return execute(merge_sources(given, settings_file(given)), ThisServer(launch=True))
+    return execute(merge_sources(given, settings_file(given)), platform)
 
 
-def execute(config: TrainConfig, platform: Platform) -> Run:
-    """Execute a run on `platform`."""
+def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data) -> Run:
+    """Execute a run on `platform`, on the data that `read` returns."""
     console = Console(config.quiet, prefix=platform.prefix)
     check_environment(config)
     run_dir = choose_run_dir(config)
@@ -56,7 +80,7 @@ def execute(config: TrainConfig, platform: Platform) -> Run:
     logs = [log_name(number) for number in range(len(workers))]
     with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
-        setup = prepare(config, directory, platform.in_memory(workers), console)
+        setup = prepare(config, directory, platform.in_memory(workers), console, read)
         policy = make_policy(policy_settings(config, setup.data, setup.network))
         segments = RunSegments(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
