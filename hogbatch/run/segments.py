@@ -39,7 +39,7 @@ class RunSegments:
         self.quarantined = QuarantinedRows(run_dir)
         self._network, self._mean_square = network, train.mean_square
         self.orders = EpochOrders.attach(self.shared)
-        self._seed = config.seed
+        self._seed, self._weights = config.seed, data.weights
         self.features = train.features
         self.fingerprint = data.fingerprint
         self.initialise_model()
@@ -72,10 +72,13 @@ class RunSegments:
         return replace(data, train=train, test=test)
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
-        """Write the row order of `epoch`, with the first `quarantined` quarantined rows last."""
+        """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.
+
+        With weights of rows, these rows do not occur.
+        """
         order = self.orders.of(epoch)
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), self._seed, epoch, last)
+        order[:] = epoch_order(len(order), self._seed, epoch, last, self._weights)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""
