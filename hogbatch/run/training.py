@@ -1,5 +1,6 @@
 """One training run from start to end: setup, shared memory, training, results."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
 from hogbatch.policy.choose import find
+from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
@@ -23,16 +25,29 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
-from hogbatch.run.this_server import ThisServer
+from hogbatch.run.this_process import PythonCall
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RunRecorder
 
 
-def train(data: str | Path, **settings: Any) -> Run:
+def train(
+    data: str | Path,
+    *,
+    on_evaluation: OnEvaluation | None = None,
+    on_worker: OnWorker | None = None,
+    on_end: Callable[[Run], object] | None = None,
+    **settings: Any,
+) -> Run:
     """Train on `data`, a file or the name of the bundled sample, and return the finished run.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``.
+
+    `on_evaluation` is called with each Evaluation: `seconds`, `epochs`, `rows`, `train_loss`,
+    `test_loss`, `test_values` and `utilization`. `on_worker` is called with the name and the fields
+    of each event of a worker, as in events.jsonl, and `on_end` with the finished run. The run ends
+    with the status "stopped" if one of the first two returns True, or if it raises an exception,
+    which is raised again when the model is saved.
 
     Raises UsageError or DataError for invalid settings or data, NoWorkers if no worker is left, and
     SaveError if the model cannot be written: its message contains the path where the model was
@@ -42,7 +57,13 @@ def train(data: str | Path, **settings: Any) -> Run:
     if not isinstance(data, str | Path):
         raise UsageError(f"expected the path of a file or the name of a sample; got {type(data)}")
     given = {"data": str(data), **settings}
-    return execute(merge_sources(given, settings_file(given)), ThisServer(launch=True))
+    callbacks = Callbacks(on_evaluation, on_worker)
+    run = execute(merge_sources(given, settings_file(given)), PythonCall(callbacks=callbacks))
+    if callbacks.error is not None:
+        raise callbacks.error
+    if on_end is not None:
+        on_end(run)
+    return run
 
 
 def execute(config: TrainConfig, platform: Platform) -> Run:
