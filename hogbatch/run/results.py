@@ -136,7 +136,7 @@ def _print_conclusion(
     recorder.console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":
         with suppress(OSError):  # the terminal may be closed
-            print(f"hogbatch: interrupted{untrained}; {saved}", file=sys.stderr)
+            print(f"hogbatch: {finish.reason}{untrained}; {saved}", file=sys.stderr)
 
 
 def exit_code(finish: Finish) -> int:

@@ -1,5 +1,6 @@
 """One training run from start to end: setup, shared memory, training, results."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
 from hogbatch.policy.choose import find
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
+from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
@@ -26,7 +28,7 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
-from hogbatch.run.this_server import ThisServer
+from hogbatch.run.this_process import PythonCall
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RunRecorder
 
@@ -38,6 +40,9 @@ def train(
     X_test: Any = None,
     y_test: Any = None,
     sample_weight: Any = None,
+    on_evaluation: OnEvaluation | None = None,
+    on_worker: OnWorker | None = None,
+    on_end: Callable[[Run], object] | None = None,
     **settings: Any,
 ) -> Run:
     """Train on files or arrays and return the finished run.
@@ -51,22 +56,35 @@ def train(
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``.
 
+    `on_evaluation` is called with each Evaluation: `seconds`, `epochs`, `rows`, `train_loss`,
+    `test_loss`, `test_values` and `utilization`. `on_worker` is called with the name and the fields
+    of each event of a worker, as in events.jsonl, and `on_end` with the finished run. The run ends
+    with the status "stopped" if one of the first two returns True, or if it raises an exception,
+    which is raised again when the model is saved.
+
     Raises UsageError or DataError for invalid settings or data, NoWorkers if no worker is left, and
     SaveError if the model cannot be written: its message contains the path where the model was
     saved instead, and its attribute `run` has the model. An interrupted run (Ctrl-C) returns with
     the status "stopped"; it has no model if no row was trained on.
     """
-    platform = ThisServer(launch=True)
     arrays = GivenArrays(data, y, X_test, y_test, sample_weight)
     if not isinstance(data, str | Path):
-        return execute(settings_for_arrays(settings), platform, arrays.load)
-    if any(each is not None for each in (y, X_test, y_test, sample_weight)):
+        config, read = settings_for_arrays(settings), arrays.load
+    elif any(each is not None for each in (y, X_test, y_test, sample_weight)):
         raise UsageError(
             "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
             "`test` names a test file"
         )
-    given = {"data": str(data), **settings}
-    return execute(merge_sources(given, settings_file(given)), platform)
+    else:
+        given = {"data": str(data), **settings}
+        config, read = merge_sources(given, settings_file(given)), load_data
+    callbacks = Callbacks(on_evaluation, on_worker)
+    run = execute(config, PythonCall(callbacks=callbacks), read)
+    if callbacks.error is not None:
+        raise callbacks.error
+    if on_end is not None:
+        on_end(run)
+    return run
 
 
 def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data) -> Run:
