@@ -16,7 +16,8 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     "compute",
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     "servers",
-    *("launch", "run", "simulate", "rehearse", "replay", "commands", "cli", "__main__"),
+    *("launch", "run", "estimators"),
+    *("simulate", "rehearse", "replay", "commands", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.errors", "hogbatch.version", "hogbatch.machine", "hogbatch.jit"),

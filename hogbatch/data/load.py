@@ -78,20 +78,26 @@ def prepare(
     *,
     test_fraction: float = 0.2,
     loss: str = "auto",
-    scale: str = "auto",
+    scale: str | Scaler = "auto",
     seed: int = 0,
+    encoding: Encoding | None = None,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, unless `other` is the test set, and scale the rows.
 
-    Both must have the same features; arguments and errors are those of `load`.
+    Both must have the same features; arguments and errors are those of `load`. An `encoding` of the
+    labels and a `Scaler` of earlier data are used as they are.
     """
-    encoding = infer_encoding(raw, loss)
-    kind = explain(raw, encoding) if loss == "auto" else ""
+    kind = ""
+    if encoding is None:
+        encoding = infer_encoding(raw, loss)
+        kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     training, testing = _split(raw.rows, 0 if other is not None else test_fraction, seed, classes)
     _require_memory_for_copy(raw.inputs)
-    scaler, scaling = fit(scale, raw.inputs, raw.features, training)
+    scaler, scaling = (
+        (scale, "") if isinstance(scale, Scaler) else fit(scale, raw.inputs, raw.features, training)
+    )
     train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
     held_out = None
     if other is not None:

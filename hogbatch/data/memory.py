@@ -149,7 +149,7 @@ def labels_of(given: Any, rows: int, name: str) -> RowLabels:
         raise UsageError(f"{name}: expected the labels of {rows} rows; got {got}")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
-    if labels.ndim == 1 and not _is_list(labels[0]):
+    if labels.ndim == 1 and not is_list(labels[0]):
         return _of_values(labels, name)
     if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
         marked, columns = np.nonzero(labels)
@@ -209,13 +209,14 @@ def _kind_of(label: Any) -> type | None:
     return next((kind for kind in (str, Real) if isinstance(label, kind)), None)
 
 
-def _is_list(value: Any) -> bool:
+def is_list(value: Any) -> bool:
+    """Whether `value` holds the labels of one row."""
     return isinstance(value, list | tuple | set | frozenset | np.ndarray)
 
 
 def _of_lists(given: Any, rows: int, name: str) -> RowLabels:
     """A list of label numbers per row."""
-    lists = [sorted(each) if _is_list(each) else each for each in given]
+    lists = [sorted(each) if is_list(each) else each for each in given]
     if len(lists) != rows:
         raise UsageError(f"{name}: expected the labels of {rows} rows; got {len(lists)}")
     for row, each in enumerate(lists):

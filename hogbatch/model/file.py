@@ -87,11 +87,20 @@ class Model:
         where = None if position is None else int(position)
         return Columns(self.feature_names or (), label or None, where)
 
-    def scores(self, inputs: Any) -> Floats:
-        """Decision values [N, C]; for real labels, in the scale of the standardised targets."""
-        rows = self._rows(inputs)
-        out = self._results(count(rows), np.float32)
-        for where, scores in self._blocks(rows):
+    def scores(self, inputs: Any, dtype: Any = np.float32) -> NDArray[Any]:
+        """Decision values [N, C]; for real labels, in the scale of the standardised targets.
+
+        In float32, the last digits depend on the number of rows, because matrix products are
+        rounded differently; with `dtype` float64 they are computed in double precision.
+        """
+        rows, layers = self._rows(inputs), self.layers
+        if dtype != np.float32:
+            layers = tuple(
+                each._replace(weights=each.weights.astype(dtype), bias=each.bias.astype(dtype))
+                for each in layers
+            )
+        out = self._results(count(rows), dtype)
+        for where, scores in self._blocks(rows, layers):
             out[where] = scores
         return out
 
@@ -116,7 +125,7 @@ class Model:
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
-            for where, scores in self._blocks(rows):
+            for where, scores in self._blocks(rows, self.layers):
                 _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
@@ -175,15 +184,20 @@ class Model:
                 summary.add(first, scores)
             yield start, summary
 
-    def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
-        """Yield, part by part, the first row and the inputs of the last layer."""
+    def parts(
+        self, inputs: Any, layers: tuple[LayerWeights, ...] | None = None
+    ) -> Iterator[tuple[int, Inputs]]:
+        """Yield, part by part, the first row and the inputs of the last layer.
+
+        `layers`: in place of those of the model, with another precision.
+        """
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
             given = between(rows, start, start + size)
             part = _to_float32(scaled(given, self.scaler))
             expect_in_range(given, part, start)
-            yield start, hidden(self.layers, part)
+            yield start, hidden(layers or self.layers, part)
 
     def _rows(self, given: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features."""
@@ -219,10 +233,12 @@ class Model:
         *below, last = (layer.width for layer in self.network.layers)
         return [*below, min(last, OUTPUTS)]
 
-    def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+    def _blocks(
+        self, inputs: RawInputs, layers: tuple[LayerWeights, ...]
+    ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        for start, part in self.parts(inputs):
-            for first, scores in blocks(self.layers[-1], part):
+        for start, part in self.parts(inputs, layers):
+            for first, scores in blocks(layers[-1], part):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
