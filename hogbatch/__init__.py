@@ -11,7 +11,6 @@ source tree.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,9 +43,13 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name) or _ESTIMATORS.get(name)
     if module is None:
         raise AttributeError(f"module 'hogbatch' has no attribute {name!r}")
-    if name in _ESTIMATORS and find_spec("sklearn") is None:
-        raise ImportError(f"{name} needs scikit-learn: pip install 'hogbatch[sklearn]'")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if name not in _ESTIMATORS or (error.name or "").split(".")[0] != "sklearn":
+            raise
+        message = f"{name} needs scikit-learn: pip install 'hogbatch[sklearn]'"
+        raise ImportError(message) from None
 
 
 def __dir__() -> list[str]:

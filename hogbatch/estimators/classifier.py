@@ -113,7 +113,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def _set_classes(self, classes: NDArray[Any]) -> None:
         if len(classes) < 2:
-            raise UsageError(f"expected at least two classes; got one class: {classes[0]!r}")
+            raise UsageError(f"expected at least two classes; got one class: {classes[0]}")
         self.classes_ = classes
 
     def _fit(

@@ -107,6 +107,7 @@ def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data)
         directory.begin(setup.settings, setup.continues)
         params, continues = segments.model.params, setup.continues
         recorder = RunRecorder(run_dir, console, params, continues, platform.marks, platform.now)
+        cleanup.callback(recorder.log.close)
         components = RunComponents.build(setup, policy, segments, directory, recorder)
         outcome = platform.run(components, workers)
         if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
