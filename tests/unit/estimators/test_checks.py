@@ -14,7 +14,7 @@ EXPECTED_FAILURES = {  # rows are drawn by their weights; scikit-learn's SGD has
     "check_sample_weight_equivalence_on_dense_data": RESAMPLED,
     "check_sample_weight_equivalence_on_sparse_data": RESAMPLED,
 }
-FAST = {"hidden": (32,), "epochs": 30}
+FAST = {"hidden": (32,), "epochs": 40, "lr": 0.05}
 
 
 @pytest.mark.filterwarnings("ignore")  # the checks give unusual data on purpose
