@@ -66,7 +66,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` [N, F] of classes `y` [N]; see `docs/python.md`."""
+        """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""
         continues = self.warm_start and hasattr(self, "trained_")
         X, y = self._validated(X, y, continues)
         if not continues:

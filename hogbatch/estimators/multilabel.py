@@ -29,7 +29,7 @@ class HogbatchMultilabel(HogbatchClassifier):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` [N, F] with labels `y` [N, C]; see `docs/python.md`."""
+        """Train on rows `X` [N, F] with labels `y` [N, C]; see docs/python.md."""
         continues = self.warm_start and hasattr(self, "trained_")
         labels = _label_lists(y)
         if not continues:

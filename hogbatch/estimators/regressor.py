@@ -18,7 +18,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` [N, F] with numbers `y` [N]; see `docs/python.md`."""
+        """Train on rows `X` [N, F] with numbers `y` [N]; see docs/python.md."""
         continues = self.warm_start and hasattr(self, "trained_")
         return self._fit(X, y, sample_weight, continues, {})
 
