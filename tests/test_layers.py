@@ -54,6 +54,7 @@ ONLY_IN = {  # outside package: the modules that may import it
     "cupy": ["hogbatch.kernels.gpu", "workers.gpu"],
     "cupyx": ["hogbatch.kernels.gpu", "workers.gpu"],
     "pickle": [],
+    "pyarrow": ["hogbatch.data.table.arrow"],
 }
 
 

@@ -113,5 +113,7 @@ def _toml(value: object) -> str:
             return repr(value)
         case tuple() if all(isinstance(item, int) for item in value):
             return str(list(value))
+        case tuple() if all(isinstance(item, str) for item in value):
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     # JSON escapes text as TOML does, except for DEL.
     return json.dumps(as_text(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,6 +16,7 @@ from hogbatch.config.values import (
     FRACTION,
     INT64,
     INTEGER,
+    NAMES,
     NON_NEGATIVE,
     NUMBER,
     POSITIVE,
@@ -32,7 +33,7 @@ from hogbatch.config.values import (
 from hogbatch.model.losses import LOSSES
 from hogbatch.model.optimizers import OPTIMIZERS
 
-SCALES: Final = ("auto", "none", "standard", "max")
+SCALES: Final = ("auto", "none", "standard", "max", "quantile")
 
 
 def _parses_as_lsh(text: str) -> bool:
@@ -78,8 +79,32 @@ class TrainConfig:
         Group.DATA,
         None,
         TEXT,
-        "label column of a CSV file: name, or number from 0 (default: last column)",
+        "label column of a table: name, or number from 0 (default: last column)",
         "NAME",
+    )
+    drop: tuple[str, ...] = flag(
+        Group.DATA, (), NAMES, "columns of a table that are not used", "NAME,..."
+    )
+    categorical: tuple[str, ...] = flag(
+        Group.DATA,
+        (),
+        NAMES,
+        "columns of a table with categories: one feature per value (default: text columns)",
+        "NAME,...",
+    )
+    numeric: tuple[str, ...] = flag(
+        Group.DATA,
+        (),
+        NAMES,
+        "columns of a table with numbers (default: found by inspection)",
+        "NAME,...",
+    )
+    text: tuple[str, ...] = flag(
+        Group.DATA,
+        (),
+        NAMES,
+        "columns of a table whose words and word pairs are features (TF-IDF)",
+        "NAME,...",
     )
     index_base: str = choice(
         Group.DATA, "auto", "number of the first feature in libsvm files", "auto", "0", "1"
@@ -101,8 +126,9 @@ class TrainConfig:
     scale: str = choice(
         Group.DATA,
         "auto",
-        "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1); "
-        "auto: max for sparse and standard for dense data, if any feature needs it",
+        "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1), "
+        "quantile (place among the quantiles; tables only); auto: standard for tables, else max "
+        "for sparse and standard for dense data, if any feature needs it",
         *SCALES,
     )
     bad_lines: float = flag(

@@ -1,5 +1,6 @@
 """Value types of the settings, with their conversions, and the constraints on values."""
 
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,10 +48,22 @@ def _widths(value: Any) -> tuple[int, ...]:
     return tuple(map(instance_of(int), instance_of(list, tuple)(value)))
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    """Convert names separated by commas; a name with a comma is quoted as in CSV."""
+    if not isinstance(value, str):
+        return tuple(map(text, instance_of(list, tuple)(value)))
+    try:
+        cells = next(csv.reader([text(value)], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError from error
+    return tuple(name.strip() for name in cells if name.strip())
+
+
 TEXT: Final = ValueType("text in UTF-8", text, text)
 INTEGER: Final = ValueType("a whole number", int, instance_of(int))
 NUMBER: Final = ValueType("a number", float, number)
 BOOLEAN: Final = ValueType("true or false", instance_of(bool), instance_of(bool))
+NAMES: Final = ValueType('names as in "age,city"', _names, _names)
 WIDTHS: Final = ValueType('whole numbers as in "512,512"', _widths, _widths)
 
 

@@ -43,6 +43,12 @@ def in_order(frame: Any, known: Sequence[str]) -> Any:
     return frame.select(chosen) if _is_arrow(frame) else frame[chosen]
 
 
+def is_numeric(frame: Any) -> bool:
+    """Whether all columns are numbers or booleans without gaps."""
+    columns = map(_numbers, _columns_of(frame))
+    return all(each is not None and not _has_gaps(each) for each in columns)
+
+
 def matrix_of(frame: Any, name: str) -> NDArray[Any]:
     """The columns of a frame of numbers or booleans without gaps: float32 or float64 [N, F].
 
@@ -53,7 +59,7 @@ def matrix_of(frame: Any, name: str) -> NDArray[Any]:
         values = _numbers(column)
         if values is None:
             raise _not_numbers(name, key, "something else")
-        if values.dtype.kind == "f" and np.isnan(values).any():
+        if _has_gaps(values):
             row = int(np.argmax(np.isnan(values)))
             raise _not_numbers(name, key, f"a missing value in row {row} (counted from 0)")
         columns.append(values)
@@ -101,6 +107,10 @@ def _numbers(column: Any) -> NDArray[Any] | None:
         return None
     numbers = [np.nan if _is_missing(each) else each for each in values.tolist()]
     return np.array(numbers, np.float64)
+
+
+def _has_gaps(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "f" and bool(np.isnan(values).any())
 
 
 def _is_missing(value: Any) -> bool:

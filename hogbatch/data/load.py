@@ -2,14 +2,16 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Examples, RawInputs
+from hogbatch.data.batch import Examples, Inputs, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
 from hogbatch.data.order import RowNumbers, split, take
@@ -18,9 +20,12 @@ from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.source import is_standard_input
+from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import printable
+
+SplitRows: TypeAlias = tuple[RowNumbers | None, RowNumbers | None]  # training and test rows
 
 INT32 = FLOAT32 = 4  # bytes
 SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
@@ -40,6 +45,18 @@ class LoadedData:
     notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
     weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
+    table: TableEncoding | None = None  # if the training data are a table
+
+
+class Features(NamedTuple):
+    """The features of the training rows, and of the test rows that are split off."""
+
+    train: Inputs
+    test: Inputs | None
+    width: int  # F
+    scaler: Scaler | None
+    table: TableEncoding | None
+    note: str  # for the user, or ""
 
 
 def load(
@@ -66,15 +83,26 @@ def load(
     if test is None and _is_sample(path):
         test = path
     raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
-    if not raw.features:
+    if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
-    other = None if test is None else _rows_as(test, _alike(options, raw), cache)
-    return prepare(raw, other, test_fraction=test_fraction, loss=loss, scale=scale, seed=seed)
+
+    def test_rows(features: Features) -> RawSet:
+        assert test is not None
+        return _rows_as(test, _alike(options, raw, features), cache)
+
+    return prepare(
+        raw,
+        None if test is None else test_rows,
+        test_fraction=test_fraction,
+        loss=loss,
+        scale=scale,
+        seed=seed,
+    )
 
 
 def prepare(
     raw: RawSet,
-    other: RawSet | None,
+    test: Callable[[Features], RawSet] | None,
     *,
     test_fraction: float = 0.2,
     loss: str = "auto",
@@ -82,10 +110,11 @@ def prepare(
     seed: int = 0,
     encoding: Encoding | None = None,
 ) -> LoadedData:
-    """Encode the labels of `raw`, split it, unless `other` is the test set, and scale the rows.
+    """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
-    Both must have the same features; arguments and errors are those of `load`. An `encoding` of the
-    labels and a `Scaler` of earlier data are used as they are.
+    `test` returns the rows of a test set with features like those of the training rows; then no
+    rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels and a
+    `Scaler` of earlier data are used as they are.
     """
     kind = ""
     if encoding is None:
@@ -93,36 +122,62 @@ def prepare(
         kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
-    training, testing = _split(raw.rows, 0 if other is not None else test_fraction, seed, classes)
-    _require_memory_for_copy(raw.inputs)
-    scaler, scaling = (
-        (scale, "") if isinstance(scale, Scaler) else fit(scale, raw.inputs, raw.features, training)
-    )
-    train = Examples(scaled(raw.inputs, scaler, training), take(labels, training), raw.features)
-    held_out = None
-    if other is not None:
+    split_rows = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
+    training, testing = split_rows
+    features = (_scale if raw.table is None else _encode_table)(raw, split_rows, scale)
+    train = Examples(features.train, take(labels, training), features.width)
+    read, held_out = [raw], None
+    if test is not None:
+        read.append(other := test(features))
         expect_labels(other, raw.columns)
-        inputs = _to_form(other.inputs, raw.features, sparse=train.sparse)
+        inputs = _to_form(other.inputs, features.width, sparse=train.sparse)
         _require_memory_for_copy(inputs)
-        held_out = Examples(scaled(inputs, scaler), encode(other, encoding), raw.features)
+        inputs = scaled(inputs, features.scaler)
+        held_out = Examples(inputs, encode(other, encoding), features.width)
     elif testing is not None:
-        inputs = scaled(raw.inputs, scaler, testing)
-        held_out = Examples(inputs, take(labels, testing), raw.features)
-    read = [raw] if other is None else [raw, other]
+        assert features.test is not None
+        held_out = Examples(features.test, take(labels, testing), features.width)
     messages = (message for each in read for message in each.messages)
     weights = _weights(raw, training)
     return LoadedData(
         train,
         held_out,
         encoding,
-        scaler,
+        features.scaler,
         raw.index_base,
         _fingerprint(train, held_out, encoding, weights),
         skipped=sum(each.skipped.total for each in read),
-        notes=(*messages, *filter(None, [kind, scaling])),
+        notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
         weights=weights,
+        table=features.table,
     )
+
+
+def _scale(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
+    """Scale features with statistics of the training rows, or with a scaler of earlier rows."""
+    training, testing = split_rows
+    _require_memory_for_copy(raw.inputs)
+    scaler, note = (
+        (setting, "")
+        if isinstance(setting, Scaler)
+        else fit(setting, raw.inputs, raw.features, training)
+    )
+    train = scaled(raw.inputs, scaler, training)
+    test = None if testing is None else scaled(raw.inputs, scaler, testing)
+    return Features(train, test, raw.features, scaler, None, note)
+
+
+def _encode_table(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
+    """Encode the columns of a table, fitted on the training rows."""
+    assert raw.table is not None and raw.columns.position is not None
+    assert isinstance(setting, str)
+    training, testing = split_rows
+    encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
+    table = encoding.select(raw.table.table)
+    test = None if testing is None else encoding.transform(table, testing)
+    train = encoding.transform(table, training)
+    return Features(train, test, encoding.features, None, encoding, "")
 
 
 def inputs_for(
@@ -133,15 +188,26 @@ def inputs_for(
     label: str | None = None,
     header: str = "auto",
     columns: Columns = NO_COLUMNS,
+    encoding: TableEncoding | None = None,
+    labels: bool = True,
     cache: DataCache | None = None,
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked and not yet scaled.
 
-    The columns of a CSV file are matched to `columns` of the training file. Labels are those of the
-    file, or missing: `predict` ignores them, `evaluate` passes the result to `encode`. The name of
-    a sample means its test file.
+    The columns of a CSV file are matched to `columns` of the training file, and those of a table to
+    its `encoding`. Labels are those of the
+    file, or missing: `predict` ignores them, `evaluate` passes the result to `encode`; those
+    of a table are not read if `labels` is false. The name of a sample means its test file.
     """
-    options = ReadOptions(label, index_base, features, header=header, columns=columns)
+    options = ReadOptions(
+        label,
+        index_base,
+        features,
+        header=header,
+        columns=columns,
+        encoding=encoding,
+        labels=labels,
+    )
     return replace(_rows_as(path, options, cache), features=features)
 
 
@@ -154,16 +220,18 @@ def expect_labels(raw: RawSet, columns: Columns) -> None:
         )
 
 
-def _alike(options: ReadOptions, raw: RawSet) -> ReadOptions:
+def _alike(options: ReadOptions, raw: RawSet, features: Features) -> ReadOptions:
     """Options for reading the test file that belongs to `raw`, which was read with `options`."""
     label = options.label if raw.columns.position is None else None  # else `columns` contains it
     return replace(
         options,
         label=label,
         index_base=raw.index_base,
-        features=raw.features,
+        features=features.width,
         columns=raw.columns,
         declared=None,
+        table=None,
+        encoding=features.table,
     )
 
 
@@ -241,7 +309,7 @@ def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
 
 def _split(
     rows: int, test_fraction: float, seed: int, classes: NDArray[np.float32] | None
-) -> tuple[RowNumbers | None, RowNumbers | None]:
+) -> SplitRows:
     """The training rows (None: all, in the order of the file) and the test rows, if any."""
     training, testing = split(rows, test_fraction, seed, classes)
     return (training, testing) if len(testing) else (None, None)

@@ -1,13 +1,17 @@
 """The contents of a data file before scaling and label encoding."""
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import RawInputs
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
+
+if TYPE_CHECKING:  # these modules import this one
+    from hogbatch.data.table.encoding import TableEncoding
+    from hogbatch.data.table.kinds import Inspected, TableOptions
 
 MAX_INDEX = 2**31 - 2  # indices and the number of features must fit into int32
 
@@ -42,6 +46,9 @@ class ReadOptions:
     header: str = "auto"  # whether a CSV file has a header: yes, no or auto (detect)
     columns: Columns | None = None  # of the training data, for matching CSV columns
     declared: int | None = None  # number of features of libsvm data (--features)
+    table: "TableOptions | None" = None  # of a training table; None: only numbers are read
+    encoding: "TableEncoding | None" = None  # of the training table, for later tables
+    labels: bool = True  # whether the labels of a later table are read
 
 
 DEFAULTS: Final = ReadOptions()
@@ -65,6 +72,7 @@ class RawSet:
     notes: tuple[str, ...] = ()  # decisions that are not obvious, one sentence each
     weights: NDArray[np.float64] | None = None  # [N], relative frequency of each row; None: equal
     label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
+    table: "Inspected | None" = None  # of a training table, which is encoded after the split
 
     @property
     def rows(self) -> int:
@@ -79,6 +87,8 @@ class RawSet:
 
     def locate(self, row: int) -> str:
         """The location of `row`: file:line, or the row number if the file has no lines."""
+        if self.table is not None:
+            return self.table.table.locate(int(self.table.table.numbers(np.array([row]))[0]))
         if self.lines is None:
             return f"{self.source}: row {row}"
         return f"{self.source}:{self.lines[row]}"

@@ -14,6 +14,7 @@ from hogbatch.data.header import SETTINGS
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
+from hogbatch.data.table import read as tables
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
 
@@ -40,7 +41,7 @@ RELEVANT_OPTIONS: Final[dict[Reader, tuple[str, ...]]] = {
 CONTENT_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], Reader], ...]] = (
     (re.compile(rb"\A\d+[ \t]+\d+[ \t]+\d+[ \t\r]*\n"), xmc.read),
     (re.compile(rb"(?m)(?:^|\s)\d+:[-+.\d]"), libsvm.read),
-    (re.compile(rb"\A[^\n]*[,\t]"), csv.read),
+    (re.compile(rb"\A[^\n]*[,\t;|]"), csv.read),
 )
 COMPRESSED_SUFFIXES: Final = (".gz", ".bz2", ".xz")
 
@@ -73,7 +74,52 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
 
 
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
-    reader = _reader(source)
+    """Read a table, or a file of numbers, whichever it is."""
+    if options.encoding is not None:
+        if not tables.is_columnar_file(source) and (reader := _reader(source)) is not csv.read:
+            raise _not_a_table(source, "the model was trained on a table")
+        return tables.read(source, options)
+    if options.table is None:
+        return _read_numbers(_reader(source), source, options, cache)
+    if tables.is_columnar_file(source):
+        return tables.read(source, options)
+    reader, asked = _reader(source), options.table
+    if reader is not csv.read:
+        if asked.given:
+            raise _not_a_table(source, "--drop, --categorical, --numeric and --text name columns")
+        return _read_numbers(reader, source, options, cache)
+    if asked.given or asked.scale == "quantile" or not tables.is_plain(source, options):
+        return tables.read(source, options)
+    try:
+        return _read_numbers(reader, source, options, cache)
+    except DataError as error:
+        return _read_after(error, source, options)
+
+
+def _not_a_table(source: Source, why: str) -> DataError:
+    return DataError(
+        f"{source}: {why}; expected a CSV, Parquet, Arrow or Feather file with these columns"
+    )
+
+
+def _read_after(error: DataError, source: Source, options: ReadOptions) -> RawSet:
+    """Read a file as a table if only that is possible: it has text or missing values further down.
+
+    Raises the first `error`, with its line and column, if that fails, too.
+    """
+    try:
+        return tables.read(source, options)
+    except tables.MixedColumn as mixed:
+        raise DataError(f"{error}; {mixed.advice}") from None
+    except DataError:
+        raise error from None
+    except UsageError as missing:
+        raise DataError(f"{error}; {missing}") from None
+
+
+def _read_numbers(
+    reader: Reader, source: Source, options: ReadOptions, cache: DataCache | None
+) -> RawSet:
     if cache is None or reader not in RELEVANT_OPTIONS:
         return reader(source, options)
     relevant = {name: _key(getattr(options, name)) for name in RELEVANT_OPTIONS[reader]}

@@ -104,6 +104,8 @@ def fit(
         raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
     if setting == "none":
         return None, ""
+    if setting == "quantile":
+        raise UsageError("--scale quantile needs a table: a CSV, Parquet, Arrow or Feather file")
     sparse = len(inputs.indptr) > 0
     statistics = (
         _sparse_statistics(inputs, features, rows) if sparse else _dense_statistics(inputs, rows)

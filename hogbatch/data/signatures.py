@@ -15,11 +15,14 @@ COMPRESSIONS: Final = (
 )
 MAX_MAGIC_BYTES: Final = 6  # length of the longest of these
 
+PARQUET: Final = b"PAR1"
+ARROW: Final = b"ARROW1"  # also of Feather version 2
+
 SAVE_ARRAYS: Final = "save the arrays with numpy.savez(path, X=X, y=y)"
 EXPORT_CSV: Final = "export the table as CSV"
 UNPACK: Final = "decompress it first"
 RECODE: Final = "convert it, e.g. with iconv -f {0} -t UTF-8"
-SUPPORTED: Final = "hogbatch reads svmlight/libsvm, XMC text, CSV and .npz"
+SUPPORTED: Final = "hogbatch reads svmlight/libsvm, XMC text, CSV, Parquet, Arrow, Feather and .npz"
 
 
 class FileSignature(NamedTuple):
@@ -42,8 +45,9 @@ SIGNATURES: Final = (
         f"hogbatch never loads pickles; {SAVE_ARRAYS}",
     ),
     _signature(rb"\x93NUMPY", "a single NumPy array (.npy)", SAVE_ARRAYS),
-    _signature(rb"PAR1", "a Parquet file", EXPORT_CSV),
-    _signature(rb"ARROW1|FEA1", "an Arrow or Feather file", EXPORT_CSV),
+    _signature(rb"PAR1", "a Parquet file", UNPACK),
+    _signature(rb"ARROW1", "an Arrow or Feather file", UNPACK),
+    _signature(rb"FEA1", "a file of Feather version 1", EXPORT_CSV),
     _signature(rb"ORC", "an ORC file", EXPORT_CSV),
     _signature(rb"Obj\x01", "an Avro file", EXPORT_CSV),
     _signature(rb"\x89HDF\r\n\x1a\n", "an HDF5 file", SAVE_ARRAYS),
@@ -85,6 +89,11 @@ OFFICE_MEMBERS: Final = (  # member of a zip archive, and the file type that it 
 def is_archive(start: bytes) -> bool:
     """Whether a file with these first bytes is a zip archive, such as .npz and .xlsx."""
     return start.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def is_columnar(start: bytes) -> bool:
+    """Whether a file with these first bytes is a Parquet, Arrow or Feather file."""
+    return start.startswith((PARQUET, ARROW))
 
 
 def compression_of(start: bytes) -> str:

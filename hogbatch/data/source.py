@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from hogbatch.data.signatures import FIRST_BYTES, compression_of, is_archive, not_text
+from hogbatch.data.signatures import FIRST_BYTES, compression_of, is_archive, is_columnar, not_text
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
 from hogbatch.machine.budget import byte_size
@@ -125,7 +125,8 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
                 expect_text(start, source)
         size += len(content)
         line = len(content) - content.rfind(b"\n") if b"\n" in content else line + len(content)
-        if line > MAX_LINE_BYTES and not compression_of(start) and b"\r" not in start:
+        binary = compression_of(start) or is_archive(start) or is_columnar(start)
+        if line > MAX_LINE_BYTES and not binary and b"\r" not in start:
             raise too_long(source)
         view = memoryview(content)
         while view:
@@ -133,8 +134,9 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
 
 
 def expect_text(start: bytes, source: Source) -> None:
-    """DataError if a file with these first bytes is not text, compressed or a zip archive."""
-    what = None if compression_of(start) or is_archive(start) else not_text(start)
+    """DataError unless a file with these first bytes may be text, compressed or a binary table."""
+    known = compression_of(start) or is_archive(start) or is_columnar(start)
+    what = None if known else not_text(start)
     if what:
         raise not_data(source, what)
 

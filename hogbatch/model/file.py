@@ -31,6 +31,8 @@ from hogbatch.data.frames import in_order, is_frame
 from hogbatch.data.memory import csr_of, inputs_of
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
+from hogbatch.data.table import frames as table_frames
+from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import (
     OUTPUTS,
@@ -52,6 +54,7 @@ Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
 FORMAT: Final = "hogbatch-model-1"
+TABLE: Final = "table."  # starts the names of the arrays of a table encoding
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
 LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
@@ -68,6 +71,7 @@ class Model:
 
     `feature_names` are the names of the features if the training file had a header, else None. The
     columns of a data frame (any object with `columns`) are matched by these names, in any order.
+    A model of a table (`table`) takes data frames and dictionaries of columns with raw cells.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     """
 
@@ -79,6 +83,7 @@ class Model:
     about: dict[str, str]  # "hogbatch" version, "data", "label" and "label_column", "lsh" settings
     frequencies: Frequencies | None = field(default=None, repr=False)  # of label lists, if known
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
+    table: TableEncoding | None = field(default=None, repr=False)  # of a model of a table
 
     @property
     def columns(self) -> Columns:
@@ -200,7 +205,9 @@ class Model:
             yield start, hidden(layers or self.layers, part)
 
     def _rows(self, given: Any) -> RawInputs:
-        """The caller's rows, with their columns in the order of the features."""
+        """The caller's rows, with their columns in the order of the features, or encoded."""
+        if self.table is not None and table_frames.is_frame(given):
+            return self.table.transform(self.table.adapted(table_frames.table_of(given)))
         if self.feature_names is not None and is_frame(given):
             given = in_order(given, self.feature_names)
         return _as_inputs(given, self.network.features)
@@ -312,11 +319,14 @@ def _content(model: Model) -> Iterator[bytes]:
     if model.feature_names is not None:
         names = json.dumps(model.feature_names, ensure_ascii=False).encode()
         arrays["features.names"] = np.frombuffer(names, np.uint8)
+    if model.table is not None:
+        arrays |= {f"{TABLE}{name}": array for name, array in model.table.arrays().items()}
     arrays = in_file_order(arrays)
     description = {
         "network": model.network.description(),
         "encoding": asdict(model.encoding),
         "index_base": model.index_base,
+        "table": None if model.table is None else model.table.description(),
         "train_rows": model.frequencies.rows if model.frequencies is not None else None,
         "about": model.about,
         "crc32": {name: crc32_of(array) for name, array in arrays.items()},
@@ -381,6 +391,7 @@ def _model(description: dict[str, Any], arrays: Arrays) -> Model:
         description["about"],
         _frequencies(arrays, description.get("train_rows"), network.outputs),
         _feature_names(arrays, network.features),
+        _table(description.get("table"), arrays, network.features),
     )
 
 
@@ -417,6 +428,18 @@ def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:
     if len(names) != features or not all(isinstance(name, str) for name in names):
         raise DataError(f"tensor features.names: expected {features} names; got {len(names)} items")
     return tuple(names)
+
+
+def _table(
+    description: dict[str, Any] | None, arrays: Arrays, features: int
+) -> TableEncoding | None:
+    if description is None:  # no table, or a file of a version without tables
+        return None
+    own = {n.removeprefix(TABLE): array for n, array in arrays.items() if n.startswith(TABLE)}
+    table = TableEncoding.from_description(description, own)
+    if table.features != features:
+        raise DataError(f"table: expected {features} features; got {table.features}")
+    return table
 
 
 def _expect(arrays: Arrays, name: str, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:

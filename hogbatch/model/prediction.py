@@ -59,7 +59,7 @@ def evaluate_file(
     """
     model = load_model(model_path)
     index = HashIndex.of(model, lsh) if approximate else None
-    raw = _rows(model, data)
+    raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
     labels, loss = encode(raw, model.encoding), LOSSES[model.network.loss]
     if model.encoding.kind == "real":
@@ -176,7 +176,7 @@ def predict_file(
     if top is not None and model.network.outputs == 1:
         raise UsageError("--top needs a model with several classes or labels; this has one output")
     index = HashIndex.of(model, lsh) if approximate else None
-    inputs = _rows(model, data).inputs
+    inputs = _rows(model, data, labels=False).inputs
     if top is not None:
         return _top_lines(model, inputs, top, index)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
@@ -189,7 +189,7 @@ def predict_file(
     return (line(row) for part in parts for row in part)
 
 
-def _rows(model: Model, data: DataFile) -> RawSet:
+def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
     """The rows of a file, with its columns matched to those of the training file."""
     raw = inputs_for(
         data.path,
@@ -198,6 +198,8 @@ def _rows(model: Model, data: DataFile) -> RawSet:
         label=data.label,
         header=data.header,
         columns=model.columns,
+        encoding=model.table,
+        labels=labels,
         cache=data.cache,
     )
     for message in raw.messages:

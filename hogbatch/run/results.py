@@ -95,6 +95,7 @@ def build_model(
         about=metadata,
         frequencies=frequencies,
         feature_names=columns.names or None,
+        table=data.table,
     )
 
 

@@ -15,6 +15,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
+from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
@@ -146,6 +147,9 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             bad_lines=config.bad_lines,
             header=config.header,
             declared=config.features,
+            table=TableOptions(
+                config.drop, config.categorical, config.numeric, config.text, config.scale
+            ),
         ),
         test=config.test,
         test_fraction=config.test_fraction,

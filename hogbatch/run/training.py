@@ -48,9 +48,9 @@ def train(
     """Train on files or arrays and return the finished run.
 
     `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
-    a SciPy sparse matrix or a data frame of numbers (pandas, Polars, Arrow). With X, `y` has the
-    labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers per row.
-    `X_test` and `y_test` replace the test set that is split off X. A row with twice the
+    a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
+    `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
+    per row. `X_test` and `y_test` replace the test set that is split off X. A row with twice the
     `sample_weight` [N] is trained on twice as often. Arrays are copied.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,

@@ -46,20 +46,42 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         ["x.svm", "--features", "3"],
         "x.svm:41:4: feature index 4; expected at most 3 (--features 3, from 1)",
     ),
-    "a missing value in the first line": (
-        {"x.csv": "5.1,NA,1\n4.9,3,0\n"},
+    "one word in a column of numbers": (
+        {"x.csv": "a,b,y\n" + "1,2,0\n3,4,1\n" * 600 + "1,x,0\n"},
         ["x.csv"],
-        "x.csv:1:5: column 1: expected a number; got 'NA'",
+        "x.csv:1202:3: column 1 (b): expected a number; got 'x'; if it is a category, use "
+        "--categorical b",
     ),
-    "text in every line": (
+    "one word in a column of numbers, in a table": (
+        {"x.csv": "a,b,y\n" + "u,2,0\nv,4,1\n" * 30 + "u,x,0\n"},
+        ["x.csv"],
+        "x.csv:62: column 'b': expected a number; got 'x'; if it is a category, use "
+        "--categorical b",
+    ),
+    "a missing label": (
+        {"x.csv": "a,b,y\n" + "u,2,0\nv,4,1\n" * 30 + "u,2,NA\n"},
+        ["x.csv"],
+        "x.csv:62: column 'y': the label is missing; ",
+    ),
+    "the same label in every line": (
         {"x.csv": "5.1,setosa\n4.9,setosa\n"},
         ["x.csv"],
-        "x.csv:1:5: column 1: expected a number; got 'setosa'",
+        "x.csv: every label is 'setosa'; expected at least two distinct labels",
     ),
-    "names where there is to be no header": (
+    "a column that does not exist": (
         {"x.csv": CSV},
-        ["x.csv", "--header", "no"],
-        "x.csv:1:1: column 0: expected a number; got 'a'",
+        ["x.csv", "--drop", "c"],
+        "x.csv has no column 'c': its columns are a, b, y",
+    ),
+    "columns of a file without columns": (
+        {"x.svm": GOOD},
+        ["x.svm", "--text", "a"],
+        "x.svm: --drop, --categorical, --numeric and --text name columns; expected a CSV",
+    ),
+    "a damaged Parquet file": (
+        {"x.parquet": "PAR1 and no more"},
+        ["x.parquet"],
+        "x.parquet: not an intact Parquet, Arrow or Feather file: ",
     ),
     "a test set with other labels": (
         {"x.svm": GOOD, "t.svm": GOOD + "3 1:1\n"},
@@ -88,7 +110,12 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         "unknown argument '--standardize'; the nearest flag is --scale",
     ),
     "a ragged table": ({"x.csv": CSV + "1,2\n"}, ["x.csv"], "x.csv:4:4: "),
-    "nan in a table": ({"x.csv": CSV + "1,nan,0\n"}, ["x.csv"], "x.csv:4:3: "),
+    "an infinite number in a table": (
+        {"x.csv": CSV + "1,inf,0\n"},
+        ["x.csv"],
+        "x.csv:4: column 'b': expected a finite number; got inf; correct the row, or leave the row "
+        "out with --bad-lines 0.334",
+    ),
     "a label column that does not exist": (
         {"x.csv": CSV},
         ["x.csv", "--label", "price"],

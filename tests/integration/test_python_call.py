@@ -7,6 +7,8 @@ import threading
 
 import numpy as np
 import pandas
+import polars
+import pyarrow
 import pytest
 import scipy.sparse
 
@@ -261,6 +263,75 @@ class TestArrays:
         config = merge_sources({"resume": str(tmp_path / "run")}, tmp_path / "run" / "config.toml")
         with pytest.raises(UsageError, match="the run was trained on arrays in Python"):
             execute(config, ThisServer(launch=True))
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(2)
+    numbers = random.normal(size=ROWS)
+    numbers[::7] = np.nan
+    days = np.datetime64("2024-01-01") + np.arange(ROWS)
+    kinds = random.choice(["x", "y", "z"], ROWS)
+    return pandas.DataFrame({"size": numbers, "kind": kinds, "day": days})
+
+
+@pytest.fixture(scope="module")
+def labels(frame):
+    return np.where((frame["kind"] == "x") | (frame["size"].fillna(0) > 1), "yes", "no")
+
+
+class TestFrames:
+    """Data frames with text, dates and gaps are encoded like tables in files."""
+
+    @pytest.mark.parametrize(
+        "convert",
+        [
+            lambda frame: frame,
+            polars.from_pandas,
+            pyarrow.Table.from_pandas,
+            lambda frame: {name: frame[name].to_numpy() for name in frame},
+        ],
+        ids=["pandas", "Polars", "Arrow", "dictionary"],
+    )
+    def test_every_kind_of_frame(self, frame, labels, convert, tmp_path):
+        given = convert(frame)
+        train_arrays((given, labels), tmp_path / "run", epochs=40, lr=0.05)
+        model = hogbatch.load_model(tmp_path / "run" / "model.safetensors")
+        assert np.mean(model.predict(given) == labels) > 0.9
+        assert model.predict(given).tolist() == model.predict(frame).tolist()
+
+    def test_a_test_set_is_matched_by_names_and_weights_apply(self, frame, labels, tmp_path):
+        run = train_arrays(
+            (frame[:150], labels[:150]),
+            tmp_path / "run",
+            X_test=frame[150:][["day", "size", "kind"]],
+            y_test=labels[150:],
+            sample_weight=np.arange(150),
+            epochs=40,
+            lr=0.05,
+        )
+        assert run.summary["rows"] == 40 * 150 and run.test_loss < 0.6
+
+    def test_lists_of_labels(self, frame, tmp_path):
+        lists = [[0, 2] if kind == "x" else [1] for kind in frame["kind"]]
+        run = train_arrays((frame, lists), tmp_path / "run", epochs=20, lr=0.05)
+        assert run.model.predict(frame).sum() > ROWS / 2
+
+    def test_columns_are_chosen_by_name(self, frame, labels, tmp_path, capsys):
+        named = frame.assign(y=range(ROWS), number=np.arange(ROWS) % 4)
+        columns = {"drop": ("y", "day"), "categorical": ("number",)}
+        train_arrays((named, labels), tmp_path / "run", epochs=1, quiet=False, **columns)
+        assert "2 categorical columns (kind, number)" in capsys.readouterr().out
+
+    def test_what_does_not_fit_is_refused(self, frame, labels, data, tmp_path):
+        with pytest.raises(UsageError, match="need a data frame or a dictionary"):
+            train_arrays(data, tmp_path / "a", drop=("a",))
+        with pytest.raises(UsageError, match="y: expected the labels of 200 rows; got 2 labels"):
+            train_arrays((frame, labels[:2]), tmp_path / "a")
+        with pytest.raises(DataError, match="has no column 'gone'"):
+            train_arrays((frame, labels), tmp_path / "a", drop=("gone",))
+        with pytest.raises(UsageError, match="expected columns of one length"):
+            train_arrays(({"a": [1, 2], "b": ["x"]}, [0, 1]), tmp_path / "a")
 
 
 def train_arrays(data, run_dir, **settings):

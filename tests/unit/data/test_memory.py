@@ -138,7 +138,7 @@ def test_the_test_rows_are_named():
     raw = raw_set(X, ["a", "b", "a"])
     other = raw_set(X, ["a", "b", "c"], suffix="_test")
     with pytest.raises(DataError, match=r"X_test, y_test: row 2: label 'c' does not occur"):
-        prepare(raw, other)
+        prepare(raw, lambda _: other)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,9 @@ def test_what_is_done_is_said():
     assert fit("standard", sparse, 5)[1] == f"sparse features scaled to deviation 1{off}"
     assert fit("max", dense, 5)[1] == f"dense features divided by their largest |value|{off}"
     assert fit("none", dense, 5) == (None, "")
-    with pytest.raises(UsageError, match="scale must be one of auto, none, standard, max; got 'x'"):
+    with pytest.raises(
+        UsageError, match="scale must be one of auto, none, standard, max, quantile; got 'x'"
+    ):
         fit("x", dense, 5)
 
 

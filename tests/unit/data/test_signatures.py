@@ -56,7 +56,7 @@ FILES = {  # content, and what the sentence says of it
     "an old pickle": (b"(lp0\nI1\naI2\na.", "a pickle; hogbatch never loads pickles"),
     "a pickled array": (b"cnumpy.core.multiarray\n_reconstruct\np0\n(", "a pickle"),
     "npy": (array(), "a single NumPy array (.npy); save the arrays with numpy.savez"),
-    "Parquet": (b"PAR1\x15\x04\x15", "a Parquet file; export"),
+    "Parquet": (b"PAR1\x15\x04\x15", "a Parquet file; decompress"),
     "Arrow": (b"ARROW1\0\0", "an Arrow or Feather file"),
     "HDF5": (b"\x89HDF\r\n\x1a\n\0\0", "an HDF5 file"),
     "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(9), "an old Excel"),

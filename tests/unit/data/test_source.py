@@ -100,8 +100,8 @@ def test_a_stream_that_is_no_text_is_refused_at_once(pipe):
         read("/dev/urandom")
     with pytest.raises(DataError, match="/dev/null is empty"):
         read("/dev/null")
-    with pytest.raises(DataError, match=r"a\.csv: expected text .*got a Parquet file"):
-        read(pipe("a.csv", b"PAR1" + b"1" * 10**6, times=10**6))
+    with pytest.raises(DataError, match=r"a\.csv: expected text .*got an HDF5 file"):
+        read(pipe("a.csv", b"\x89HDF\r\n\x1a\n" + b"1" * 10**6, times=10**6))
 
 
 def test_a_stream_without_lines_is_refused(pipe, monkeypatch):

@@ -1,0 +1,254 @@
+"""A table in memory, by columns. A column holds numbers, categories, dates or texts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.header import MISSING
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import digits
+
+NO_VALUE: Final = -1  # the code of a missing category
+ENCODING: Final = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A column of numbers."""
+
+    values: NDArray[np.float64]  # [N], NaN where missing
+    boolean: bool = False  # the column has the values true and false
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each row has no value: bool[N]."""
+        return np.isnan(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """A column of text with repeated values."""
+
+    codes: NDArray[np.int32]  # [N], places in `values`; NO_VALUE where missing
+    values: Sequence[str]  # distinct
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each row has no value: bool[N]."""
+        missing: NDArray[np.bool_] = self.codes == NO_VALUE
+        return missing
+
+    @classmethod
+    def of(cls, codes: NDArray[np.int32], values: Sequence[str]) -> "Categories":
+        """Merge values that differ only by surrounding blanks; words for missing values are one.
+
+        Values that do not occur are kept.
+        """
+        stripped = [value.strip() for value in values]
+        places: dict[str, int] = {}
+        new = [
+            NO_VALUE if value.lower() in MISSING else places.setdefault(value, len(places))
+            for value in stripped
+        ]
+        if new == list(range(len(values))):
+            return cls(codes, stripped)
+        renumbered = np.array([*new, NO_VALUE], np.int32)
+        return cls(renumbered[codes], list(places))
+
+    @classmethod
+    def of_cells(cls, cells: Iterable[Any]) -> "Categories":
+        """Number the distinct cells; None and NaN are missing."""
+        places: dict[Any, int] = {}
+        codes = np.fromiter(
+            (
+                NO_VALUE
+                if cell is None or cell != cell  # NaN differs from itself
+                else places.setdefault(cell, len(places))
+                for cell in cells
+            ),
+            np.int32,
+        )
+        return cls.of(codes, [as_text(value) for value in places])
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """A column of dates with or without times, or of times of day."""
+
+    seconds: NDArray[np.float64]  # [N], since 1970 without time zone; NaN where missing
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each row has no value: bool[N]."""
+        return np.isnan(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts, in lower case."""
+
+    characters: NDArray[np.uint8]  # [n], all texts in UTF-8, one after the other
+    indptr: NDArray[np.int64]  # [N + 1], the start of each text
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each text is empty: bool[N]."""
+        empty: NDArray[np.bool_] = self.indptr[1:] == self.indptr[:-1]
+        return empty
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Texts":
+        """Convert text to lower case and join it."""
+        encoded = [text.lower().encode(ENCODING, "replace") for text in texts]
+        indptr = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=indptr[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), indptr)
+
+
+Column: TypeAlias = Numbers | Categories | Dates | Texts
+
+
+class Place(NamedTuple):
+    """A row in a text file."""
+
+    source: str
+    line: int  # from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with D columns, of which all or some are read."""
+
+    source: str  # in messages
+    names: tuple[str, ...]  # [D]; numbers from 0 without a header
+    columns: Mapping[int, Column]  # by position, with M rows each
+    named: bool = True  # whether the names are from the file
+    places: Callable[[Sequence[int]], list[Place]] | None = None  # of ascending rows in text
+    kept: NDArray[np.int64] | None = None  # [N], the rows that are used; None: all M
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        if self.kept is not None:
+            return len(self.kept)
+        return next((len(column) for column in self.columns.values()), 0)
+
+    def numbers(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """The rows of the columns that belong to `rows` of the table; None: all."""
+        if rows is None:
+            return np.arange(self.rows) if self.kept is None else self.kept
+        return rows if self.kept is None else self.kept[rows]
+
+    def locate(self, number: int) -> str:
+        """The location of a row of the columns: file:line, or the row number, from 0."""
+        if self.places is not None:
+            with suppress(DataError):  # the file has changed, or was a stream
+                source, line = self.places([number])[0]
+                return f"{source}:{line}"
+        return f"{self.source}: row {number}"
+
+    def lines(self, numbers: Sequence[int]) -> list[int]:
+        """The line of each of some ascending rows of the columns; or the row number, from 0."""
+        if self.places is not None:
+            with suppress(DataError):
+                return [line for _, line in self.places(numbers)]
+        return list(numbers)
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """The rows of several columns, one after the other; as categories if their kinds differ."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if all(isinstance(part, Texts) for part in parts):
+        texts = [part for part in parts if isinstance(part, Texts)]
+        sizes = np.concatenate([np.diff(part.indptr) for part in texts])
+        indptr = np.concatenate(([0], np.cumsum(sizes)))
+        used = [part.characters[part.indptr[0] : part.indptr[-1]] for part in texts]
+        return Texts(np.concatenate(used), indptr)
+    if all(isinstance(part, Numbers) or part.missing.all() for part in parts):
+        numbers = [
+            part.values if isinstance(part, Numbers) else np.full(len(part), np.nan)
+            for part in parts
+        ]
+        boolean = all(isinstance(part, Numbers) and part.boolean for part in parts)
+        return Numbers(np.concatenate(numbers), boolean)
+    if all(isinstance(part, Dates) for part in parts):
+        return Dates(np.concatenate([part.seconds for part in parts if isinstance(part, Dates)]))
+    categories = [to_categories(part) for part in parts]
+    firsts = np.cumsum([0, *(len(part.values) for part in categories)])
+    codes = [
+        np.where(part.missing, NO_VALUE, part.codes + start)
+        for part, start in zip(categories, firsts, strict=False)
+    ]
+    values = [value for part in categories for value in part.values]
+    return Categories.of(np.concatenate(codes).astype(np.int32), values)
+
+
+def as_text(value: Any) -> str:
+    """A cell as text; whole numbers without a fraction, whatever their type."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(ENCODING, "backslashreplace")
+    if isinstance(value, float | np.floating):
+        return digits(value)
+    return str(value)
+
+
+def number_of(text: str) -> float | None:
+    """The number that a cell contains, or None; infinity and NaN are not numbers."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    plain = "_" not in text and text.isascii()  # float accepts 1_000 and non-ASCII digits
+    return value if plain and np.isfinite(value) else None
+
+
+def to_categories(column: Column) -> Categories:
+    """Numbers and dates as text; texts by value."""
+    if isinstance(column, Categories):
+        return column
+    if isinstance(column, Texts):
+        return Categories.of_cells(_strings(column))
+    cells = column.values if isinstance(column, Numbers) else column.seconds
+    distinct, codes = np.unique(cells, return_inverse=True, equal_nan=True)
+    form = _boolean if isinstance(column, Numbers) and column.boolean else digits
+    values = ["" if np.isnan(value) else form(value) for value in distinct]
+    return Categories.of(codes.astype(np.int32), values)
+
+
+def _boolean(value: float) -> str:
+    return str(bool(value))
+
+
+def to_texts(column: Column) -> Texts:
+    """Categories, numbers and dates as texts."""
+    if isinstance(column, Texts):
+        return column
+    categories = to_categories(column)
+    values = [*categories.values, ""]
+    return Texts.of(values[code] for code in categories.codes)
+
+
+def _strings(texts: Texts) -> Iterable[str]:
+    content = texts.characters.tobytes()
+    for start, end in zip(texts.indptr[:-1].tolist(), texts.indptr[1:].tolist(), strict=True):
+        yield content[start:end].decode(ENCODING, "replace")

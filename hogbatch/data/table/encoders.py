@@ -1,0 +1,379 @@
+"""Encoders: how a column of a table becomes features.
+
+An encoder is fitted on the training rows. It has `width` features, numbered from 0, and stores
+`stored` of them for each row (texts: a number that varies).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.order import RowNumbers
+from hogbatch.data.table.columns import (
+    NO_VALUE,
+    Categories,
+    Column,
+    Dates,
+    Numbers,
+    Texts,
+    to_categories,
+)
+from hogbatch.data.table.kinds import Kind
+from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
+
+MAX_VALUES: Final = 10_000  # a column with more distinct values is hashed,
+HASH_BITS: Final = 14  # into 2^14 features
+RARE_ROWS: Final = 5  # a value in fewer training rows has no feature of its own,
+RARE_FRACTION: Final = 0.01  # unless that is this fraction of them
+QUANTILES: Final = 101
+UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]
+DAY: Final = 86_400.0  # seconds
+CYCLES: Final = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
+MIN_YEAR: Final = 60 * DAY  # dates within a shorter span have no cycle of a year
+MAX_TERMS: Final = 1 << 17  # features of a text column
+MIN_TERM_ROWS: Final = 2  # rarer words have no feature, in large training sets
+SMALL_ROWS: Final = 100
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+class Block(NamedTuple):
+    """The features of B rows of a column: k stored values per row, with ascending features."""
+
+    features: NDArray[np.int32]  # [B, k]
+    values: NDArray[np.float32]  # [B, k]
+
+
+Encode: TypeAlias = Callable[[RowNumbers], Block]  # the features of some rows of a column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumericEncoder:
+    """A number as (x - mean) / scale, or as its place among the quantiles of the training rows.
+
+    A missing value is 0, and sets an indicator if the training rows have missing values.
+    """
+
+    kind: ClassVar[Kind] = "number"
+    stored: ClassVar[int] = 1
+
+    mean: float
+    scale: float
+    fill: float  # in place of a missing value, before scaling
+    indicator: bool
+    quantiles: NDArray[np.float64] | None = None  # ascending and distinct, at least two
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return 1 + self.indicator
+
+    def names(self, column: str) -> list[str]:
+        """The names of the features of a column."""
+        return [column, f"{column} is missing"][: self.width]
+
+    @classmethod
+    def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
+        """Fit the statistics; `scaling` is standard, max, none or quantile."""
+        assert isinstance(column, Numbers)
+        found = column.values[rows]
+        present = found[~np.isnan(found)]
+        indicator = len(present) < len(found)
+        if not len(present):
+            return cls(0.0, 1.0, 0.0, indicator)
+        mean = float(present.mean())
+        if scaling == "none":
+            return cls(0.0, 1.0, mean, indicator)
+        if scaling == "max":
+            return cls(0.0, float(np.abs(present).max()) or 1.0, mean, indicator)
+        if scaling == "quantile":
+            places = np.unique(np.quantile(present, np.linspace(0, 1, QUANTILES)))
+            if len(places) > 1:
+                return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
+        deviation = float(present.std())
+        constant = deviation <= 1e-12 * abs(mean)
+        return cls(mean, 1.0 if constant else deviation, mean, indicator)
+
+    def prepare(self, column: Column) -> Encode:
+        """The function that encodes rows of a column."""
+        assert isinstance(column, Numbers)
+        numbers = column.values
+
+        def encode(rows: RowNumbers) -> Block:
+            found = numbers[rows]
+            missing = np.isnan(found)
+            found = np.where(missing, self.fill, found)
+            if self.quantiles is not None:
+                places = np.linspace(0, 1, len(self.quantiles))
+                found = np.interp(found, self.quantiles, places)
+            values = ((found - self.mean) / self.scale).astype(np.float32)
+            features = np.zeros(len(rows), np.int32)
+            if self.indicator:
+                features[missing] = 1
+                values[missing] = 1.0
+            return Block(features[:, np.newaxis], values[:, np.newaxis])
+
+        return encode
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {
+            "mean": self.mean,
+            "scale": self.scale,
+            "fill": self.fill,
+            "indicator": self.indicator,
+        }
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return {} if self.quantiles is None else {"quantiles": self.quantiles}
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "NumericEncoder":
+        """The encoder with these scalars and arrays."""
+        return cls(**found, quantiles=arrays.get("quantiles"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DateEncoder:
+    """A date as a number, and its place in a day, a week and a year as sine and cosine."""
+
+    kind: ClassVar[Kind] = "date"
+
+    number: NumericEncoder
+    cycles: tuple[str, ...]  # names in CYCLES
+
+    @property
+    def stored(self) -> int:
+        """The number of stored values per row."""
+        return self.width
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self.number.width + 2 * len(self.cycles)
+
+    def names(self, column: str) -> list[str]:
+        """The names of the features of a column."""
+        cycles = [
+            f"{column}: {part} of {each}" for each in self.cycles for part in ("sine", "cosine")
+        ]
+        return [*self.number.names(column), *cycles]
+
+    @classmethod
+    def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "DateEncoder":
+        """Fit the number, and choose the cycles that differ between the training rows."""
+        assert isinstance(column, Dates)
+        found = column.seconds[rows]
+        present = found[~np.isnan(found)]
+        cycles = [name for name, period in CYCLES.items() if np.ptp(present % period, axis=0) > 0]
+        if "year" in cycles and np.ptp(present) < MIN_YEAR:
+            cycles.remove("year")
+        if "week" in cycles and (present < DAY).all() and (present >= 0).all():  # times of day
+            cycles = ["day"]
+        setting = "standard" if scaling in ("none", "max") else scaling
+        return cls(NumericEncoder.fit(Numbers(column.seconds), rows, setting), tuple(cycles))
+
+    def prepare(self, column: Column) -> Encode:
+        """The function that encodes rows of a column."""
+        assert isinstance(column, Dates)
+        seconds, number = column.seconds, self.number.prepare(Numbers(column.seconds))
+
+        def encode(rows: RowNumbers) -> Block:
+            values = np.zeros((len(rows), self.width), np.float32)
+            own = number(rows)
+            np.put_along_axis(values, own.features.astype(np.int64), own.values, axis=1)
+            missing = np.isnan(found := seconds[rows])
+            for n, name in enumerate(self.cycles):
+                angle = np.where(missing, 0.0, found % CYCLES[name] * (2 * np.pi / CYCLES[name]))
+                at = self.number.width + 2 * n
+                values[:, at] = np.where(missing, 0.0, 2**0.5 * np.sin(angle))
+                values[:, at + 1] = np.where(missing, 0.0, 2**0.5 * np.cos(angle))
+            features = np.broadcast_to(np.arange(self.width, dtype=np.int32), values.shape)
+            return Block(features, values)
+
+        return encode
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {"number": self.number.description(), "cycles": self.cycles}
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return self.number.arrays()
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "DateEncoder":
+        """The encoder with these scalars and arrays."""
+        number = NumericEncoder.from_description(found["number"], arrays)
+        return cls(number, tuple(name for name in found["cycles"] if CYCLES[name]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CategoryEncoder:
+    """A category as one feature per value: one-hot.
+
+    Values in few training rows share a feature. Values in a single training row train the feature
+    of the values that later rows have and training rows lack. More than MAX_VALUES values are
+    hashed.
+    """
+
+    kind: ClassVar[Kind] = "category"
+    stored: ClassVar[int] = 1
+
+    values: tuple[str, ...]  # with a feature each; empty if hashed
+    rare: tuple[str, ...]  # that share a feature
+    hashed: bool
+    missing: bool  # whether missing values have a feature
+
+    @property
+    def _own(self) -> int:
+        return 1 << HASH_BITS if self.hashed else len(self.values)
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self._own + bool(self.rare) + (not self.hashed) + self.missing
+
+    @property
+    def _unknown(self) -> int:
+        """The feature of unknown values, and of missing ones without a feature."""
+        return self._own - 1 if self.hashed else self._own + bool(self.rare)
+
+    def names(self, column: str) -> list[str]:
+        """The names of the features of a column."""
+        if self.hashed:
+            own = [f"{column}: hash {n}" for n in range(self._own)]
+        else:
+            own = [f"{column}={value}" for value in self.values]
+            own += [f"{column}: rare value"] * bool(self.rare) + [f"{column}: unknown value"]
+        return own + [f"{column} is missing"] * self.missing
+
+    @classmethod
+    def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "CategoryEncoder":
+        """Choose the values with a feature, in the order of the text."""
+        assert isinstance(column, Categories)
+        codes = column.codes[rows]
+        counts = np.bincount(codes[codes != NO_VALUE], minlength=len(column.values))
+        missing = bool((codes == NO_VALUE).any())
+        if np.count_nonzero(counts) > MAX_VALUES:
+            return cls((), (), True, missing)
+        few = min(RARE_ROWS, int(np.ceil(RARE_FRACTION * len(rows))))
+        frequent = np.flatnonzero((counts >= few) & (counts > 0))
+        rare = np.flatnonzero((counts < few) & (counts > 1))
+        return cls(
+            tuple(sorted(column.values[n] for n in frequent.tolist())),
+            tuple(sorted(column.values[n] for n in rare.tolist())),
+            False,
+            missing,
+        )
+
+    def prepare(self, column: Column) -> Encode:
+        """The function that encodes rows of a column."""
+        categories = to_categories(column)
+        lookup = np.empty(len(categories.values) + 1, np.int32)
+        lookup[:-1] = self._features(categories.values)
+        lookup[NO_VALUE] = self.width - 1 if self.missing else self._unknown
+        codes = categories.codes
+
+        def encode(rows: RowNumbers) -> Block:
+            features = lookup[codes[rows]][:, np.newaxis]
+            return Block(features, np.ones(features.shape, np.float32))
+
+        return encode
+
+    def _features(self, values: Sequence[str]) -> NDArray[np.int64]:
+        """The feature of each value."""
+        if self.hashed:
+            return (hashes_of(values) >> np.uint64(64 - HASH_BITS)).astype(np.int64)
+        known = {value: n for n, value in enumerate(self.values)}
+        known |= dict.fromkeys(self.rare, self._own)
+        return np.array([known.get(value, self._unknown) for value in values], np.int64)
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {
+            "values": self.values,
+            "rare": self.rare,
+            "hashed": self.hashed,
+            "missing": self.missing,
+        }
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return {}
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "CategoryEncoder":
+        """The encoder with these scalars and arrays."""
+        values, rare = (tuple(map(str, found[name])) for name in ("values", "rare"))
+        return cls(values, rare, bool(found["hashed"]), bool(found["missing"]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextEncoder:
+    """A text as TF-IDF of its words and word pairs, which are hashed; the norm of a row is 1."""
+
+    kind: ClassVar[Kind] = "text"
+    stored: ClassVar[int] = 0  # besides the words
+
+    buckets: NDArray[np.int32]  # [K], ascending: the hashes with a feature
+    idf: NDArray[np.float32]  # [K]
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.buckets)
+
+    def names(self, column: str) -> list[str]:
+        """The names of the features of a column."""
+        return [f"{column}: words with hash {bucket}" for bucket in self.buckets.tolist()]
+
+    @classmethod
+    def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "TextEncoder":
+        """Choose the words that occur in most training rows, and weigh rare ones more."""
+        assert isinstance(column, Texts)
+        counts = np.zeros(BUCKETS, np.int64)
+        for _, found in terms(column, rows):
+            counts += np.bincount(found.buckets, minlength=BUCKETS)
+        least = MIN_TERM_ROWS if len(rows) >= SMALL_ROWS else 1
+        buckets = np.flatnonzero(counts >= least)
+        if len(buckets) > MAX_TERMS:
+            most = np.argsort(-counts[buckets], kind="stable")[:MAX_TERMS]
+            buckets = np.sort(buckets[most])
+        idf = 1 + np.log((1 + len(rows)) / (1 + counts[buckets]))
+        return cls(buckets.astype(np.int32), idf.astype(np.float32))
+
+    def weigh(self, found: Terms, rows: int) -> tuple[NDArray[np.int64], Block]:
+        """The row and, as a block of one column, feature and value of each known term."""
+        features = np.full(BUCKETS, -1, np.int32)
+        features[self.buckets] = np.arange(len(self.buckets))
+        own = features[found.buckets]
+        known = own >= 0
+        row, own = found.rows[known], own[known]
+        values = (1 + np.log(found.counts[known])) * self.idf[own]
+        norms = np.sqrt(np.bincount(row, values**2, rows))
+        values = (values / norms[row]).astype(np.float32)
+        return row, Block(own[:, np.newaxis], values[:, np.newaxis])
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {}
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return {"buckets": self.buckets, "idf": self.idf}
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "TextEncoder":
+        """The encoder with these scalars and arrays."""
+        return cls(arrays["buckets"], arrays["idf"])
+
+
+Encoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | TextEncoder
+ENCODERS: Final[dict[Kind, type[Encoder]]] = {
+    each.kind: each for each in (NumericEncoder, DateEncoder, CategoryEncoder, TextEncoder)
+}

@@ -1,0 +1,229 @@
+"""The encoding of a table: an encoder for each column, in order, and how columns are matched.
+
+It is fitted on the training rows and stored in the model file. The rows of later tables have the
+same features, whatever the order of their columns.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
+from hogbatch.data.columns import find_features
+from hogbatch.data.order import RowNumbers
+from hogbatch.data.table.columns import ENCODING, Table, Texts
+from hogbatch.data.table.encoders import ENCODERS, Arrays, Encode, Encoder, TextEncoder
+from hogbatch.data.table.kinds import Inspected, Kind, kind_of, typed
+from hogbatch.data.table.words import terms
+from hogbatch.errors import DataError
+from hogbatch.machine.budget import require
+
+BLOCK_ROWS: Final = 1 << 14  # rows that are encoded at a time
+MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
+ADVICE: Final = "use fewer rows or columns"
+FLOAT32 = INT32 = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """A column of the training table that is used as features."""
+
+    name: str
+    position: int  # from 0
+    encoder: Encoder
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableEncoding:
+    """The encoders of all columns that are used, and the form of the training table."""
+
+    columns: tuple[EncodedColumn, ...]
+    width: int  # of the training table, with all columns
+    label: int  # position of the label column
+    named: bool  # whether the training table had names
+    label_name: str
+    label_kind: Kind  # category: text; number: also the values true and false
+
+    @property
+    def features(self) -> int:
+        """F."""
+        return sum(column.encoder.width for column in self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are in CSR form: always with texts, else if most features are 0."""
+        stored = sum(column.encoder.stored for column in self.columns)
+        return bool(self._texts) or self.features > MAX_EMPTY * stored
+
+    @property
+    def _texts(self) -> list[int]:
+        return [n for n, each in enumerate(self.columns) if isinstance(each.encoder, TextEncoder)]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The name of each feature: [F]."""
+        return tuple(name for each in self.columns for name in each.encoder.names(each.name))
+
+    @classmethod
+    def fit(
+        cls, inspected: Inspected, label: int, rows: RowNumbers | None, scaling: str
+    ) -> "TableEncoding":
+        """Fit an encoder for each feature on the training `rows` (None: all); texts come last."""
+        table, kinds, numbers = inspected.table, inspected.kinds, inspected.table.numbers(rows)
+        setting = "standard" if scaling == "auto" else scaling
+        order = sorted(kinds, key=lambda position: (kinds[position] == "text", position))
+        columns = (
+            EncodedColumn(
+                table.names[position],
+                position,
+                ENCODERS[kinds[position]].fit(table.columns[position], numbers, setting),
+            )
+            for position in order
+        )
+        label_kind = kind_of(table.columns[label])
+        name = table.names[label]
+        return cls(tuple(columns), len(table.names), label, table.named, name, label_kind)
+
+    def match(self, table: Table) -> list[int]:
+        """The position in `table` of each column: by name if both tables have names.
+
+        DataError if a column is missing.
+        """
+        if self.named and table.named:
+            names = tuple(column.name for column in self.columns)
+            return find_features(table.names, names, table.source)
+        if len(table.names) == self.width:
+            return [column.position for column in self.columns]
+        if len(table.names) == self.width - 1:
+            return [column.position - (column.position > self.label) for column in self.columns]
+        raise DataError(
+            f"{table.source}: {len(table.names)} columns; expected the {self.width} columns of the "
+            "training data, or all but the label column, because one of the tables has no names"
+        )
+
+    def adapted(self, table: Table) -> Table:
+        """The columns of a later table, numbered from 0, with the kinds of the training table.
+
+        DataError if a column is missing, or has a cell of another kind.
+        """
+        positions = self.match(table)
+        found = {}
+        for n, (position, column) in enumerate(zip(positions, self.columns, strict=True)):
+            converted, unexpected = typed(table, position, column.encoder.kind)
+            if unexpected is not None:
+                row = int(unexpected.rows[0])
+                raise DataError(f"{table.locate(row)}: {unexpected.complaint}")
+            found[n] = converted
+        names = tuple(column.name for column in self.columns)
+        return replace(table, names=names, columns=found)
+
+    def select(self, table: Table) -> Table:
+        """The columns of the training table itself, numbered from 0."""
+        columns = {n: table.columns[column.position] for n, column in enumerate(self.columns)}
+        return replace(table, names=tuple(each.name for each in self.columns), columns=columns)
+
+    def transform(self, table: Table, rows: RowNumbers | None = None) -> Inputs:
+        """Encode `rows` (None: all), in that order, of a result of `select` or `adapted`."""
+        numbers = table.numbers(rows)
+        return self._csr(table, numbers) if self.sparse else self._dense(table, numbers)
+
+    def _prepared(self, table: Table) -> list[tuple[int, int, Encode]]:
+        """First feature, first stored value and encoding function of each column but texts."""
+        found, feature, place = [], 0, 0
+        for n, own in enumerate(self.columns):
+            if not isinstance(own.encoder, TextEncoder):
+                found.append((feature, place, own.encoder.prepare(table.columns[n])))
+                place += own.encoder.stored
+            feature += own.encoder.width
+        return found
+
+    def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
+        require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
+        dense = np.zeros((len(rows), self.features), np.float32)
+        prepared = self._prepared(table)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            part = rows[start : start + BLOCK_ROWS]
+            numbers = np.arange(start, start + len(part))[:, np.newaxis]
+            for feature, _, encode in prepared:
+                block = encode(part)
+                dense[numbers, block.features + feature] = block.values
+        return dense_inputs(dense)
+
+    def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
+        stored = sum(column.encoder.stored for column in self.columns)
+        size = (FLOAT32 + INT32) * len(rows) * stored
+        require(size, f"the rows of {table.source}", ADVICE)
+        features = np.empty((len(rows), stored), np.int32)
+        values = np.empty((len(rows), stored), np.float32)
+        prepared = self._prepared(table)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            for feature, place, encode in prepared:
+                block = encode(rows[part])
+                columns = slice(place, place + block.values.shape[1])
+                np.add(block.features, feature, out=features[part, columns], casting="unsafe")
+                values[part, columns] = block.values
+        indptr = np.arange(len(rows) + 1) * stored
+        plain = csr_inputs(indptr, features.reshape(-1), values.reshape(-1))
+        return self._with_texts(plain, table, rows) if self._texts else plain
+
+    def _with_texts(self, plain: Inputs, table: Table, rows: RowNumbers) -> Inputs:
+        """Add the words of texts behind the other features of each row."""
+        parts, counts = [(plain.indices, plain.values)], [np.diff(plain.indptr)]
+        owners = [np.repeat(np.arange(len(rows)), counts[0])]
+        for n in self._texts:
+            encoder = self.columns[n].encoder
+            assert isinstance(encoder, TextEncoder)
+            first = sum(column.encoder.width for column in self.columns[:n])
+            start = 0
+            column = table.columns[n]
+            assert isinstance(column, Texts)
+            for count, found in terms(column, rows):
+                owner, block = encoder.weigh(found, count)
+                parts.append((block.features[:, 0] + np.int32(first), block.values[:, 0]))
+                owners.append(owner + start)
+                start += count
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(rows)))))
+        indices = np.concatenate([indices for indices, _ in parts]).astype(np.int32, copy=False)
+        return csr_inputs(indptr, indices[order], np.concatenate([v for _, v in parts])[order])
+
+    def description(self) -> dict[str, Any]:
+        """The scalars and the names, as JSON."""
+        return {
+            "width": self.width,
+            "label": self.label,
+            "named": self.named,
+            "label_name": self.label_name,
+            "label_kind": self.label_kind,
+            "kinds": [column.encoder.kind for column in self.columns],
+            "positions": [column.position for column in self.columns],
+        }
+
+    def arrays(self) -> Arrays:
+        """All arrays by name. One is JSON: names and scalars, of which there may be many."""
+        described = [[each.name, each.encoder.description()] for each in self.columns]
+        text = json.dumps(described, ensure_ascii=False).encode(ENCODING, "surrogatepass")
+        arrays: Arrays = {"columns": np.frombuffer(text, np.uint8)}
+        for n, each in enumerate(self.columns):
+            arrays |= {f"{n}.{name}": array for name, array in each.encoder.arrays().items()}
+        return arrays
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "TableEncoding":
+        """The encoding with these scalars and arrays; KeyError, TypeError or ValueError if bad."""
+        described = json.loads(arrays["columns"].tobytes().decode(ENCODING, "surrogatepass"))
+        columns = []
+        for n, (kind, position, (name, own)) in enumerate(
+            zip(found["kinds"], found["positions"], described, strict=True)
+        ):
+            prefix = f"{n}."
+            stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            encoder = ENCODERS[kind].from_description(own, stored)
+            columns.append(EncodedColumn(str(name), int(position), encoder))
+        scalars = ("width", "label", "named", "label_name", "label_kind")
+        return cls(tuple(columns), *(found[name] for name in scalars))

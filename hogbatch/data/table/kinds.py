@@ -1,0 +1,285 @@
+"""Inspection of a table: the kind of each column, and which columns are not used.
+
+Columns are numbers, categories, dates or texts. Text columns are used on request only.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.columns import MAX_SHOWN_COLUMNS
+from hogbatch.data.table.columns import (
+    Categories,
+    Column,
+    Dates,
+    Numbers,
+    Table,
+    Texts,
+    number_of,
+    to_categories,
+    to_texts,
+)
+from hogbatch.data.table.dates import seconds_of
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import printable, quoted
+
+Kind = Literal["number", "category", "date", "text"]
+Requested = Kind | Literal["drop"]
+
+MOSTLY_NUMBERS: Final = 0.95  # a column with this fraction of numbers has no words
+MOSTLY_DISTINCT: Final = 0.95  # text with this fraction of distinct values identifies rows,
+MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
+ROW_NUMBER: Final = re.compile(
+    r"(?i)(?:|index|unnamed.*|row ?(?:names?|num(?:ber)?|no)?|.*id|n[or]\.?|#)"
+)
+MAX_SHOWN_NAMES: Final = 12  # in the summary
+COUNTED: Final[dict[Kind, tuple[str, str]]] = {
+    "number": ("numeric column", "numeric columns"),
+    "category": ("categorical column", "categorical columns"),
+    "date": ("date", "dates"),
+    "text": ("text", "texts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the user says about the columns of a table: names, or numbers from 0."""
+
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    scale: str = "auto"
+
+    @property
+    def given(self) -> bool:
+        """Whether any column is named."""
+        return bool(self.drop or self.categorical or self.numeric or self.text)
+
+
+class UnexpectedCells(NamedTuple):
+    """The cells of a column that cannot be read as its kind requires."""
+
+    rows: NDArray[np.int64]  # ascending
+    position: int  # of the column
+    complaint: str  # about the first
+    word: bool = False  # the first is a word in a column of numbers
+
+
+class Inspected(NamedTuple):
+    """A table with the columns converted to their kinds."""
+
+    table: Table
+    kinds: Mapping[int, Kind]  # by position, of the columns that are features
+    unexpected: tuple[UnexpectedCells, ...]
+    note: str  # one line about the kinds of all columns
+
+
+def find(table: Table, name: str, what: str) -> int:
+    """The position of a column given by its name, or else its number; `what` names it in errors.
+
+    DataError if there is no such column, or more than one.
+    """
+    positions = [place for place, own in enumerate(table.names) if own == name]
+    if len(positions) == 1:
+        return positions[0]
+    if positions:
+        raise DataError(
+            f"{table.source}: columns {positions[0]} and {positions[1]} (from 0) are both named "
+            f"{quoted(name)}; rename one, or give the number of the column"
+        )
+    if name.isascii() and name.isdigit() and int(name) < len(table.names):
+        return int(name)
+    more = ", ..." if len(table.names) > MAX_SHOWN_COLUMNS else ""
+    names = ", ".join(table.names[:MAX_SHOWN_COLUMNS])
+    what = f"{what} " if what else ""
+    raise DataError(f"{table.source} has no {what}column {name!r}: its columns are {names}{more}")
+
+
+def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requested]:
+    """The kind that the user requests for each column, or "drop", by position.
+
+    DataError for an unknown column, two kinds for one column, or the label column.
+    """
+    found: dict[int, Requested] = {}
+    flags: dict[Requested, tuple[str, ...]] = {
+        "drop": options.drop,
+        "category": options.categorical,
+        "number": options.numeric,
+        "text": options.text,
+    }
+    for kind, names in flags.items():
+        for name in names:
+            position = find(table, name, "")
+            if position == label:
+                raise DataError(
+                    f"{table.source}: column {quoted(name)} is the label column; expected the name "
+                    "of another column, or another one in --label"
+                )
+            if found.setdefault(position, kind) != kind:
+                raise DataError(
+                    f"{table.source}: column {quoted(name)} is named in two of --drop, "
+                    "--categorical, --numeric and --text; expected it in one of them"
+                )
+    return found
+
+
+def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
+    """Choose the kind of every column except the label column at position `label`."""
+    wanted = requested(table, options, label)
+    columns, kinds = dict(table.columns), dict[int, Kind]()
+    unexpected, unused = list[UnexpectedCells](), dict[str, str]()
+    for position, name in enumerate(table.names):
+        if position == label or wanted.get(position) == "drop":
+            continue
+        column, wrong = typed(table, position, wanted.get(position))
+        reason = "" if position in wanted else reason_to_drop(name, column)
+        if reason:
+            unused[name] = reason
+            del columns[position]
+            continue
+        columns[position], kinds[position] = column, kind_of(column)
+        unexpected += filter(None, [wrong])
+    dropped = [table.names[position] for position, kind in wanted.items() if kind == "drop"]
+    note = _summary(table, kinds, unused, dropped)
+    return Inspected(replace(table, columns=columns), kinds, tuple(unexpected), note)
+
+
+def kind_of(column: Column) -> Kind:
+    """The kind of a column by its type."""
+    match column:
+        case Numbers():
+            return "number"
+        case Categories():
+            return "category"
+        case Dates():
+            return "date"
+        case Texts():
+            return "text"
+
+
+def typed(table: Table, position: int, kind: str | None) -> tuple[Column, UnexpectedCells | None]:
+    """A column as the `kind` that is requested, or that its values suggest if that is None.
+
+    Cells that cannot be read as numbers become missing, and are reported.
+    """
+    column = table.columns[position]
+    match kind:
+        case "category":
+            return to_categories(column), None
+        case "text":
+            return to_texts(column), None
+        case "date":
+            return _dates(table, position, column)
+    if isinstance(column, Categories) and (kind == "number" or _mostly_numbers(column)):
+        return _numbers(table, position, column)
+    if isinstance(column, Categories) and (seconds := _seconds(column)) is not None:
+        return Dates(seconds), None
+    if isinstance(column, Dates) and kind == "number":
+        column = Numbers(column.seconds)
+    if isinstance(column, Numbers):
+        return _finite(table, position, column)
+    return column, None
+
+
+def _mostly_numbers(column: Categories) -> bool:
+    """Whether nearly all cells with a value are numbers."""
+    numbers = [number_of(value) is not None for value in column.values]
+    if not any(numbers):
+        return False
+    rows = np.bincount(column.codes[~column.missing], minlength=len(numbers))
+    return bool(rows[numbers].sum() >= MOSTLY_NUMBERS * rows.sum() > 0)
+
+
+def _numbers(
+    table: Table, position: int, column: Categories
+) -> tuple[Column, UnexpectedCells | None]:
+    """Convert text to numbers; other words become missing, and are reported."""
+    found = [number_of(value) for value in column.values]
+    lookup = np.array([np.nan if n is None else n for n in found] + [np.nan], np.float64)
+    words = np.array([n is None for n in found] + [False], np.bool_)
+    rows = np.flatnonzero(words[column.codes])
+    if not len(rows):
+        return Numbers(lookup[column.codes]), None
+    word = quoted(column.values[column.codes[rows[0]]])
+    complaint = f"column {quoted(table.names[position])}: expected a number; got {word}"
+    return Numbers(lookup[column.codes]), UnexpectedCells(rows, position, complaint, word=True)
+
+
+def _finite(table: Table, position: int, column: Numbers) -> tuple[Column, UnexpectedCells | None]:
+    """Report infinite numbers."""
+    rows = np.flatnonzero(np.isinf(column.values))
+    if not len(rows):
+        return column, None
+    name, number = quoted(table.names[position]), column.values[rows[0]]
+    complaint = f"column {name}: expected a finite number; got {number}"
+    return column, UnexpectedCells(rows, position, complaint)
+
+
+def _dates(table: Table, position: int, column: Column) -> tuple[Column, UnexpectedCells | None]:
+    """Convert text to dates, for a model that was trained with dates."""
+    if isinstance(column, Dates) or bool(column.missing.all()):
+        return Dates(np.full(len(column), np.nan)) if not isinstance(
+            column, Dates
+        ) else column, None
+    seconds = _seconds(column) if isinstance(column, Categories) else None
+    if seconds is not None:
+        return Dates(seconds), None
+    row = int(np.argmin(column.missing))
+    cell = quoted(to_categories(column).values[to_categories(column).codes[row]])
+    complaint = f"column {quoted(table.names[position])}: expected a date; got {cell}"
+    nothing = Dates(np.full(len(column), np.nan))
+    return nothing, UnexpectedCells(np.array([row]), position, complaint)
+
+
+def _seconds(column: Categories) -> NDArray[np.float64] | None:
+    """The seconds of a column of dates in text; None for other text."""
+    found = seconds_of(column.values)
+    return None if found is None else np.append(found, np.nan)[column.codes]
+
+
+def reason_to_drop(name: str, column: Column) -> str:
+    """Why a column is of no use as a feature, unless the user requests it; "" if it may be."""
+    present = ~column.missing
+    rows = int(np.count_nonzero(present))
+    if not rows:
+        return "no values"
+    if isinstance(column, Texts):
+        return ""
+    if isinstance(column, Categories):
+        distinct = np.count_nonzero(np.bincount(column.codes[present]))
+        if distinct >= MOSTLY_DISTINCT * rows and rows >= MIN_DISTINCT_ROWS:
+            return "text that differs in nearly every row; --text or --categorical uses it"
+        return "constant" if distinct == 1 and rows == len(column) else ""
+    cells = column.values if isinstance(column, Numbers) else column.seconds
+    known = cells[present]
+    if rows == len(column) and (known == known[0]).all():
+        return "constant"
+    running = rows > 2 and rows == len(column) and bool((np.diff(known) == 1).all())
+    if isinstance(column, Numbers) and running and ROW_NUMBER.fullmatch(name):
+        return "numbers the rows; --numeric uses it"
+    return ""
+
+
+def _summary(
+    table: Table, kinds: Mapping[int, Kind], unused: Mapping[str, str], dropped: Sequence[str]
+) -> str:
+    parts = []
+    for kind, (one, several) in COUNTED.items():
+        names = [table.names[position] for position, own in kinds.items() if own == kind]
+        if names:
+            count = f"{len(names)} {one if len(names) == 1 else several}"
+            parts.append(f"{count} ({_shown(names)})")
+    line = f"columns: {', '.join(parts) or 'none'}"
+    reasons = [f"{printable(name)} ({reason})" for name, reason in unused.items()]
+    reasons += [f"{printable(name)} (--drop)" for name in dropped]
+    return f"{line}; not used: {_shown(reasons)}" if reasons else line
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+    return ", ".join(map(printable, names[:MAX_SHOWN_NAMES])) + more

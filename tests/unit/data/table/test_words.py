@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from hogbatch.data.table import words
+from hogbatch.data.table.columns import Texts
+from hogbatch.data.table.words import hashes_of, terms
+
+
+def found(*texts):
+    """The buckets of each text with their counts."""
+    column = Texts.of(texts)
+    rows, start = [{} for _ in texts], 0
+    for count, block in terms(column, np.arange(len(texts))):
+        for row, bucket, number in zip(block.rows, block.buckets, block.counts, strict=True):
+            rows[start + row][int(bucket)] = int(number)
+        start += count
+    assert start == len(texts)
+    return rows
+
+
+def test_words_do_not_depend_on_their_place_and_marks_between_them():
+    one, two, three = found("big cat", "  big,cat!", "cat. Big")
+    assert one == two
+    assert len(one) == 3  # two words and a pair
+    assert len(one.keys() & three.keys()) == 2  # the words; the pair has another order
+
+
+def test_words_are_counted():
+    (counts,) = found("a b a b a")
+    assert sorted(counts.values()) == [2, 2, 2, 3]  # ab, ba, b, a
+
+
+def test_a_text_without_words_has_no_terms():
+    assert found("", " ... ", "x") == [{}, {}, found("x")[0]]
+
+
+def test_words_beyond_ascii_are_words_in_any_case():
+    assert found("Größe ÄRA") == found("größe ära")
+
+
+def test_blocks_do_not_change_the_terms(monkeypatch):
+    texts = [f"row {n} has {n % 7} words" for n in range(100)]
+    whole = found(*texts)
+    monkeypatch.setattr(words, "BLOCK_BYTES", 50)
+    assert found(*texts) == whole
+
+
+def test_pairs_do_not_cross_rows():
+    first, second = found("a", "b")
+    assert len(first) == len(second) == 1
+
+
+def test_hashes_of_values_depend_on_every_character(monkeypatch):
+    values = ["", "a", "aa", "b", "ab", "ba", "a b", "A"]
+    hashes = hashes_of(values)
+    assert len(set(hashes.tolist())) == len(values)
+    monkeypatch.setattr(words, "BLOCK_VALUES", 3)
+    np.testing.assert_array_equal(hashes_of(values), hashes)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hashes_of_few_values(count):
+    assert len(hashes_of(["x"] * count)) == count
