@@ -18,7 +18,7 @@ from hogbatch.data.source import ARRAYS
 from hogbatch.model.file import Model
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.run.this_process import PythonCall
+from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from hogbatch.telemetry.console import Console
 
@@ -34,12 +34,13 @@ class Trained:
 
 
 @dataclass(frozen=True)  # no slots: `run` calls that of the base class
-class EstimatorCall(PythonCall):
+class EstimatorCall(ThisServer):
     """The platform of `hogbatch.train`, which leaves signals to the caller.
 
     A run begins with the model `start`, if given, and appends its last model to `states`.
     """
 
+    launch: bool = True
     callbacks: Callbacks = field(default_factory=lambda: Callbacks(interrupts=Interrupts(())))
     start: ModelCopy | None = None
     states: list[ModelCopy] = field(default_factory=list)

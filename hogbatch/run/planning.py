@@ -32,13 +32,17 @@ SMALL_RUN: Final = 2e10  # multiplications
 TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
 
 
-def is_small(plan: Plan, network: Network, train: Examples) -> bool:
-    """Whether one thread trains about as fast as a worker process starts.
+def is_small(config: TrainConfig, plan: Plan, network: Network, train: Examples) -> bool:
+    """Whether a run needs no worker process: one thread trains about as fast as one starts.
 
-    False if the number of epochs is not limited, or if the output layer is hashed.
+    False if workers are chosen or may attach, if updates are recorded, if the number of epochs is
+    not limited, if a mean of models is kept, or if the output layer is hashed.
     """
     epochs = plan.stopping.epochs
-    if epochs is None or plan.training.lsh is not None:
+    chosen = config.workers != "auto" and not config.deterministic
+    if chosen or config.listen is not None or config.record or epochs is None:
+        return False
+    if plan.stopping.average or plan.training.lsh is not None:
         return False
     first, *above = network.layers
     values = len(train.inputs.indices) or train.rows * train.features

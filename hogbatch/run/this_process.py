@@ -11,19 +11,15 @@ import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 
 from hogbatch.checkpoint.rundir import CRASH
 from hogbatch.compute.assignment import Assignment
-from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.coordinator.loop import Loop
 from hogbatch.errors import HogbatchError
+from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.run.planning import is_small
-from hogbatch.run.setup import RunSetup
-from hogbatch.run.this_server import ThisServer
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.version import version
@@ -43,33 +39,15 @@ from workers.cpu import CpuEngine
 KEY = "this process"  # of the only worker
 
 
-@dataclass(frozen=True)  # no slots: `run` calls that of the base class
-class PythonCall(ThisServer):
-    """This server, where small data are trained on in this process: the platform of `train`.
-
-    Data are small by `planning.is_small`. Worker processes are also used if the settings name
-    workers, for `listen` and `record`, and for a mean of models.
-    """
-
-    launch: bool = True
-
-    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
-        setup = components.setup
-        if not (_may_stay(setup) and is_small(setup.plan, setup.network, setup.data.train)):
-            return super().run(components, workers)
-        components.console.say("small data: training on one thread of this process")
-        with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-            adapters = self.callbacks.of(components.adapters(worker, None, worker))
-            loop = Loop(components.coordinator, adapters, self.callbacks.interrupts)
-            with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
-                return Outcome(*loop.run(), RefusalCounts(0, 0))
-
-
-def _may_stay(setup: RunSetup) -> bool:
-    config = setup.config
-    if config.workers != "auto" and not config.deterministic:
-        return False
-    return config.listen is None and not config.record and not setup.plan.stopping.average
+def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
+    """Train until the coordinator finishes."""
+    setup = components.setup
+    components.console.say("small data: training on one thread of this process")
+    with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
+        adapters = callbacks.of(components.adapters(worker, None, worker))
+        loop = Loop(components.coordinator, adapters, callbacks.interrupts)
+        with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
+            return Outcome(*loop.run(), RefusalCounts(0, 0))
 
 
 class OwnThread:

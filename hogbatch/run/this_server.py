@@ -13,8 +13,10 @@ from hogbatch.coordinator.loop import Loop
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import is_small
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.recording import RunRecording
+from hogbatch.run.this_process import train_here
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
@@ -22,7 +24,7 @@ from hogbatch.telemetry.recorder import RefusalCounts
 
 @dataclass(frozen=True, slots=True)
 class ThisServer:
-    """Starts worker processes; without `launch`, waits for workers to attach."""
+    """Starts worker processes, unless the data are small; without `launch`, workers attach."""
 
     launch: bool
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -51,6 +53,8 @@ class ThisServer:
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, mean, segments = components.setup, components.moving_mean, components.segments
         config, run_dir = setup.config, setup.run_dir
+        if self.launch and is_small(config, setup.plan, setup.network, setup.data.train):
+            return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
         recording = RunRecording(run_dir, setup.identity) if config.record else None
         on_sample = None if recording is None else recording.sampled

@@ -28,7 +28,7 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
-from hogbatch.run.this_process import PythonCall
+from hogbatch.run.this_server import ThisServer
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RunRecorder
 
@@ -79,7 +79,7 @@ def train(
         given = {"data": str(data), **settings}
         config, read = merge_sources(given, settings_file(given)), load_data
     callbacks = Callbacks(on_evaluation, on_worker)
-    run = execute(config, PythonCall(callbacks=callbacks), read)
+    run = execute(config, ThisServer(launch=True, callbacks=callbacks), read)
     if callbacks.error is not None:
         raise callbacks.error
     if on_end is not None:

@@ -190,16 +190,21 @@ def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a
         ({"epochs": 100_000}, False),
         ({"hidden": (4096, 4096), "epochs": 10}, False),
         ({"max_seconds": 1.0}, False),  # which may be any number of epochs
+        ({"epochs": 10, "workers": "cpu:1"}, False),
+        ({"epochs": 10, "deterministic": True}, True),
+        ({"epochs": 10, "record": True}, False),
     ],
 )
 def test_small_runs_are_those_with_few_multiplications(flags, small):
     data = load("a9a")
     settings = config(**({"hidden": (16,)} | flags))
     network = network_for(settings, data)
-    assert is_small(plan_for(settings, data, network, "run"), network, data.train) is small
+    assert (
+        is_small(settings, plan_for(settings, data, network, "run"), network, data.train) is small
+    )
 
 
 def test_a_hashed_output_layer_is_never_small():
     settings, data = config(output="lsh", hidden=(4,), epochs=1), loaded()
     network = network_for(settings, data)
-    assert not is_small(plan_for(settings, data, network, "run"), network, data.train)
+    assert not is_small(settings, plan_for(settings, data, network, "run"), network, data.train)

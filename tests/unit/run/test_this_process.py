@@ -10,7 +10,7 @@ import pytest
 
 import hogbatch
 from hogbatch.errors import NoWorkers
-from hogbatch.run import this_process
+from hogbatch.run import this_server
 from workers.cpu import CpuEngine
 
 ROWS, FEATURES = 120, 5
@@ -58,7 +58,7 @@ def test_a_named_worker_is_a_process(train):
 
 def test_the_model_is_that_of_a_worker_process(train, monkeypatch):
     here = train(deterministic=True)
-    monkeypatch.setattr(this_process, "is_small", lambda *_: False)
+    monkeypatch.setattr(this_server, "is_small", lambda *_: False)
     there = train(deterministic=True)
     assert not list(here.run_dir.glob("worker-*.log")) and list(there.run_dir.glob("worker-*.log"))
     for name, tensor in here.model.tensors.items():
