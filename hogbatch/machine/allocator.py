@@ -1,4 +1,4 @@
-"""The memory that malloc keeps for the next arrays of a process."""
+"""The memory that malloc keeps for the next arrays of a process, or returns to Linux."""
 
 import ctypes
 from typing import Final
@@ -20,3 +20,13 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, INT_MAX))
+
+
+def return_freed_memory() -> None:
+    """Return memory that was freed to Linux, if the C library supports it (glibc does).
+
+    Many small objects, such as those of a reader, otherwise keep the pages of arrays around them.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

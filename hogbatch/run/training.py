@@ -11,6 +11,7 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.launch.local import log_name
+from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
@@ -103,6 +104,7 @@ def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data)
         segments = RunSegments(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy
+        return_freed_memory()
         cleanup.callback(lambda: _print_if_any(console, directory.end()))
         directory.begin(setup.settings, setup.continues)
         params, continues = segments.model.params, setup.continues

@@ -28,6 +28,7 @@ from hogbatch.machine.printable import printable, quoted
 
 BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
 MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
+POOL: Final = pa.system_memory_pool()  # malloc, which returns large arrays to Linux
 NULLS: Final = sorted({form(word) for word in MISSING for form in (str, str.upper, str.title)})
 TEXT_TYPES: Final[dict[str, pa.DataType]] = {
     "category": pa.dictionary(pa.int32(), pa.string()),
@@ -109,7 +110,7 @@ def read_csv(
         ),
     }
     try:
-        table = pyarrow.csv.read_csv(stream, **options)
+        table = pyarrow.csv.read_csv(stream, **options, memory_pool=POOL)
     except pa.ArrowInvalid as error:
         raise _diagnosed(source, dialect, error) from None
     names = {str(n): dialect.names[n] for n in kinds}
@@ -159,7 +160,7 @@ def read_columnar(path: Path, source: str, kinds: Mapping[str, Kind | None]) -> 
     DataError if a file is damaged.
     """
     with _intact(source):
-        table = _dataset(path).to_table(columns=list(kinds))
+        table = _dataset(path).to_table(columns=list(kinds), memory_pool=POOL)
     texts = {name for name, kind in kinds.items() if kind == "text"}
     return _columns(table, {name: name for name in kinds}, texts, source)
 
@@ -211,6 +212,9 @@ def _columns(
                 f"{source}: column {quoted(shown)}: expected numbers, text or dates; got "
                 f"{array.type} ({printable(str(error), 80)}); leave it out with --drop"
             ) from None
+    array = None  # the last one
+    for pool in (POOL, pa.default_memory_pool()):  # the second is that of conversions
+        pool.release_unused()
     return found
 
 

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from hogbatch.machine.allocator import keep_freed_memory
+from hogbatch.machine.allocator import keep_freed_memory, return_freed_memory
 
 # Prints the page faults of filling 100 MB, after as much was filled and freed.
 PROGRAM = """
@@ -14,6 +14,22 @@ b"x" * 100_000_000
 before = getrusage(RUSAGE_SELF).ru_minflt
 b"y" * 100_000_000
 print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+# Prints the bytes that are returned after 100 MB were freed, except for the last object.
+TRIM = """
+from pathlib import Path
+from hogbatch.machine.allocator import return_freed_memory
+
+def resident():
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+blocks = [bytearray(10_000) for _ in range(10_000)]
+last = blocks[-1]
+blocks.clear()
+before = resident()
+return_freed_memory()
+print(before - resident())
 """
 
 
@@ -30,3 +46,9 @@ def test_freed_memory_is_used_again_without_page_faults():
 def test_other_c_libraries_are_left_alone(monkeypatch):
     monkeypatch.setattr("hogbatch.machine.allocator.ctypes.CDLL", lambda name: object())
     assert not keep_freed_memory()
+    return_freed_memory()
+
+
+def test_freed_memory_below_other_objects_is_returned():
+    done = subprocess.run([sys.executable, "-c", TRIM], check=True, capture_output=True, text=True)
+    assert int(done.stdout) > 50_000_000
