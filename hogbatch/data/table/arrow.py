@@ -274,14 +274,18 @@ def _floats(array: pa.ChunkedArray) -> Any:
 
 
 def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
-    """Copy numbers from the buffers of PyArrow; its `to_numpy` would import pandas."""
-    filled = pc.fill_null(array, missing)
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
-        for chunk in filled.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([np.empty(0, dtype), *parts])
+    """Copy numbers from the buffers of PyArrow, whose own conversions import pandas."""
+    parts = [np.empty(0, dtype)]
+    for chunk in array.chunks:
+        rows = slice(chunk.offset, chunk.offset + len(chunk))
+        validity, content = chunk.buffers()
+        values = np.frombuffer(content or b"", dtype)[rows]
+        if chunk.null_count:
+            bits = np.frombuffer(validity, np.uint8)
+            present = np.unpackbits(bits, count=rows.stop, bitorder="little")[rows]
+            values = np.where(present, values, np.array(missing, dtype))
+        parts.append(values)
+    return np.concatenate(parts)
 
 
 def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
@@ -301,8 +305,7 @@ def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
 
 
 def _texts(array: pa.ChunkedArray) -> Texts:
-    strings = pc.fill_null(array.cast(pa.large_string()), "")
-    whole = pc.utf8_lower(strings).combine_chunks()
+    whole = pc.utf8_lower(array.cast(pa.large_string())).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # of no rows
         return Texts(np.empty(0, np.uint8), np.zeros(1, np.int64))
     _, offsets, characters = whole.buffers()
