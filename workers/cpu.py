@@ -85,7 +85,8 @@ class CpuEngine:
         self.threads = threads
         self._cores = cores
         self.label = f"cpu:{threads}"
-        self._ranges: queue.SimpleQueue[TeamTask] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[TeamTask | None] = queue.SimpleQueue()  # None: the end
+        self._threads: list[threading.Thread] = []  # the first one of each team
         self._measured: queue.SimpleQueue[Profile | Exception] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
         self._recording: BatchRecording | None = None  # if updates are recorded
@@ -122,7 +123,9 @@ class CpuEngine:
         if self._cores:
             places = cores_of_teams(read_topology(), self._cores, *teams.shape)
         for number, cores in enumerate(places):
-            threading.Thread(target=self._serve, args=(number, cores), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(number, cores), daemon=True)
+            thread.start()
+            self._threads.append(thread)
         measured = self._measured.get()
         if isinstance(measured, Exception):
             raise measured
@@ -155,6 +158,16 @@ class CpuEngine:
         for start, stop in ranges:
             self._ranges.put(TeamTask(lease, work.start + start, work.start + stop))
 
+    def close(self) -> None:
+        """Wait until all leases are done, and end the threads; each must be on its own.
+
+        The threads of a worker process end with it.
+        """
+        for _ in self._threads:
+            self._ranges.put(None)
+        for thread in self._threads:
+            thread.join()
+
     def _warm_up(self) -> None:
         """Compile, or load from the cache, with leases that are revoked: no row is computed."""
         raised = int(self._line[0]) - 1
@@ -183,8 +196,8 @@ class CpuEngine:
         if number == 0:
             self._measured.put(self._measure(loop))
         loop = self._recorded(loop)
-        while True:
-            lease, start, stop = self._ranges.get()
+        while (task := self._ranges.get()) is not None:
+            lease, start, stop = task
             began = time.perf_counter()
             if lease.work.rollbacks != rollbacks:
                 rollbacks = lease.work.rollbacks

@@ -87,7 +87,7 @@ class Adapters:
     """Everything outside the coordinator's state, as the run has set it up."""
 
     endpoint: CoordinatorChannel
-    segment_server: SegmentServer
+    segment_server: SegmentServer | None  # None: no other process attaches
     fences: Fences
     processes: ProcessAdapter
     snapshots: SnapshotAdapter

@@ -20,6 +20,7 @@ class Ending:
     stopping: StoppingCriteria
     progress: Progress
     status: Status | None = None  # set once the end is decided
+    reason: str = ""  # of the first interrupt
     _interrupted_at: float | None = None
     _no_workers_since: float | None = None
 
@@ -38,11 +39,11 @@ class Ending:
         if self.progress.time_is_up(now):
             self.decide("time")
 
-    def interrupt(self, now: float) -> None:
+    def interrupt(self, now: float, reason: str) -> None:
         """End the run at the user's request; the first interrupt starts the timeout."""
         self.decide("stopped")
         if self._interrupted_at is None:
-            self._interrupted_at = now
+            self._interrupted_at, self.reason = now, reason
 
     def interrupt_expired(self, now: float) -> bool:
         """Whether the timeout for leases in flight at the interrupt has passed."""

@@ -1,8 +1,11 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first asks the run to end, the second ends it."""
+"""Requests to end a run: Ctrl-C, SIGTERM, a closed terminal, or a callback.
+
+The first signal asks the run to end, the second ends it.
+"""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -10,10 +13,17 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """The number of signals so far that ask the run to end."""
+    """The number of requests so far to end the run: `signals`, and calls of :meth:`request`."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = ENDING_SIGNALS) -> None:
+        self._signals = signals
         self.count = 0
+        self.reason = "interrupted"  # of the last request, for messages
+
+    def request(self, reason: str) -> None:
+        """Ask the run to end."""
+        self.count += 1
+        self.reason = reason
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -34,7 +44,7 @@ class Interrupts:
                 raise KeyboardInterrupt
 
         nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        ours = [s for s in ENDING_SIGNALS if not (nohup and s == signal.SIGHUP)]
+        ours = [s for s in self._signals if not (nohup and s == signal.SIGHUP)]
         before = {s: signal.signal(s, count) for s in ours}
         try:
             yield

@@ -43,9 +43,11 @@ MAX_RECEIVED = 1000
 
 
 class Loop:
-    """Runs one coordinator to its end."""
+    """Runs one coordinator to its end, or until `interrupts` ask for it (default: the signals)."""
 
-    def __init__(self, state: Coordinator, adapters: Adapters) -> None:
+    def __init__(
+        self, state: Coordinator, adapters: Adapters, interrupts: Interrupts | None = None
+    ) -> None:
         self._state = state
         self._adapters = adapters
         # (seconds, worker, message): the last messages, for a crash report
@@ -53,7 +55,7 @@ class Loop:
         # pidfd → pid of all children and of all processes that have mapped our memory
         self._pidfds: dict[int, int] = {}
         self._background = BackgroundTasks()
-        self._interrupts = Interrupts()
+        self._interrupts = interrupts or Interrupts()
         self._finish: Finish | None = None
 
     def run(self) -> tuple[Finish, RunTotals]:
@@ -63,7 +65,8 @@ class Loop:
         """
         adapters, state = self._adapters, self._state
         adapters.endpoint.watch(self._background.wakeup.fd)
-        adapters.endpoint.watch(adapters.segment_server.fileno())
+        if adapters.segment_server is not None:
+            adapters.endpoint.watch(adapters.segment_server.fileno())
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
@@ -87,10 +90,10 @@ class Loop:
         # The clock comes first: if this process was stopped, deadlines are extended before messages
         # that arrived meanwhile are handled.
         self._execute(state.tick(time.monotonic()))
-        for peer in (
-            adapters.segment_server.serve() if adapters.segment_server.fileno() in ready else ()
-        ):
-            self._watch(peer.pid)
+        server = adapters.segment_server
+        if server is not None and server.fileno() in ready:
+            for peer in server.serve():
+                self._watch(peer.pid)
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))
             self._execute(state.receive(key, message, time.monotonic()))
@@ -99,7 +102,7 @@ class Loop:
         for event in self._background.events():
             self._execute(event(time.monotonic()))
         if self._interrupts.count:
-            self._execute(state.interrupt(time.monotonic()))
+            self._execute(state.interrupt(time.monotonic(), self._interrupts.reason))
         if self._finish is None and not self._interrupts.count:  # no restarts in a run that ends
             self._record_restarts(adapters.processes.start_due(time.monotonic()))
         if not state.workers and (why := adapters.processes.all_ended()):

@@ -205,11 +205,11 @@ class Coordinator:
             return commands + self.abandon(reason, now)
         return commands + self._advance(now)
 
-    def interrupt(self, now: float) -> list[Command]:
+    def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
         """End the run when the leases in flight are back, without another evaluation."""
         if self.phase == "finished":
             return []
-        self.ending.interrupt(now)
+        self.ending.interrupt(now, reason)
         if self.phase == "waiting" or not self.workers:  # no lease is in flight
             return self._stop_here(now)
         return self._advance(now)
@@ -355,7 +355,7 @@ class Coordinator:
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while no worker writes the model."""
-        return [*self._keep_last(), *self._finish(Finish("stopped", "interrupted"), now)]
+        return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
 
     def _lose_busy_workers(self, now: float) -> list[Command]:
         """Lose the workers that have not finished their leases in time after an interrupt."""

@@ -5,7 +5,7 @@ whose names are only column numbers, is matched by position.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,19 +131,6 @@ def find_features(
             "cannot be matched by name; use the column order of the training data"
         )
     return [positions[name] for name in known]
-
-
-def in_order(frame: Any, known: Sequence[str]) -> Any:
-    """Reorder the columns of a data frame (`columns`, `[[...]]`) to the `known` features.
-
-    Raises DataError like `find_features`.
-    """
-    keys = list(frame.columns)
-    names = [str(key) for key in keys]
-    if not comparable(names, known, numbered(names)):
-        return frame
-    sources = find_features(names, known, "the data frame")
-    return frame if sources == list(range(len(keys))) else frame[[keys[n] for n in sources]]
 
 
 def _by_name(table: Table, label: str | None, known: Columns) -> ColumnMapping:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -39,11 +40,23 @@ class LoadedData:
     encoding: Encoding
     scaler: Scaler | None
     index_base: int | None
-    fingerprint: str  # 32 hex digits; equal for equal rows, labels and encoding
+    fingerprint: str  # 32 hex digits; equal for equal rows, labels, weights and encoding
     skipped: int = 0  # number of skipped lines in the files
     notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
+    weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
     table: TableEncoding | None = None  # if the training data are a table
+
+
+class Features(NamedTuple):
+    """The features of the training rows, and of the test rows that are split off."""
+
+    train: Inputs
+    test: Inputs | None
+    width: int  # F
+    scaler: Scaler | None
+    table: TableEncoding | None
+    note: str  # for the user, or ""
 
 
 def load(
@@ -72,8 +85,41 @@ def load(
     raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
-    encoding = infer_encoding(raw, loss)
-    kind = explain(raw, encoding) if loss == "auto" else ""
+
+    def test_rows(features: Features) -> RawSet:
+        assert test is not None
+        return _rows_as(test, _alike(options, raw, features), cache)
+
+    return prepare(
+        raw,
+        None if test is None else test_rows,
+        test_fraction=test_fraction,
+        loss=loss,
+        scale=scale,
+        seed=seed,
+    )
+
+
+def prepare(
+    raw: RawSet,
+    test: Callable[[Features], RawSet] | None,
+    *,
+    test_fraction: float = 0.2,
+    loss: str = "auto",
+    scale: str | Scaler = "auto",
+    seed: int = 0,
+    encoding: Encoding | None = None,
+) -> LoadedData:
+    """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
+
+    `test` returns the rows of a test set with features like those of the training rows; then no
+    rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels and a
+    `Scaler` of earlier data are used as they are.
+    """
+    kind = ""
+    if encoding is None:
+        encoding = infer_encoding(raw, loss)
+        kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     split_rows = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
@@ -82,7 +128,7 @@ def load(
     train = Examples(features.train, take(labels, training), features.width)
     read, held_out = [raw], None
     if test is not None:
-        read.append(other := _rows_as(test, _alike(options, raw, features), cache))
+        read.append(other := test(features))
         expect_labels(other, raw.columns)
         inputs = _to_form(other.inputs, features.width, sparse=train.sparse)
         _require_memory_for_copy(inputs)
@@ -92,44 +138,40 @@ def load(
         assert features.test is not None
         held_out = Examples(features.test, take(labels, testing), features.width)
     messages = (message for each in read for message in each.messages)
+    weights = _weights(raw, training)
     return LoadedData(
         train,
         held_out,
         encoding,
         features.scaler,
         raw.index_base,
-        _fingerprint(train, held_out, encoding),
+        _fingerprint(train, held_out, encoding, weights),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
+        weights=weights,
         table=features.table,
     )
 
 
-class Features(NamedTuple):
-    """The features of the training rows, and of the test rows that are split off."""
-
-    train: Inputs
-    test: Inputs | None
-    width: int  # F
-    scaler: Scaler | None
-    table: TableEncoding | None
-    note: str  # for the user, or ""
-
-
-def _scale(raw: RawSet, split_rows: SplitRows, setting: str) -> Features:
-    """Scale features with statistics of the training rows."""
+def _scale(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
+    """Scale features with statistics of the training rows, or with a scaler of earlier rows."""
     training, testing = split_rows
     _require_memory_for_copy(raw.inputs)
-    scaler, note = fit(setting, raw.inputs, raw.features, training)
+    scaler, note = (
+        (setting, "")
+        if isinstance(setting, Scaler)
+        else fit(setting, raw.inputs, raw.features, training)
+    )
     train = scaled(raw.inputs, scaler, training)
     test = None if testing is None else scaled(raw.inputs, scaler, testing)
     return Features(train, test, raw.features, scaler, None, note)
 
 
-def _encode_table(raw: RawSet, split_rows: SplitRows, setting: str) -> Features:
+def _encode_table(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
     """Encode the columns of a table, fitted on the training rows."""
     assert raw.table is not None and raw.columns.position is not None
+    assert isinstance(setting, str)
     training, testing = split_rows
     encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
     table = encoding.select(raw.table.table)
@@ -273,6 +315,16 @@ def _split(
     return (training, testing) if len(testing) else (None, None)
 
 
+def _weights(raw: RawSet, training: RowNumbers | None) -> NDArray[np.float64] | None:
+    """The weights of the training rows, if any; DataError if all are 0."""
+    if raw.weights is None or training is None:
+        return raw.weights
+    weights = raw.weights[training]
+    if not weights.any():
+        raise DataError(f"{raw.source}: every training row has weight 0; use other test rows")
+    return weights
+
+
 def _require_memory_for_copy(inputs: RawInputs) -> None:
     """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
@@ -280,10 +332,17 @@ def _require_memory_for_copy(inputs: RawInputs) -> None:
     require(size, "the scaled rows", "use fewer rows")
 
 
-def _fingerprint(train: Examples, test: Examples | None, encoding: Encoding) -> str:
+def _fingerprint(
+    train: Examples,
+    test: Examples | None,
+    encoding: Encoding,
+    weights: NDArray[np.float64] | None,
+) -> str:
     digest = hashlib.blake2b(repr((train.features, encoding)).encode(), digest_size=16)
     for examples in (train, test) if test else (train,):
         for array in (*examples.inputs, *examples.labels):
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data)
+    if weights is not None:
+        digest.update(weights.data)
     return digest.hexdigest()

@@ -50,18 +50,49 @@ def _fractions(sizes: RowNumbers, testing: int, own: RowNumbers) -> RowNumbers:
     return fractions
 
 
-def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> RowNumbers:
+def epoch_order(
+    rows: int,
+    seed: int,
+    epoch: int,
+    last: Sequence[int] = (),
+    weights: NDArray[np.float64] | None = None,
+) -> RowNumbers:
     """The row order of one epoch; it depends only on the arguments.
 
-    The rows `last` come after all others.
+    The rows `last` come after all others. With `weights`[rows], row i occurs rows · wᵢ / Σw times,
+    rounded up or down at random so that the mean over epochs is exact, and the rows `last` do not
+    occur, unless all others have weight 0.
     """
     # The spawn key makes epoch 0 of seed 0 independent of the generator of the split.
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
-    order = np.random.default_rng(sequence).permutation(rows)
+    random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,)))
+    if weights is not None:
+        return random.permutation(_resample(_without(weights, last), random))
+    order = random.permutation(rows)
     if not last:
         return order
     behind = np.isin(order, last)
     return np.concatenate([order[~behind], order[behind]])
+
+
+def _without(weights: NDArray[np.float64], rows: Sequence[int]) -> NDArray[np.float64]:
+    """`weights` with 0 for `rows`, unless all would be 0."""
+    kept = weights.copy()
+    kept[list(rows)] = 0
+    return kept if kept.any() else weights
+
+
+def _resample(weights: NDArray[np.float64], random: np.random.Generator) -> RowNumbers:
+    """Draw N row numbers by systematic resampling, ascending: int64[N].
+
+    N equidistant points with one random offset are placed on the line on which row i has a segment
+    of length wᵢ, the whole line having length Σw.
+    """
+    rows = len(weights)
+    ends = np.cumsum(weights / weights.max())
+    points = (np.arange(rows) + random.random()) * (ends[-1] / rows)
+    last = int(np.flatnonzero(weights)[-1])  # a point may round to the end
+    found: RowNumbers = np.searchsorted(ends, points, side="right").clip(max=last)
+    return found
 
 
 def take(labels: Labels, rows: RowNumbers | None) -> Labels:

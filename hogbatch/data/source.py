@@ -22,6 +22,7 @@ from hogbatch.machine import budget
 from hogbatch.machine.budget import byte_size
 from hogbatch.machine.printable import printable
 
+ARRAYS: Final = "<arrays>"  # in place of a path: data that Python has given as arrays
 STANDARD_INPUT: Final = ("-", "/dev/stdin")
 TRANSIENT_PREFIXES: Final = ("/dev/", "/proc/")
 STREAM_CHUNK_BYTES: Final = 1 << 20  # per read of a stream
@@ -59,6 +60,8 @@ def is_standard_input(path: str | Path) -> bool:
 
 def shown(path: str | Path) -> str:
     """The name of `path` in messages."""
+    if str(path) == ARRAYS:
+        return "arrays"
     return "standard input" if is_standard_input(path) else printable(str(path))
 
 

@@ -7,7 +7,7 @@ Weights are read where they are, in real widths.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,13 @@ NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 
 
 class LayerWeights(NamedTuple):
-    """The parameters of one layer, without padding, and its activation."""
+    """The parameters of one layer, without padding, and its activation.
 
-    weights: Floats  # [K, H]; output-major [H, K]
-    bias: Floats  # [H]
+    The results have the precision of the parameters: float32 or float64.
+    """
+
+    weights: NDArray[Any]  # [K, H]; output-major [H, K]
+    bias: NDArray[Any]  # [H]
     activation: int
     output_major: bool
 
@@ -58,7 +61,7 @@ def between(inputs: RawInputs, start: int, stop: int) -> RawInputs:
 def hidden(layers: tuple[LayerWeights, ...], inputs: Inputs) -> Inputs:
     """The inputs of the last layer, for all rows; `inputs` themselves if it is the only one."""
     for layer in layers[:-1]:
-        out = np.empty((count(inputs), len(layer.bias)), np.float32)
+        out = np.empty((count(inputs), len(layer.bias)), layer.bias.dtype)
         _apply(layer, inputs, out)
         inputs = dense_inputs(out)
     return inputs
@@ -70,7 +73,7 @@ def blocks(layer: LayerWeights, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
     They are scratch, valid until the next block.
     """
     rows, width = count(inputs), len(layer.bias)
-    space = np.empty(rows * min(width, OUTPUTS), np.float32)
+    space = np.empty(rows * min(width, OUTPUTS), layer.bias.dtype)
     for first in range(0, width, OUTPUTS):
         part = slice(first, min(first + OUTPUTS, width))
         weights = layer.weights[part] if layer.output_major else layer.weights[:, part]

@@ -24,14 +24,15 @@ from safetensors import SafetensorError, safe_open
 
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_file_order, pieces
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, raw_inputs
-from hogbatch.data.columns import in_order
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.finite import expect_finite, expect_finite_csr, expect_in_range
+from hogbatch.data.finite import expect_in_range
+from hogbatch.data.frames import in_order, is_frame
+from hogbatch.data.memory import csr_of, inputs_of
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
+from hogbatch.data.table import frames as table_frames
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.frames import is_frame, table_of
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import (
     OUTPUTS,
@@ -63,10 +64,10 @@ LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are k
 class Model:
     """A trained network with everything needed to apply it to unscaled rows.
 
-    Its methods take rows as an :class:`Inputs`, a matrix [N, F] of numbers, or an object like
-    scipy's csr_array (`indptr`, `indices`, `data`). The model scales them, in their own precision.
-    UsageError if the number of features differs from the network's, if a value is not finite, or if
-    scaled values or scores are beyond the range of float32.
+    Its methods take rows as an :class:`Inputs`, a matrix [N, F] of numbers, a data frame, a SciPy
+    sparse matrix, or an object like its csr_array (`indptr`, `indices`, `data`). The model scales
+    them, in their own precision. UsageError if the number of features differs from the network's,
+    if a value is not finite, or if scaled values or scores are beyond the range of float32.
 
     `feature_names` are the names of the features if the training file had a header, else None. The
     columns of a data frame (any object with `columns`) are matched by these names, in any order.
@@ -91,11 +92,20 @@ class Model:
         where = None if position is None else int(position)
         return Columns(self.feature_names or (), label or None, where)
 
-    def scores(self, inputs: Any) -> Floats:
-        """Decision values [N, C]; for real labels, in the scale of the standardised targets."""
-        rows = self._rows(inputs)
-        out = self._results(count(rows), np.float32)
-        for where, scores in self._blocks(rows):
+    def scores(self, inputs: Any, dtype: Any = np.float32) -> NDArray[Any]:
+        """Decision values [N, C]; for real labels, in the scale of the standardised targets.
+
+        In float32, the last digits depend on the number of rows, because matrix products are
+        rounded differently; with `dtype` float64 they are computed in double precision.
+        """
+        rows, layers = self._rows(inputs), self.layers
+        if dtype != np.float32:
+            layers = tuple(
+                each._replace(weights=each.weights.astype(dtype), bias=each.bias.astype(dtype))
+                for each in layers
+            )
+        out = self._results(count(rows), dtype)
+        for where, scores in self._blocks(rows, layers):
             out[where] = scores
         return out
 
@@ -120,7 +130,7 @@ class Model:
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
-            for where, scores in self._blocks(rows):
+            for where, scores in self._blocks(rows, self.layers):
                 _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
@@ -179,21 +189,26 @@ class Model:
                 summary.add(first, scores)
             yield start, summary
 
-    def parts(self, inputs: Any) -> Iterator[tuple[int, Inputs]]:
-        """Yield, part by part, the first row and the inputs of the last layer."""
+    def parts(
+        self, inputs: Any, layers: tuple[LayerWeights, ...] | None = None
+    ) -> Iterator[tuple[int, Inputs]]:
+        """Yield, part by part, the first row and the inputs of the last layer.
+
+        `layers`: in place of those of the model, with another precision.
+        """
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
             given = between(rows, start, start + size)
             part = _to_float32(scaled(given, self.scaler))
             expect_in_range(given, part, start)
-            yield start, hidden(self.layers, part)
+            yield start, hidden(layers or self.layers, part)
 
     def _rows(self, given: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
-        if self.table is not None and is_frame(given):
-            return self.table.transform(self.table.adapted(table_of(given)))
-        if self.feature_names is not None and hasattr(given, "columns"):
+        if self.table is not None and table_frames.is_frame(given):
+            return self.table.transform(self.table.adapted(table_frames.table_of(given)))
+        if self.feature_names is not None and is_frame(given):
             given = in_order(given, self.feature_names)
         return _as_inputs(given, self.network.features)
 
@@ -225,10 +240,12 @@ class Model:
         *below, last = (layer.width for layer in self.network.layers)
         return [*below, min(last, OUTPUTS)]
 
-    def _blocks(self, inputs: RawInputs) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+    def _blocks(
+        self, inputs: RawInputs, layers: tuple[LayerWeights, ...]
+    ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        for start, part in self.parts(inputs):
-            for first, scores in blocks(self.layers[-1], part):
+        for start, part in self.parts(inputs, layers):
+            for first, scores in blocks(layers[-1], part):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
@@ -255,10 +272,12 @@ def _as_inputs(given: Any, features: int) -> RawInputs:
     inputs: RawInputs
     if isinstance(given, Inputs | DoubleInputs):
         inputs = given
-    elif hasattr(given, "indptr"):
-        inputs = _from_csr(given, features)
+    elif hasattr(given, "indptr") or hasattr(given, "tocsr"):
+        inputs = csr_of(given)
+        if (columns := getattr(given, "shape", (0, features))[-1]) != features:
+            raise UsageError(f"expected {features} features; got {columns}")
     else:
-        inputs = raw_inputs(_matrix(given))
+        inputs, _ = inputs_of(given, "the data frame")
     if not len(inputs.indptr) and inputs.dense.shape[1] != features:
         raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
     if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
@@ -269,50 +288,10 @@ def _as_inputs(given: Any, features: int) -> RawInputs:
     return inputs
 
 
-def _from_csr(given: Any, features: int) -> Inputs:
-    if getattr(given, "format", "csr") != "csr":
-        raise UsageError(
-            f"expected a matrix in CSR form; got {given.format}; call its tocsr() first"
-        )
-    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
-    columns = getattr(given, "shape", (0, features))[-1]
-    if columns != features:
-        raise UsageError(f"expected {features} features; got {columns}")
-    if not getattr(given, "has_canonical_format", True):  # kernels require ascending indices
-        given = given.copy()
-        given.sum_duplicates()
-    return csr_inputs(
-        np.ascontiguousarray(given.indptr, np.int64),
-        np.ascontiguousarray(given.indices, np.int32),
-        _floats(given.data),
-    )
-
-
 def _to_float32(inputs: Inputs) -> Inputs:
     """Convert stored values to float32; those beyond its range become infinite."""
     with np.errstate(over="ignore"):
         return inputs._replace(values=np.asarray(inputs.values, np.float32))
-
-
-def _matrix(given: Any) -> NDArray[Any]:
-    try:
-        matrix = np.asarray(given)
-        if matrix.dtype.kind not in "biuf":
-            matrix = matrix.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"expected a matrix of numbers; {error}") from None
-    if matrix.ndim != 2:
-        raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
-    expect_finite(matrix)
-    return _floats(matrix)
-
-
-def _floats(numbers: Any) -> NDArray[Any]:
-    """Convert to float32 or float64 without losing precision: scaling comes before rounding."""
-    found = np.asarray(numbers)
-    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
-    with np.errstate(over="ignore"):  # `expect_in_range` reports values that overflow
-        return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 
 
 def save_model(model: Model, path: str | Path) -> None:

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from hogbatch.checkpoint.rundir import CRASH
-from hogbatch.compute.assignment import Assignment
 from hogbatch.compute.teams import Teams
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -41,7 +40,6 @@ from hogbatch.store.merge import MERGE_RULES
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
-from hogbatch.wire.messages import Welcome
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
 THREADS_OF_HOST = 2  # of gpu:host: training and exchange
@@ -179,24 +177,14 @@ class EngineFactory:
         if teams is not None:
             cost = CpuCost(self.server.cpu, workload, self.threads, teams.members)
             builder = self.threads  # of all workers: no two threads have the same number
-            own = self.model, self._assign, noise, self.cores, first, builder
+            own = self.model, self.components.assign, noise, self.cores, first, builder
             return RehearsedCpu(request.threads, teams, cost, *own)
         gpu = described_gpu(self.server, request)
         gpu_cost = GpuCost(gpu, self.server.cpu, workload)
         busy = self.threads + THREADS_OF_HOST
         shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
-        return RehearsedGpu(str(request), gpu_cost, self._assign, noise, shares_core=shares_core)
-
-    def _assign(self, welcome: Welcome) -> Assignment:
-        setup, segments = self.components.setup, self.components.segments
-        return Assignment(
-            welcome=welcome,
-            network=setup.network,
-            train=setup.data.train,
-            test=setup.data.test,
-            orders=segments.orders,
-            model=segments.model,
-            fence=segments.fences.line(welcome.worker),
+        return RehearsedGpu(
+            str(request), gpu_cost, self.components.assign, noise, shares_core=shares_core
         )
 
 

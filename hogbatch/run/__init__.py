@@ -6,6 +6,8 @@ planning      the network and the coordinator's plan, from settings and data
 defaults      recommended values: learning rate, epochs, batch size, weight decay
 platform      what a run trains on: the interface
 this_server   this server with worker processes, as a platform
+this_process  the same, with small data on a thread of the calling process
+callbacks     functions of the caller that are called during a run
 segments      the shared memory segments
 processes     the control and data plane, and the launched workers
 components    the coordinator with its recorder, snapshots and loop

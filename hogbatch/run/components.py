@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Self
 
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
+from hogbatch.compute.assignment import Assignment
+from hogbatch.coordinator.adapters import Adapters, ProcessAdapter
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy
@@ -15,10 +17,13 @@ from hogbatch.run.resume import describe_checkpoint
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.average import MovingMean
+from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.telemetry.skipped_rows import largest_feature, skipped_warning
+from hogbatch.wire.channel import CoordinatorChannel
+from hogbatch.wire.messages import Welcome
 
 
 class Outcome(NamedTuple):
@@ -73,6 +78,40 @@ class RunComponents:
         return cls(
             *(setup, segments, directory, recorder.console, recorder),
             *(coordinator, moving_mean, snapshots),
+        )
+
+    def assign(self, welcome: Welcome) -> Assignment:
+        """Return the assignment of a worker in this process that `welcome` admits."""
+        setup, segments = self.setup, self.segments
+        return Assignment(
+            welcome=welcome,
+            network=setup.network,
+            train=setup.data.train,
+            test=setup.data.test,
+            orders=segments.orders,
+            model=segments.model,
+            fence=segments.fences.line(welcome.worker),
+        )
+
+    def adapters(
+        self,
+        endpoint: CoordinatorChannel,
+        segment_server: SegmentServer | None,
+        processes: ProcessAdapter,
+    ) -> Adapters:
+        """Return what the coordinator's loop needs, with these connections to workers."""
+        return Adapters(
+            endpoint=endpoint,
+            segment_server=segment_server,
+            fences=self.segments.fences,
+            processes=processes,
+            snapshots=self.snapshots,
+            shuffle=self.segments.shuffle,
+            quarantine=self.segments.quarantine,
+            record=self.record,
+            report=self.recorder.report,
+            show_mean=self.moving_mean.show,
+            keep=self.recorder.keep,
         )
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """The network and the plan of a run, derived from its settings and its data."""
 
 import math
+from typing import Final
 
 from msgspec import structs
 
@@ -10,6 +11,7 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.data.batch import Examples
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, max_stored_values, whole_run
@@ -24,6 +26,24 @@ from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer
+
+# One thread does as many in about the time in which a worker process starts; see docs/python.md.
+SMALL_RUN: Final = 2e10  # multiplications
+TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
+
+
+def is_small(plan: Plan, network: Network, train: Examples) -> bool:
+    """Whether one thread trains about as fast as a worker process starts.
+
+    False if the number of epochs is not limited, or if the output layer is hashed.
+    """
+    epochs = plan.stopping.epochs
+    if epochs is None or plan.training.lsh is not None:
+        return False
+    first, *above = network.layers
+    values = len(train.inputs.indices) or train.rows * train.features
+    row = sum(layer.fan_in * layer.width for layer in above)
+    return TRAINING_PASSES * epochs * (values * first.width + train.rows * row) <= SMALL_RUN
 
 
 def network_for(config: TrainConfig, loaded: LoadedData) -> Network:

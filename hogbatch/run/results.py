@@ -19,6 +19,7 @@ from hogbatch.checkpoint.rundir import MODEL, SUMMARY, RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
 from hogbatch.data.load import LoadedData
+from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.model.network import Network
@@ -73,7 +74,7 @@ def build_model(
     columns = data.columns
     metadata = {
         "hogbatch": version(),
-        "data": config.data,
+        "data": "arrays" if config.data == ARRAYS else config.data,
         "label": columns.label or "",
         **{name: str(value) for name, value in marks.items()},
     }
@@ -136,7 +137,7 @@ def _print_conclusion(
     recorder.console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":
         with suppress(OSError):  # the terminal may be closed
-            print(f"hogbatch: interrupted{untrained}; {saved}", file=sys.stderr)
+            print(f"hogbatch: {finish.reason}{untrained}; {saved}", file=sys.stderr)
 
 
 def exit_code(finish: Finish) -> int:

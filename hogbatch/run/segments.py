@@ -7,6 +7,7 @@ from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order
+from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store import dataset
@@ -39,16 +40,34 @@ class RunSegments:
         self.quarantined = QuarantinedRows(run_dir)
         self._network, self._mean_square = network, train.mean_square
         self.orders = EpochOrders.attach(self.shared)
-        self._seed = config.seed
+        self._seed, self._weights = config.seed, data.weights
+        self._start: ModelCopy | None = None
         self.features = train.features
         self.fingerprint = data.fingerprint
         self.initialise_model()
 
     def initialise_model(self) -> None:
-        """Set the initial weights, and the optimizer slots and counters to 0."""
+        """Set the initial weights, and the optimizer slots and counters to 0.
+
+        After :meth:`start_from`, set all of them to those of that model.
+        """
+        if self._start is not None:
+            self._start.copy_into(self.model)
+            return
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
         self._network.initialise(self.model.params, self._seed, self._mean_square)
+
+    def start_from(self, model: ModelCopy) -> None:
+        """Begin with `model` in place of initial weights; UsageError if its size differs."""
+        sizes = [[len(array) for array in each] for each in (model, ModelCopy.views(self.model))]
+        if sizes[0] != sizes[1]:
+            raise UsageError(
+                "cannot continue from the earlier model: it has another network or optimizer; use "
+                "the same ones, or begin anew"
+            )
+        self._start = model
+        self.initialise_model()
 
     def restore(self, arrays: Arrays) -> None:
         """Set the model and the quarantined rows from the `arrays` of a checkpoint."""
@@ -72,10 +91,13 @@ class RunSegments:
         return replace(data, train=train, test=test)
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
-        """Write the row order of `epoch`, with the first `quarantined` quarantined rows last."""
+        """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.
+
+        With weights of rows, these rows do not occur.
+        """
         order = self.orders.of(epoch)
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), self._seed, epoch, last)
+        order[:] = epoch_order(len(order), self._seed, epoch, last, self._weights)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""

@@ -1,7 +1,7 @@
 """Preparation of a run before it allocates shared memory or starts processes."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.raw import ReadOptions
-from hogbatch.data.source import plain_name, shown
+from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
 from hogbatch.machine.cachedir import find_cache_root
@@ -31,6 +31,8 @@ from hogbatch.run.resume import (
 )
 from hogbatch.telemetry.console import Console
 from hogbatch.wire.endpoint import parse_listen
+
+ReadData = Callable[[TrainConfig, Console], LoadedData]  # prints notes about the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,9 @@ def prepare(
     directory: RunDirectory,
     workers: tuple[WorkerRequest, ...],
     console: Console,
+    read: ReadData,
 ) -> RunSetup:
-    """Read the data and derive the network and the plan of a run that starts these `workers`.
+    """Read the data with `read`; derive network and plan of a run that starts these `workers`.
 
     UsageError or DataError if the directory, the data or the checkpoint to resume cannot be used,
     or if there is too little memory.
@@ -93,7 +96,7 @@ def prepare(
     continues = resume_point is not None and resume_point.run_dir.resolve() == run_dir.resolve()
     if not continues and not config.overwrite:
         directory.expect_no_run()
-    data = load_data(config, console)
+    data = read(config, console)
     network = network_for(config, data)
     identity = identity_of(config, data, network)
     if resume_point:
@@ -130,7 +133,12 @@ def _choose_resume_point(
 
 
 def load_data(config: TrainConfig, console: Console) -> LoadedData:
-    """Read the data that `config` names; print notes about them."""
+    """Read the files that `config` names; print notes about them. UsageError or DataError."""
+    if config.data == ARRAYS:
+        raise UsageError(
+            "the run was trained on arrays in Python, which are not in its directory; give them "
+            "to hogbatch.train(X, y, resume=RUN_DIR)"
+        )
     data = load(
         config.data,
         options=ReadOptions(

@@ -3,24 +3,21 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hogbatch.checkpoint.rundir import CRASH
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.loop import Loop
-from hogbatch.launch.base import Launcher
 from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.recording import RunRecording
-from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
-from hogbatch.wire.sockets import Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +25,7 @@ class ThisServer:
     """Starts worker processes; without `launch`, waits for workers to attach."""
 
     launch: bool
+    callbacks: Callbacks = field(default_factory=Callbacks)
 
     @property
     def prefix(self) -> str:
@@ -65,31 +63,12 @@ class ThisServer:
             router, segment_server = planes
             if not self.launch:
                 components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            adapters = _adapters(components, *planes, launcher)
+            adapters = self.callbacks.of(components.adapters(*planes, launcher))
             if recording is not None:
                 adapters = recording.of(adapters)
-            loop = Loop(components.coordinator, adapters)
+            loop = Loop(components.coordinator, adapters, self.callbacks.interrupts)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             segment_server.close()  # rejects workers that are still connecting
         refused = RefusalCounts(router.refused, router.rejected + segment_server.refused)
         return Outcome(finish, totals, refused)
-
-
-def _adapters(
-    components: RunComponents, router: Router, segment_server: SegmentServer, launcher: Launcher
-) -> Adapters:
-    segments = components.segments
-    return Adapters(
-        endpoint=router,
-        segment_server=segment_server,
-        fences=segments.fences,
-        processes=launcher,
-        snapshots=components.snapshots,
-        shuffle=segments.shuffle,
-        quarantine=segments.quarantine,
-        record=components.record,
-        report=components.recorder.report,
-        show_mean=components.moving_mean.show,
-        keep=components.recorder.keep,
-    )

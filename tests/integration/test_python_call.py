@@ -6,13 +6,20 @@ import tempfile
 import threading
 
 import numpy as np
+import pandas
+import polars
+import pyarrow
 import pytest
+import scipy.sparse
 
 import hogbatch
+from hogbatch.config.sources import merge_sources
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.run.this_server import ThisServer
+from hogbatch.run.training import execute
 from tests.support import plain_sgd
 from tests.support.fault_injection import wait_for
 
@@ -182,3 +189,151 @@ def first_tensors(hidden):
     params = np.empty(network.parameters, np.float32)
     network.initialise(params, 3)
     return network.from_stored(params)
+
+
+class TestArrays:
+    def test_arrays_give_the_model_of_a_file_with_the_same_rows(self, train, data, tmp_path):
+        settings = {"deterministic": True, "epochs": 5, "workers": "auto"}
+        from_file = train(**settings)
+        from_arrays = train_arrays(data, tmp_path / "arrays", **settings)
+        assert from_arrays.test_loss == from_file.test_loss
+        for name, tensor in from_file.model.tensors.items():
+            np.testing.assert_array_equal(from_arrays.model.tensors[name], tensor)
+        assert from_arrays.model.about["data"] == "arrays"
+
+    def test_labels_may_be_text_and_frames_keep_their_names(self, data, tmp_path):
+        frame = pandas.DataFrame(data[0], columns=[*"abcdefg"])
+        labels = np.array(["low", "mid", "high"])[data[1].astype(int)]
+        run = train_arrays((frame, labels), tmp_path / "run", epochs=60)
+        assert np.mean(run.model.predict(frame[[*"gfedcba"]]) == labels) > 0.85
+        run.save(tmp_path / "m.safetensors")
+        model = hogbatch.load_model(tmp_path / "m.safetensors")
+        assert model.encoding.classes == ("high", "low", "mid")
+        assert model.feature_names == tuple("abcdefg")
+
+    def test_a_test_set_of_ones_own(self, data, tmp_path):
+        (x, y), half = data, ROWS // 2
+        own = {"X_test": scipy.sparse.csr_array(x[half:]), "y_test": y[half:]}
+        run = train_arrays((x[:half], y[:half]), tmp_path / "run", epochs=3, **own)
+        assert run.summary["rows"] == 3 * half and run.test_loss is not None
+
+    def test_a_run_is_resumed_with_the_same_arrays_only(self, data, tmp_path):
+        train_arrays(data, tmp_path / "run", epochs=2)
+        again = train_arrays(data, None, epochs=4, resume=str(tmp_path / "run"))
+        assert again.summary["epochs"] == 4
+        for other in ((data[0] + 1, data[1]), (data[0], data[1][::-1])):
+            with pytest.raises(UsageError, match="cannot be resumed: its data is"):
+                train_arrays(other, None, epochs=5, resume=str(tmp_path / "run"))
+        with pytest.raises(UsageError, match="cannot be resumed: its data is"):
+            ones = np.ones(ROWS)
+            train_arrays(data, None, epochs=5, resume=str(tmp_path / "run"), sample_weight=ones)
+
+    def test_rows_are_trained_on_as_often_as_their_weights_say(self, data, tmp_path):
+        """Among equal rows with contrary labels, the label with more weight wins."""
+        x, y = np.repeat(data[0], 2, axis=0), np.tile(["more", "less"], ROWS)
+        weights = np.tile([3, 1], ROWS)
+        run = train_arrays(
+            (x, y), tmp_path / "run", sample_weight=weights, test_fraction=0.0, epochs=30, l2=0.0
+        )
+        assert run.summary["rows"] == 30 * 2 * ROWS
+        likely = run.model.predict_proba(x)[:, list(run.model.encoding.classes).index("more")]
+        assert 0.6 < likely.mean() < 0.9
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"X_test": np.zeros((2, 3)), "y_test": [0, 1]}, "X_test: expected 7 features, as in"),
+            ({"X_test": np.zeros((2, FEATURES))}, "y_test is missing"),
+            ({"y_test": [0, 1]}, "y_test needs X_test"),
+            ({"test": "t.csv"}, "test applies to files; these data are arrays; give X_test"),
+            ({"label": "y"}, "label applies to files"),
+            ({"sample_weight": [1.0]}, "sample_weight: expected one number for each of 200 rows"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, data, tmp_path, settings, message):
+        with pytest.raises(UsageError, match=message):
+            train_arrays(data, tmp_path / "run", **settings)
+
+    def test_a_file_has_its_own_labels(self, file, data):
+        with pytest.raises(UsageError, match="need an array X; a file contains its labels"):
+            hogbatch.train(file, data[1])
+
+    def test_the_program_cannot_resume_a_run_on_arrays(self, data, tmp_path):
+        train_arrays(data, tmp_path / "run", epochs=1)
+        config = merge_sources({"resume": str(tmp_path / "run")}, tmp_path / "run" / "config.toml")
+        with pytest.raises(UsageError, match="the run was trained on arrays in Python"):
+            execute(config, ThisServer(launch=True))
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(2)
+    numbers = random.normal(size=ROWS)
+    numbers[::7] = np.nan
+    days = np.datetime64("2024-01-01") + np.arange(ROWS)
+    kinds = random.choice(["x", "y", "z"], ROWS)
+    return pandas.DataFrame({"size": numbers, "kind": kinds, "day": days})
+
+
+@pytest.fixture(scope="module")
+def labels(frame):
+    return np.where((frame["kind"] == "x") | (frame["size"].fillna(0) > 1), "yes", "no")
+
+
+class TestFrames:
+    """Data frames with text, dates and gaps are encoded like tables in files."""
+
+    @pytest.mark.parametrize(
+        "convert",
+        [
+            lambda frame: frame,
+            polars.from_pandas,
+            pyarrow.Table.from_pandas,
+            lambda frame: {name: frame[name].to_numpy() for name in frame},
+        ],
+        ids=["pandas", "Polars", "Arrow", "dictionary"],
+    )
+    def test_every_kind_of_frame(self, frame, labels, convert, tmp_path):
+        given = convert(frame)
+        train_arrays((given, labels), tmp_path / "run", epochs=40, lr=0.05)
+        model = hogbatch.load_model(tmp_path / "run" / "model.safetensors")
+        assert np.mean(model.predict(given) == labels) > 0.9
+        assert model.predict(given).tolist() == model.predict(frame).tolist()
+
+    def test_a_test_set_is_matched_by_names_and_weights_apply(self, frame, labels, tmp_path):
+        run = train_arrays(
+            (frame[:150], labels[:150]),
+            tmp_path / "run",
+            X_test=frame[150:][["day", "size", "kind"]],
+            y_test=labels[150:],
+            sample_weight=np.arange(150),
+            epochs=40,
+            lr=0.05,
+        )
+        assert run.summary["rows"] == 40 * 150 and run.test_loss < 0.6
+
+    def test_lists_of_labels(self, frame, tmp_path):
+        lists = [[0, 2] if kind == "x" else [1] for kind in frame["kind"]]
+        run = train_arrays((frame, lists), tmp_path / "run", epochs=20, lr=0.05)
+        assert run.model.predict(frame).sum() > ROWS / 2
+
+    def test_columns_are_chosen_by_name(self, frame, labels, tmp_path, capsys):
+        named = frame.assign(y=range(ROWS), number=np.arange(ROWS) % 4)
+        columns = {"drop": ("y", "day"), "categorical": ("number",)}
+        train_arrays((named, labels), tmp_path / "run", epochs=1, quiet=False, **columns)
+        assert "2 categorical columns (kind, number)" in capsys.readouterr().out
+
+    def test_what_does_not_fit_is_refused(self, frame, labels, data, tmp_path):
+        with pytest.raises(UsageError, match="need a data frame or a dictionary"):
+            train_arrays(data, tmp_path / "a", drop=("a",))
+        with pytest.raises(UsageError, match="y: expected the labels of 200 rows; got 2 labels"):
+            train_arrays((frame, labels[:2]), tmp_path / "a")
+        with pytest.raises(DataError, match="has no column 'gone'"):
+            train_arrays((frame, labels), tmp_path / "a", drop=("gone",))
+        with pytest.raises(UsageError, match="expected columns of one length"):
+            train_arrays(({"a": [1, 2], "b": ["x"]}, [0, 1]), tmp_path / "a")
+
+
+def train_arrays(data, run_dir, **settings):
+    usual = {"hidden": (16,), "workers": "cpu:1", "quiet": True}
+    return hogbatch.train(*data, run_dir=run_dir, **usual | settings)

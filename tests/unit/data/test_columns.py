@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.data.columns import Table, find_features, in_order, map_columns, numbered
+from hogbatch.data.columns import Table, find_features, map_columns, numbered
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.errors import DataError
 
@@ -100,21 +100,3 @@ def test_a_table_without_names_has_its_label_where_the_training_data_had_it():
 def test_a_wide_table_is_matched_in_no_time():
     names = [f"f{n}" for n in range(100_000)]
     assert find_features(names[::-1], names, "t")[:2] == [99_999, 99_998]
-
-
-class Frame:
-    """The part of a data frame's interface that is used."""
-
-    def __init__(self, columns):
-        self.columns = columns
-
-    def __getitem__(self, keys):
-        return Frame(keys)
-
-
-def test_the_columns_of_a_frame_are_put_in_order():
-    assert in_order(Frame(["c", "z", "a", "b"]), KNOWN.names).columns == ["a", "b", "c"]
-    assert in_order(Frame([2, 0, 1]), ("0", "1", "2")).columns == [0, 1, 2]
-    assert in_order(Frame([0, 1, 2]), KNOWN.names).columns == [0, 1, 2]
-    with pytest.raises(DataError, match=r"the data frame: expected the 3 features .* 'b', 'c'$"):
-        in_order(Frame(["a", "x"]), KNOWN.names)

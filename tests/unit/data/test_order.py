@@ -84,3 +84,39 @@ def test_rows_that_are_to_come_last_do_and_the_others_keep_their_order():
     changed = epoch_order(100, 3, 2, last=[7, 50, 2])
     assert set(changed[-3:]) == {7, 50, 2}
     assert list(changed[:-3]) == [row for row in order if row not in (7, 50, 2)]
+
+
+WEIGHTS = np.array([0, 1, 2.5, 0.25, 0, 7, 1, 1, 1, 0])
+
+
+def test_with_weights_each_row_occurs_as_often_as_its_weight_says():
+    exact = len(WEIGHTS) * WEIGHTS / WEIGHTS.sum()
+    epochs = [
+        np.bincount(epoch_order(10, 3, epoch, weights=WEIGHTS), minlength=10)
+        for epoch in range(2000)
+    ]
+    for counts in epochs:
+        assert counts.sum() == 10
+        assert ((counts == np.floor(exact)) | (counts == np.ceil(exact))).all()
+    np.testing.assert_allclose(np.mean(epochs, axis=0), exact, atol=0.04)
+
+
+def test_with_weights_the_order_is_random_and_depends_only_on_seed_and_epoch():
+    order = epoch_order(1000, 1, 2, weights=np.ones(1000))
+    assert sorted(order) == list(range(1000)) != list(order)
+    assert order.tolist() == epoch_order(1000, 1, 2, weights=np.full(1000, 7.5)).tolist()
+    assert order.tolist() != epoch_order(1000, 1, 3, weights=np.ones(1000)).tolist()
+    assert order.dtype == np.int64
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-3, 1e300])
+def test_rows_without_weight_never_occur_whatever_the_unit(scale):
+    weights = np.where(np.arange(777) % 3, 0.1, 0) * scale
+    for epoch in range(50):
+        assert (epoch_order(777, 0, epoch, weights=weights) % 3).all()
+
+
+def test_with_weights_the_rows_that_are_to_come_last_do_not_occur():
+    order = epoch_order(10, 3, 2, last=[5, 2, 5], weights=WEIGHTS)
+    assert set(order) <= {1, 3, 6, 7, 8} and len(order) == 10
+    assert set(epoch_order(3, 0, 0, last=[1], weights=np.array([0, 1, 0.0]))) == {1}

@@ -37,7 +37,7 @@ def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(
         data=SimpleNamespace(train=train),
         plan=SimpleNamespace(training=training),
     )
-    server, components = read_server("h100-16cores"), SimpleNamespace(setup=setup)
+    server, components = read_server("h100-16cores"), SimpleNamespace(setup=setup, assign=None)
     factory = EngineFactory(server, components, None, Random(0), None, 1)
     factory.create(WorkerRequest("gpu", ordinal=0), None, 0)
     assert [workload.exchanged_slots for workload in workloads] == [slots]

@@ -10,7 +10,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import load
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
-from hogbatch.run.planning import limits_for, memory_for, network_for, plan_for
+from hogbatch.run.planning import is_small, limits_for, memory_for, network_for, plan_for
 
 FEATURES = 30
 
@@ -181,3 +181,25 @@ def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a
         )
 
     assert (per_thread(64) > 1.01 * per_thread(1)) is grows
+
+
+@pytest.mark.parametrize(
+    ("flags", "small"),
+    [
+        ({"epochs": 10}, True),
+        ({"epochs": 100_000}, False),
+        ({"hidden": (4096, 4096), "epochs": 10}, False),
+        ({"max_seconds": 1.0}, False),  # which may be any number of epochs
+    ],
+)
+def test_small_runs_are_those_with_few_multiplications(flags, small):
+    data = load("a9a")
+    settings = config(**({"hidden": (16,)} | flags))
+    network = network_for(settings, data)
+    assert is_small(plan_for(settings, data, network, "run"), network, data.train) is small
+
+
+def test_a_hashed_output_layer_is_never_small():
+    settings, data = config(output="lsh", hidden=(4,), epochs=1), loaded()
+    network = network_for(settings, data)
+    assert not is_small(plan_for(settings, data, network, "run"), network, data.train)

@@ -1,0 +1,266 @@
+"""Arrays of the caller as a :class:`RawSet`: features, labels and weights of rows.
+
+X    a matrix [N, F] of any real dtype, a list of lists, a SciPy sparse matrix of any format,
+     or a data frame of numbers (see `frames`)
+y    [N] or [N, 1]: numbers, text or booleans
+     [N, C] of 0 and 1, dense or sparse; or N lists of label numbers
+"""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data import csr, frames
+from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
+from hogbatch.data.finite import expect_finite, expect_finite_csr
+from hogbatch.data.raw import MAX_INDEX, Columns, LabelLists, LabelNames, RawSet, named_labels
+from hogbatch.data.text import FLOAT32_LIMIT
+from hogbatch.errors import UsageError
+
+MAX_EXACT = 2**53  # integers beyond it are not exact in float64
+
+
+class RowLabels(NamedTuple):
+    """Labels of N rows, as in :class:`RawSet`."""
+
+    labels: NDArray[np.float64] | None = None
+    names: LabelNames = ()
+    lists: LabelLists | None = None
+    outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
+
+
+def raw_set(
+    X: Any, y: Any, weights: Any = None, *, suffix: str = "", known: Sequence[str] = ()
+) -> RawSet:
+    """The rows of `X` with labels `y` and `weights`[N]; their names in messages end in `suffix`.
+
+    The columns of a data frame are matched to the `known` names of features, if there are any.
+    UsageError for other shapes, lengths and values.
+    """
+    name, labels_name = f"X{suffix}", f"y{suffix}"
+    names: tuple[str, ...] = ()
+    if frames.is_frame(X):
+        X = frames.in_order(X, known) if known else X
+        names = frames.names_of(X)
+    inputs, features = inputs_of(X, name)
+    rows = max(len(inputs.indptr) - 1, len(inputs.dense))
+    if not rows or not features:
+        raise UsageError(f"{name}: expected a row and a feature; got {rows} x {features}")
+    _expect_in_float32(inputs, name)
+    inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))  # as read from files
+    found = labels_of(y, rows, labels_name)
+    return RawSet(
+        inputs,
+        features,
+        found.labels,
+        found.lists,
+        f"{name}, {labels_name}",
+        classes_hint=found.outputs,
+        columns=Columns(names),
+        label_names=found.names,
+        weights=None if weights is None else weights_of(weights, rows),
+    )
+
+
+def inputs_of(given: Any, name: str) -> tuple[RawInputs, int]:
+    """The features of the rows `given`, without loss of precision if dense, and F."""
+    if hasattr(given, "tocsr"):
+        inputs = csr_of(given)
+        return inputs, int(given.shape[1])
+    dense = frames.matrix_of(given, name) if frames.is_frame(given) else matrix_of(given)
+    return raw_inputs(dense), dense.shape[1]
+
+
+def csr_of(given: Any) -> Inputs:
+    """A sparse matrix of any format, or an object with the arrays of the CSR form.
+
+    The values may stay float64, because scaling comes before rounding. UsageError for a value that
+    is not finite.
+    """
+    if hasattr(given, "tocsr"):
+        given = given.tocsr()
+    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
+    if not getattr(given, "has_canonical_format", True):  # kernels require ascending indices
+        given = given.copy()
+        given.sum_duplicates()
+    return csr_inputs(
+        np.ascontiguousarray(given.indptr, np.int64),
+        np.ascontiguousarray(given.indices, np.int32),
+        _floats(given.data),
+    )
+
+
+def matrix_of(given: Any) -> NDArray[Any]:
+    """A matrix [N, F] of finite numbers as float32 or float64; UsageError for anything else."""
+    try:
+        matrix = np.asarray(given)
+        if matrix.dtype.kind not in "biuf":
+            matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"expected a matrix of numbers; {error}") from None
+    if matrix.ndim != 2:
+        raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
+    expect_finite(matrix)
+    return _floats(matrix)
+
+
+def _floats(numbers: Any) -> NDArray[Any]:
+    """Convert to float32 or float64 without losing precision."""
+    found = np.asarray(numbers)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
+    with np.errstate(over="ignore"):  # `expect_in_range` reports values that overflow
+        return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
+
+
+def _expect_in_float32(inputs: RawInputs, name: str) -> None:
+    """UsageError for the first number of training rows beyond the range of float32."""
+    values = inputs.values if len(inputs.indptr) else inputs.dense
+    largest = max(abs(values.min(initial=0)), values.max(initial=0))
+    if values.dtype == np.float32 or largest < FLOAT32_LIMIT:
+        return
+    at = int(np.argmax(np.abs(values.ravel()) >= FLOAT32_LIMIT))
+    if len(inputs.indptr):
+        row, column = csr.row_of(inputs.indptr, at), int(inputs.indices[at])
+    else:
+        row, column = divmod(at, values.shape[1])
+    raise UsageError(
+        f"{name}: expected numbers within float32; got {values.ravel()[at]:g} in row {row}, column "
+        f"{column} (counted from 0)"
+    )
+
+
+def labels_of(given: Any, rows: int, name: str) -> RowLabels:
+    """The labels of `rows` rows; UsageError for another length, form or value."""
+    if given is None:
+        raise UsageError(f"{name} is missing: expected the labels of {rows} rows")
+    if hasattr(given, "tocsr"):
+        return _of_sparse(given.tocsr(), rows, name)
+    if frames.is_frame(given):
+        given = frames.matrix_of(given, name)
+    try:
+        labels = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        return _of_lists(given, rows, name)
+    if not labels.ndim or len(labels) != rows:
+        got = f"{len(labels)} labels" if labels.ndim else "one value"
+        raise UsageError(f"{name}: expected the labels of {rows} rows; got {got}")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.ravel()
+    if labels.ndim == 1 and not is_list(labels[0]):
+        return _of_values(labels, name)
+    if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
+        marked, columns = np.nonzero(labels)
+        indptr = np.searchsorted(marked, np.arange(rows + 1))
+        lists = LabelLists(indptr, columns.astype(np.int32))
+        return RowLabels(lists=lists, outputs=labels.shape[1])
+    if labels.ndim == 1 or isinstance(given, list | tuple):
+        return _of_lists(given, rows, name)
+    raise UsageError(
+        f"{name}: expected one label per row, lists of labels, or a matrix of 0 and 1; got an "
+        f"array of shape {labels.shape}"
+    )
+
+
+def _of_values(labels: NDArray[Any], name: str) -> RowLabels:
+    """One number, text or boolean per row."""
+    if labels.dtype.kind in "OT":
+        labels = _of_one_kind(labels, name)
+    if labels.dtype.kind in "Ub":
+        return RowLabels(*named_labels(labels))
+    if labels.dtype.kind not in "iuf":
+        raise UsageError(f"{name}: expected numbers, text or booleans; got {labels.dtype}")
+    numbers = labels.astype(np.float64)
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise UsageError(
+            f"{name}: expected finite labels; got {numbers[row]:g} in row {row} (counted from 0)"
+        )
+    if labels.dtype.kind in "iu" and np.abs(numbers).max() > MAX_EXACT:
+        raise UsageError(f"{name}: expected whole numbers up to 2^53; got {labels.max()}")
+    return RowLabels(numbers)
+
+
+def _of_one_kind(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of objects as an array of text, booleans or numbers."""
+    objects = labels.tolist()
+    kinds = [_kind_of(each) for each in objects]
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            raise UsageError(
+                f"{name}: expected a number, text or a boolean; got {objects[row]!r} in row {row} "
+                "(counted from 0)"
+            )
+        if kind is not kinds[0]:
+            raise UsageError(
+                f"{name}: expected labels of one kind; got {objects[0]!r} in row 0 and "
+                f"{objects[row]!r} in row {row} (counted from 0)"
+            )
+    return np.array(objects)
+
+
+def _kind_of(label: Any) -> type | None:
+    """The kind of a label: text, boolean or number; None for another object."""
+    if isinstance(label, bool | np.bool_):
+        return bool
+    return next((kind for kind in (str, Real) if isinstance(label, kind)), None)
+
+
+def is_list(value: Any) -> bool:
+    """Whether `value` holds the labels of one row."""
+    return isinstance(value, list | tuple | set | frozenset | np.ndarray)
+
+
+def _of_lists(given: Any, rows: int, name: str) -> RowLabels:
+    """A list of label numbers per row."""
+    lists = [sorted(each) if is_list(each) else each for each in given]
+    if len(lists) != rows:
+        raise UsageError(f"{name}: expected the labels of {rows} rows; got {len(lists)}")
+    for row, each in enumerate(lists):
+        numbers = isinstance(each, list) and all(
+            isinstance(label, int | np.integer) and 0 <= label <= MAX_INDEX for label in each
+        )
+        if not numbers or len(set(each)) < len(each):
+            raise UsageError(
+                f"{name}: expected lists of different whole numbers from 0; got {each!r} in row "
+                f"{row} (counted from 0)"
+            )
+    indptr = np.cumsum([0, *map(len, lists)])
+    return RowLabels(lists=LabelLists(indptr, np.array([n for each in lists for n in each], "i4")))
+
+
+def _of_sparse(marks: Any, rows: int, name: str) -> RowLabels:
+    """A CSR matrix of 0 and 1."""
+    if marks.shape[0] != rows:
+        raise UsageError(f"{name}: expected the labels of {rows} rows; got {marks.shape[0]}")
+    marks = marks.copy()
+    marks.sum_duplicates()
+    marks.eliminate_zeros()
+    if (marks.data != 1).any():
+        raise UsageError(f"{name}: expected a sparse matrix of 0 and 1; got {marks.data.max()}")
+    lists = LabelLists(marks.indptr.astype(np.int64), marks.indices.astype(np.int32))
+    return RowLabels(lists=lists, outputs=marks.shape[1])
+
+
+def weights_of(given: Any, rows: int) -> NDArray[np.float64]:
+    """The weights of `rows` rows: finite, not negative, not all 0; UsageError for others."""
+    try:
+        weights = np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"sample_weight: expected numbers; {error}") from None
+    if weights.shape != (rows,):
+        raise UsageError(
+            f"sample_weight: expected one number for each of {rows} rows; got shape {weights.shape}"
+        )
+    unusable = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
+    if len(unusable):
+        raise UsageError(
+            "sample_weight: expected finite numbers of at least 0; got "
+            f"{weights[unusable[0]]:g} in row {unusable[0]} (counted from 0)"
+        )
+    if not weights.any():
+        raise UsageError("sample_weight: expected a weight above 0; got only zeros")
+    return weights

@@ -1,0 +1,78 @@
+"""Tables given in Python, as data frames or dictionaries of columns, with labels beside them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hogbatch.data.batch import dense_inputs
+from hogbatch.data.memory import RowLabels, labels_of, weights_of
+from hogbatch.data.raw import Columns, RawSet
+from hogbatch.data.table.columns import Categories, Column, Numbers
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.frames import table_of
+from hogbatch.data.table.kinds import TableOptions, inspect
+from hogbatch.errors import DataError, UsageError
+
+
+def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
+    """A training table `X` with labels `y`[N] and `weights`[N], to be encoded after the split.
+
+    UsageError or DataError for columns, lengths and values that cannot be used.
+    """
+    table = table_of(X)
+    if not table.rows:
+        raise UsageError("X: expected a row; got none")
+    labels = labels_of(y, table.rows, "y")
+    name, label = _label_name(table.names), len(table.names)
+    columns = {**table.columns, label: _label_column(labels, table.rows)}
+    inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)
+    if not inspected.kinds:
+        raise DataError(f"X: no column can be used as a feature; {inspected.note}")
+    for each in inspected.unexpected:
+        raise DataError(f"{table.locate(int(each.rows[0]))}: {each.complaint}")
+    return RawSet(
+        inputs=dense_inputs(np.empty((table.rows, 0), np.float32)),
+        features=0,
+        labels=labels.labels,
+        label_lists=labels.lists,
+        source="X, y",
+        classes_hint=labels.outputs,
+        columns=Columns((), None, label),
+        notes=(inspected.note,),
+        label_names=labels.names,
+        table=inspected,
+        weights=None if weights is None else weights_of(weights, table.rows),
+    )
+
+
+def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
+    """A later table `X` with labels `y`[N], encoded; its columns are matched by name."""
+    table = table_of(X)
+    labels = labels_of(y, table.rows, "y_test")
+    return RawSet(
+        inputs=encoding.transform(encoding.adapted(table)),
+        features=encoding.features,
+        labels=labels.labels,
+        label_lists=labels.lists,
+        source="X_test, y_test",
+        classes_hint=labels.outputs,
+        label_names=labels.names,
+    )
+
+
+def _label_name(names: tuple[str, ...]) -> str:
+    """A name for the labels that no column has."""
+    name = "y"
+    while name in names:
+        name += "_"
+    return name
+
+
+def _label_column(labels: RowLabels, rows: int) -> Column:
+    """The labels as a column; label lists, which a column cannot hold, as zeros."""
+    if labels.labels is None:
+        return Numbers(np.zeros(rows))
+    if labels.names and isinstance(labels.names[0], str):
+        return Categories(labels.labels.astype(np.int32), [str(name) for name in labels.names])
+    return Numbers(labels.labels, boolean=bool(labels.names))

@@ -1,0 +1,1 @@
+"""Estimators with the interface of scikit-learn, which is an extra: hogbatch[sklearn]."""

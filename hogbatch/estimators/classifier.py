@@ -1,0 +1,159 @@
+"""Classification with the interface of scikit-learn."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from hogbatch.data.encode import Encoding
+from hogbatch.data.memory import RowLabels, labels_of, weights_of
+from hogbatch.errors import UsageError
+from hogbatch.estimators.base import FLOATS, HogbatchEstimator
+
+
+class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
+    """A network, or linear model, for classes: numbers, text or booleans.
+
+    The parameters are those of :class:`HogbatchEstimator`, and `class_weight`: None, "balanced" or
+    a dict of the weights of classes, by which the `sample_weight` is multiplied.
+    """
+
+    def __init__(
+        self,
+        hidden: Any = "auto",
+        *,
+        activation: str = "relu",
+        optimizer: str = "adagrad",
+        lr: float | None = None,
+        l2: float | None = None,
+        epochs: int | None = None,
+        patience: int | None = None,
+        max_seconds: float | None = None,
+        cpu_batch: str | None = None,
+        gpu_batch: str | None = None,
+        scale: str = "auto",
+        workers: str = "auto",
+        policy: str = "adaptive",
+        validation_fraction: float = 0.0,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden,
+            activation=activation,
+            optimizer=optimizer,
+            lr=lr,
+            l2=l2,
+            epochs=epochs,
+            patience=patience,
+            max_seconds=max_seconds,
+            cpu_batch=cpu_batch,
+            gpu_batch=gpu_batch,
+            scale=scale,
+            workers=workers,
+            policy=policy,
+            validation_fraction=validation_fraction,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""
+        continues = self.warm_start and hasattr(self, "trained_")
+        X, y = self._validated(X, y, continues)
+        if not continues:
+            self._set_classes(np.unique(y))
+        return self._fit(X, y, sample_weight, continues, {})
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train for one epoch on more rows, from the present model if there is one.
+
+        The first call needs all `classes` that may occur in later ones.
+        """
+        continues = hasattr(self, "trained_")
+        X, y = self._validated(X, y, continues)
+        if not continues:
+            if classes is None:
+                raise UsageError("classes is missing: the first partial_fit needs all classes")
+            self._set_classes(unique_labels(classes))
+        elif classes is not None and not np.array_equal(self.classes_, unique_labels(classes)):
+            raise UsageError(
+                f"classes: expected those of the first call, {self.classes_}; got {classes}"
+            )
+        return self._fit(X, y, sample_weight, continues, self._part(X.shape[0]))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Scores: float64[N] for two classes, above 0 for the second one; else [N, C]."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row: [N]."""
+        scores = self._scores(X)
+        two = scores.shape[1] == 1
+        places = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
+        likely: NDArray[Any] = self.classes_[places]
+        return likely
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probabilities of the classes, in the order of `classes_`: float64[N, C]."""
+        return _probabilities(self._scores(X))
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """The logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+    def _set_classes(self, classes: NDArray[Any]) -> None:
+        if len(classes) < 2:
+            raise UsageError(f"expected at least two classes; got one class: {classes[0]}")
+        self.classes_ = classes
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, continues: bool, settings: dict[str, Any]
+    ) -> Self:
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise UsageError(f"y: expected classes {self.classes_}; got {unknown[0]!r}")
+        if self.class_weight is not None:
+            of_class = compute_sample_weight(self.class_weight, y)
+            given = 1.0 if sample_weight is None else weights_of(sample_weight, len(y))
+            sample_weight = given * of_class
+        two = len(self.classes_) == 2
+        encoding = Encoding(
+            "binary" if two else "classes",
+            tuple(self.classes_.tolist()),
+            1 if two else len(self.classes_),
+        )
+        labels: RowLabels = labels_of(y, len(y), "y")
+        settings = {"loss": "logistic" if two else "softmax", **settings}
+        return self._train(
+            X, labels, sample_weight, encoding, continues=continues, settings=settings
+        )
+
+    def _validated(self, X: Any, y: Any, continues: bool) -> tuple[Any, NDArray[Any]]:
+        X, y = validate_data(
+            *(self, X, y),
+            accept_sparse="csr",
+            dtype=FLOATS,
+            multi_output=True,
+            reset=not continues,
+        )
+        check_classification_targets(y)
+        return X, column_or_1d(y, warn=True)
+
+
+def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities of two classes from scores[N, 1], or of C classes from scores[N, C]."""
+    if scores.shape[1] == 1:
+        scores = np.hstack([np.zeros_like(scores), scores])
+    fractions: NDArray[np.float64] = np.exp(scores - scores.max(axis=1, keepdims=True))
+    fractions /= fractions.sum(axis=1, keepdims=True)
+    return fractions

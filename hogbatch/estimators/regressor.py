@@ -1,0 +1,54 @@
+"""Regression with the interface of scikit-learn."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from hogbatch.data.memory import RowLabels
+from hogbatch.estimators.base import FLOATS, HogbatchEstimator
+
+
+class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
+    """A network, or linear model, for one number per row, trained with the squared loss.
+
+    The parameters are those of :class:`HogbatchEstimator`.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` [N, F] with numbers `y` [N]; see docs/python.md."""
+        continues = self.warm_start and hasattr(self, "trained_")
+        return self._fit(X, y, sample_weight, continues, {})
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for one epoch on more rows, from the present model if there is one."""
+        continues = hasattr(self, "trained_")
+        X, y = self._validated(X, y, continues)
+        return self._fit(X, y, sample_weight, continues, self._part(X.shape[0]))
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The expected numbers of rows `X`: float64[N]."""
+        check_is_fitted(self)
+        encoding = self.trained_.model.encoding
+        return self._scores(X)[:, 0] * encoding.scale + encoding.offset
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, continues: bool, settings: dict[str, Any]
+    ) -> Self:
+        X, y = self._validated(X, y, continues)
+        labels = RowLabels(np.asarray(y, np.float64))
+        settings = {"loss": "squared", **settings}
+        return self._train(X, labels, sample_weight, None, continues=continues, settings=settings)
+
+    def _validated(self, X: Any, y: Any, continues: bool) -> tuple[Any, Any]:
+        X, y = validate_data(
+            *(self, X, y),
+            accept_sparse="csr",
+            dtype=FLOATS,
+            y_numeric=True,
+            multi_output=True,
+            reset=not continues,
+        )
+        return X, column_or_1d(y, warn=True)

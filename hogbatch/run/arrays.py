@@ -1,0 +1,87 @@
+"""Training data given as arrays or data frames in Python, in place of files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hogbatch.config.flags import dashed
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import TrainConfig
+from hogbatch.data import frames
+from hogbatch.data.load import Features, LoadedData, prepare
+from hogbatch.data.memory import raw_set
+from hogbatch.data.raw import RawSet
+from hogbatch.data.source import ARRAYS
+from hogbatch.data.table import frames as table_frames
+from hogbatch.data.table.given import test_set, training_set
+from hogbatch.data.table.kinds import TableOptions
+from hogbatch.errors import UsageError
+from hogbatch.run.resume import settings_file
+from hogbatch.telemetry.console import Console
+
+FILES_ONLY: Final = ("test", "label", "index_base", "header", "features", "bad_lines")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenArrays:
+    """The arrays of a training run; see `hogbatch.data.memory` for their forms."""
+
+    X: Any  # [N, F]
+    y: Any  # labels of N rows
+    X_test: Any = None
+    y_test: Any = None
+    sample_weight: Any = None  # [N]
+
+    def load(self, config: TrainConfig, console: Console) -> LoadedData:
+        """Check, split and scale the rows; print notes about them. UsageError or DataError."""
+        columns = (config.drop, config.categorical, config.numeric, config.text)
+        options = TableOptions(*columns, config.scale)
+        if self.X_test is None and self.y_test is not None:
+            raise UsageError("y_test needs X_test, the rows with these labels")
+        if _is_table(self.X, options):
+            raw = training_set(self.X, self.y, self.sample_weight, options)
+        else:
+            raw = raw_set(self.X, self.y, self.sample_weight)
+
+        def test_rows(features: Features) -> RawSet:
+            if features.table is not None:
+                return test_set(self.X_test, self.y_test, features.table)
+            other = raw_set(self.X_test, self.y_test, suffix="_test", known=raw.columns.names)
+            if other.features != raw.features:
+                raise UsageError(
+                    f"X_test: expected {raw.features} features, as in X; got {other.features}"
+                )
+            return other
+
+        data = prepare(
+            raw,
+            None if self.X_test is None else test_rows,
+            test_fraction=config.test_fraction,
+            loss=config.loss,
+            scale=config.scale,
+            seed=config.seed,
+        )
+        for note in data.notes:
+            console.say(note)
+        return data
+
+
+def _is_table(X: Any, options: TableOptions) -> bool:
+    """Whether `X` has columns that must be encoded; UsageError for options of other data."""
+    if table_frames.is_frame(X):
+        numeric = not isinstance(X, Mapping) and frames.is_numeric(X)
+        return not numeric or options.given or options.scale == "quantile"
+    if options.given:
+        raise UsageError("drop, categorical, numeric and text need a data frame or a dictionary")
+    return False
+
+
+def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of a run on arrays; UsageError for settings of files."""
+    given = {"data": ARRAYS, **settings}
+    config, default = merge_sources(given, settings_file(given)), TrainConfig()
+    for name in FILES_ONLY:
+        if getattr(config, name) != getattr(default, name):
+            instead = "; give X_test and y_test" if name == "test" else ""
+            raise UsageError(f"{dashed(name)} applies to files; these data are arrays{instead}")
+    return config

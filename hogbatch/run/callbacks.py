@@ -1,0 +1,59 @@
+"""Functions of the caller of `hogbatch.train` that are called during a run, and may end it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.telemetry.records import Evaluation, RunTotals
+
+OnEvaluation = Callable[[Evaluation], object]
+OnWorker = Callable[[str, Mapping[str, Any]], object]
+
+WORKER_EVENTS: Final = frozenset(
+    (
+        *("worker_joined", "worker_ready", "worker_compiles"),
+        *("worker_parked", "worker_unparked", "out_of_memory"),
+        *("worker_lost", "goodbye", "worker_left", "worker_restarted", "worker_given_up"),
+    )
+)
+
+
+@dataclass(slots=True)
+class Callbacks:
+    """The callbacks of one run. One that returns True, or raises an exception, ends the run.
+
+    They are called on the thread that called `train`, which handles no messages of workers
+    meanwhile.
+    """
+
+    on_evaluation: OnEvaluation | None = None  # called with the result of each evaluation
+    on_worker: OnWorker | None = None  # called with an event of WORKER_EVENTS and its fields
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    error: BaseException | None = None  # raised by a callback; to raise when the run has ended
+
+    def of(self, adapters: Adapters) -> Adapters:
+        """Return adapters that do what `adapters` do, and call the callbacks."""
+
+        def report(evaluation: Evaluation, totals: RunTotals) -> None:
+            adapters.report(evaluation, totals)
+            if self.on_evaluation is not None:
+                self._call(self.on_evaluation, evaluation)
+
+        def record(event: str, fields: Mapping[str, object]) -> None:
+            adapters.record(event, fields)
+            if self.on_worker is not None and event in WORKER_EVENTS:
+                self._call(self.on_worker, event, fields)
+
+        return replace(adapters, report=report, record=record)
+
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self.interrupts.count:  # the run is ending
+            return
+        try:
+            stop = callback(*arguments) is True
+        except BaseException as error:
+            self.error, stop = error, True
+        if stop:
+            self.interrupts.request("stopped by a callback")

@@ -1,0 +1,166 @@
+"""Training on one thread of the calling process, for small data.
+
+A worker process takes more than a second to start, longer than small data take to train. Here no
+process is started and no address is published. The coordinator, its messages and the kernels are
+those of every run, so the results are those of a worker `cpu:1`.
+"""
+
+import os
+import queue
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from hogbatch.checkpoint.rundir import CRASH
+from hogbatch.compute.assignment import Assignment
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
+from hogbatch.coordinator.background import Wakeup
+from hogbatch.coordinator.loop import Loop
+from hogbatch.errors import HogbatchError
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import is_small
+from hogbatch.run.setup import RunSetup
+from hogbatch.run.this_server import ThisServer
+from hogbatch.telemetry.crash import crash_report
+from hogbatch.telemetry.recorder import RefusalCounts
+from hogbatch.version import version
+from hogbatch.wire.messages import (
+    Failed,
+    Heartbeat,
+    Hello,
+    Refused,
+    Stop,
+    ToCoordinator,
+    ToWorker,
+    Welcome,
+    Work,
+)
+from workers.cpu import CpuEngine
+
+KEY = "this process"  # of the only worker
+
+
+@dataclass(frozen=True)  # no slots: `run` calls that of the base class
+class PythonCall(ThisServer):
+    """This server, where small data are trained on in this process: the platform of `train`.
+
+    Data are small by `planning.is_small`. Worker processes are also used if the settings name
+    workers, for `listen` and `record`, and for a mean of models.
+    """
+
+    launch: bool = True
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        setup = components.setup
+        if not (_may_stay(setup) and is_small(setup.plan, setup.network, setup.data.train)):
+            return super().run(components, workers)
+        components.console.say("small data: training on one thread of this process")
+        with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
+            adapters = self.callbacks.of(components.adapters(worker, None, worker))
+            loop = Loop(components.coordinator, adapters, self.callbacks.interrupts)
+            with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
+                return Outcome(*loop.run(), RefusalCounts(0, 0))
+
+
+def _may_stay(setup: RunSetup) -> bool:
+    config = setup.config
+    if config.workers != "auto" and not config.deterministic:
+        return False
+    return config.listen is None and not config.record and not setup.plan.stopping.average
+
+
+class OwnThread:
+    """A worker on a thread of this process, as the coordinator's channel to it.
+
+    It also stands for the worker processes, of which there are none. `assign` returns the
+    assignment of a worker that a Welcome admits. `fingerprint` is that of the data.
+    """
+
+    def __init__(self, assign: Callable[[Welcome], Assignment], fingerprint: str) -> None:
+        self.refused = 0
+        self._failure = ""
+        self._assign = assign
+        self._engine = CpuEngine(threads=1)
+        self._posted: queue.SimpleQueue[ToCoordinator | BaseException] = queue.SimpleQueue()
+        self._wakeup = Wakeup()
+        self._poll = select.poll()
+        self.watch(self._wakeup.fd)
+        self._beat_at = time.monotonic()
+        self._beat_seconds = 1.0
+        self._post(
+            Hello("cpu", self._engine.label, 1, os.getpid(), version(), fingerprint=fingerprint)
+        )
+
+    # The channel ----------------------------------------------------------------------------------
+
+    def watch(self, fd: int) -> None:
+        self._poll.register(fd, select.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        self._poll.unregister(fd)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        timeout_s = timeout_s if self._posted.empty() else 0.0
+        return [fd for fd, _ in self._poll.poll(round(1000 * timeout_s))]
+
+    def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
+        self._wakeup.clear()
+        if time.monotonic() >= self._beat_at:
+            self._beat_at = time.monotonic() + self._beat_seconds
+            self._posted.put(Heartbeat())
+        while not self._posted.empty():
+            yield KEY, self._message(self._posted.get_nowait())
+
+    def send(self, worker: str, message: ToWorker) -> bool:
+        match message:
+            case Welcome():
+                self._beat_seconds = message.beat_seconds
+                self._prepare(message)
+            case Work():
+                self._engine.submit(message)
+            case Refused(reason):
+                self._post(HogbatchError(reason))
+            case Stop():
+                pass
+        return True
+
+    def close(self) -> None:
+        """Wait until the thread has ended."""
+        self._engine.close()
+        self._wakeup.close()
+
+    def _prepare(self, welcome: Welcome) -> None:
+        try:
+            self._post(self._engine.prepare(self._assign(welcome), self._post))
+        except Exception as error:
+            self._post(error)
+
+    def _post(self, message: ToCoordinator | BaseException) -> None:
+        self._posted.put(message)
+        self._wakeup.set()
+
+    def _message(self, posted: ToCoordinator | BaseException) -> ToCoordinator:
+        if not isinstance(posted, BaseException):
+            return posted
+        self._failure = f"{type(posted).__name__}: {posted}"[:1000]
+        return Failed(self._failure)
+
+    # The processes --------------------------------------------------------------------------------
+
+    def pids(self) -> list[int]:
+        return []
+
+    def cause_of_death(self, pid: int) -> str:
+        return f"process {pid} exited"
+
+    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+        return None
+
+    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+        return iter(())
+
+    def all_ended(self) -> str | None:
+        return f"training has failed: {self._failure}" if self._failure else None
