@@ -1,4 +1,4 @@
-"""Reading tables with PyArrow: CSV text, Parquet, Arrow and Feather files, data frames.
+"""Reading tables with PyArrow: CSV text, Parquet, Arrow and Feather files.
 
 No other module imports PyArrow, which is an extra of this package.
 """
@@ -217,12 +217,6 @@ def _dataset(path: Path) -> Any:
     files = [each for each in path.rglob("*") if each.is_file() and each.name[0] not in "._"]
     form = "parquet" if _is_parquet(min(files)) else "feather"
     return pyarrow.dataset.dataset(path, format=form, partitioning="hive")
-
-
-def of_frame(frame: Any, source: str) -> dict[str, Column]:
-    """The columns of an object with `__arrow_c_stream__`, such as a data frame."""
-    table = pa.table(frame)
-    return _columns(table, {name: name for name in table.column_names}, set(), source)
 
 
 def _columns(
