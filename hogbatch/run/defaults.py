@@ -13,6 +13,10 @@ MAX_RATE = 1.0
 # Learning rate of a linear model relative to a deep network's, with an adaptive optimizer.
 LINEAR_STEPS = 4.0
 
+# The same for a loss with bounded gradients, at least: the weights of a feature that separates the
+# classes well grow to several units, however large its values.
+BOUNDED_LINEAR_STEPS = 27.0
+
 # Rows in flight with which a run needs twice the rows.
 MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
 ROWS_PER_CRITICAL = 48  # training rows for each row of it
@@ -61,7 +65,10 @@ def learning_rate(
     if not linear:
         return spec.learning_rate * _fraction(spec, trained)
     if spec.adaptive:
-        return _bounded(LINEAR_STEPS * spec.learning_rate / max(value_square, 1e-12) ** 0.5)
+        steps = LINEAR_STEPS / max(value_square, 1e-12) ** 0.5
+        if trained.bounded_gradient:
+            steps = max(steps, BOUNDED_LINEAR_STEPS)
+        return _bounded(steps * spec.learning_rate)
     stable = _bounded(1.0 / max(mean_square, 1e-12))
     return (
         stable

@@ -1,4 +1,4 @@
-"""Reading tables with PyArrow: CSV text, Parquet, Arrow and Feather files, data frames.
+"""Reading tables with PyArrow: CSV text, Parquet, Arrow and Feather files.
 
 No other module imports PyArrow, which is an extra of this package.
 """
@@ -13,13 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
+import pyarrow.ipc
+import pyarrow.parquet
 
 from hogbatch.data.header import MISSING
 from hogbatch.data.signatures import PARQUET
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
-from hogbatch.data.table.columns import Categories, Column, Dates, Numbers, Texts, as_text
+from hogbatch.data.table.columns import (
+    NO_VALUE,
+    Categories,
+    Column,
+    Dates,
+    Numbers,
+    Texts,
+    as_text,
+)
 from hogbatch.data.table.dialect import DECIMAL_COMMA, Dialect, records
 from hogbatch.data.table.kinds import Kind
 from hogbatch.data.text import blocks
@@ -67,7 +76,14 @@ def _from_line(source: Source, first_line: int) -> Iterator[bytes]:
             text = text[text.find(b"\n") + 1 :]
         first_line = 0
         if text:
-            yield text
+            yield _utf8(text)
+
+
+def _utf8(text: bytes) -> bytes:
+    """The text with bytes that are not UTF-8 escaped; PyArrow reports them only on stderr."""
+    if text.isascii():
+        return text
+    return text.decode("utf-8", "backslashreplace").encode()
 
 
 def read_csv(
@@ -78,21 +94,22 @@ def read_csv(
     Also returns the number of lines that were read, and the lines that do not have as many cells
     as the file has columns: DataError for the first, unless `skip`.
     """
-    width, skipped = len(dialect.names), list[int]()
+    width, skipped = len(dialect.names), list[str]()
 
     def invalid(row: Any) -> str:
-        skipped.append(row.number)
-        return "skip" if skip else "error"
+        skipped.append(row.text)
+        return "skip"
 
     stream = LineStream(source, dialect.first_line)
     options = {
         "read_options": pyarrow.csv.ReadOptions(
             column_names=[str(n) for n in range(width)],
             block_size=BLOCK_BYTES,
-            use_threads=not skip,  # only one thread knows the number of a row
         ),
         "parse_options": pyarrow.csv.ParseOptions(
-            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
+            delimiter=dialect.delimiter,
+            newlines_in_values=True,
+            invalid_row_handler=invalid if skip else None,
         ),
         "convert_options": pyarrow.csv.ConvertOptions(
             check_utf8=True,
@@ -147,7 +164,12 @@ def _skipped(source: Source, dialect: Dialect, count: int) -> SkippedLines:
 def column_names(path: Path, source: str) -> tuple[str, ...]:
     """The names of the columns of a Parquet, Arrow or Feather file, or a folder of them."""
     with _intact(source):
-        names = tuple(_dataset(path).schema.names)
+        if path.is_dir():
+            names = tuple(_dataset(path).schema.names)
+        elif _is_parquet(path):
+            names = tuple(pyarrow.parquet.ParquetFile(path).schema_arrow.names)
+        else:
+            names = tuple(pyarrow.ipc.open_file(path).schema.names)
     if len(set(names)) < len(names):
         twice = next(name for n, name in enumerate(names) if name in names[:n])
         raise DataError(f"{source}: expected distinct names; got two columns {quoted(twice)}")
@@ -159,9 +181,17 @@ def read_columnar(path: Path, source: str, kinds: Mapping[str, Kind | None]) -> 
 
     DataError if a file is damaged.
     """
-    with _intact(source):
-        table = _dataset(path).to_table(columns=list(kinds), memory_pool=POOL)
     texts = {name for name, kind in kinds.items() if kind == "text"}
+    with _intact(source):
+        if path.is_dir():
+            table = _dataset(path).to_table(columns=list(kinds), memory_pool=POOL)
+        elif not _is_parquet(path):
+            table = pyarrow.ipc.open_file(path).read_all().select(list(kinds))
+        else:  # one column at a time needs the least memory
+            file, found = pyarrow.parquet.ParquetFile(path), dict[str, Column]()
+            for name in kinds:
+                found |= _columns(file.read([name]), {name: name}, texts, source)
+            return found
     return _columns(table, {name: name for name in kinds}, texts, source)
 
 
@@ -176,20 +206,18 @@ def _intact(source: str) -> Iterator[None]:
         ) from None
 
 
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(PARQUET)) == PARQUET
+
+
 def _dataset(path: Path) -> Any:
-    """A file or folder whose format follows from the first bytes of the first file."""
-    files = [path]
-    if path.is_dir():
-        files = [each for each in path.rglob("*") if each.is_file() and each.name[0] not in "._"]
-    with min(files).open("rb") as file:
-        form = "parquet" if file.read(len(PARQUET)) == PARQUET else "feather"
+    """The files of a folder, whose format follows from the first bytes of the first file."""
+    import pyarrow.dataset  # here: it imports pandas, which takes longer than reading most files
+
+    files = [each for each in path.rglob("*") if each.is_file() and each.name[0] not in "._"]
+    form = "parquet" if _is_parquet(min(files)) else "feather"
     return pyarrow.dataset.dataset(path, format=form, partitioning="hive")
-
-
-def of_frame(frame: Any, source: str) -> dict[str, Column]:
-    """The columns of an object with `__arrow_c_stream__`, such as a data frame."""
-    table = pa.table(frame)
-    return _columns(table, {name: name for name in table.column_names}, set(), source)
 
 
 def _columns(
@@ -212,7 +240,7 @@ def _columns(
                 f"{source}: column {quoted(shown)}: expected numbers, text or dates; got "
                 f"{array.type} ({printable(str(error), 80)}); leave it out with --drop"
             ) from None
-    array = None  # the last one
+        del array
     for pool in (POOL, pa.default_memory_pool()):  # the second is that of conversions
         pool.release_unused()
     return found
@@ -238,8 +266,22 @@ def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
 
 def _floats(array: pa.ChunkedArray) -> Any:
     """Convert numbers to float64[N], with NaN for missing values."""
-    found = array.cast(pa.float64(), safe=False).to_numpy()
-    return found if found.flags.writeable and found.flags.c_contiguous else found.copy()
+    return _values(array.cast(pa.float64(), safe=False), np.nan, np.float64)
+
+
+def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
+    """Copy numbers from the buffers of PyArrow, whose own conversions import pandas."""
+    parts = [np.empty(0, dtype)]
+    for chunk in array.chunks:
+        rows = slice(chunk.offset, chunk.offset + len(chunk))
+        validity, content = chunk.buffers()
+        values = np.frombuffer(content or b"", dtype)[rows]
+        if chunk.null_count:
+            bits = np.frombuffer(validity, np.uint8)
+            present = np.unpackbits(bits, count=rows.stop, bitorder="little")[rows]
+            values = np.where(present, values, np.array(missing, dtype))
+        parts.append(values)
+    return np.concatenate(parts)
 
 
 def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
@@ -251,7 +293,7 @@ def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
     whole = array.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # of no rows
         return Categories(np.empty(0, np.int32), [])
-    codes = pc.fill_null(whole.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    codes = _values(pa.chunked_array([whole.indices.cast(pa.int32())]), NO_VALUE, np.int32)
     values = [as_text(value) for value in whole.dictionary.to_pylist()]
     if decimal == ",":
         values = [v.replace(",", ".") if DECIMAL_COMMA.fullmatch(v) else v for v in values]
@@ -259,8 +301,7 @@ def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
 
 
 def _texts(array: pa.ChunkedArray) -> Texts:
-    strings = pc.fill_null(array.cast(pa.large_string()), "")
-    whole = pc.utf8_lower(strings).combine_chunks()
+    whole = pc.utf8_lower(array.cast(pa.large_string())).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # of no rows
         return Texts(np.empty(0, np.uint8), np.zeros(1, np.int64))
     _, offsets, characters = whole.buffers()

@@ -5,7 +5,7 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from hogbatch.data.table.columns import (
 from hogbatch.data.table.kinds import Kind
 from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
+FREQUENT: Final = 0.1  # values in this fraction of the rows weigh 1, rarer ones less
 MAX_VALUES: Final = 10_000  # a column with more distinct values is hashed,
 HASH_BITS: Final = 14  # into 2^14 features
 RARE_ROWS: Final = 5  # a value in fewer training rows has no feature of its own,
@@ -36,6 +37,7 @@ MIN_YEAR: Final = 60 * DAY  # dates within a shorter span have no cycle of a yea
 MAX_TERMS: Final = 1 << 17  # features of a text column
 MIN_TERM_ROWS: Final = 2  # rarer words have no feature, in large training sets
 SMALL_ROWS: Final = 100
+UNFITTED: Final = np.empty(0, np.float32)  # weights
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -214,8 +216,10 @@ class DateEncoder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryEncoder:
-    """A category as one feature per value: one-hot.
+    """A category as one feature per value: one-hot, but rare values weigh less.
 
+    Optimizers with a rate per weight learn a feature of few rows as fast as one of many, and would
+    overfit it: a value in a fraction p < FREQUENT of the rows weighs (p / FREQUENT)^(1/4).
     Values in few training rows share a feature. Values in a single training row train the feature
     of the values that later rows have and training rows lack. More than MAX_VALUES values are
     hashed.
@@ -228,6 +232,7 @@ class CategoryEncoder:
     rare: tuple[str, ...]  # that share a feature
     hashed: bool
     missing: bool  # whether missing values have a feature
+    weights: NDArray[np.float32]  # [width]
 
     @property
     def _own(self) -> int:
@@ -260,30 +265,41 @@ class CategoryEncoder:
         counts = np.bincount(codes[codes != NO_VALUE], minlength=len(column.values))
         missing = bool((codes == NO_VALUE).any())
         if np.count_nonzero(counts) > MAX_VALUES:
-            return cls((), (), True, missing)
+            return cls._weighed(cls((), (), True, missing, UNFITTED), column, rows)
         few = min(RARE_ROWS, int(np.ceil(RARE_FRACTION * len(rows))))
         frequent = np.flatnonzero((counts >= few) & (counts > 0))
         rare = np.flatnonzero((counts < few) & (counts > 1))
-        return cls(
-            tuple(sorted(column.values[n] for n in frequent.tolist())),
-            tuple(sorted(column.values[n] for n in rare.tolist())),
-            False,
-            missing,
-        )
+        own = tuple(sorted(column.values[n] for n in frequent.tolist()))
+        shared = tuple(sorted(column.values[n] for n in rare.tolist()))
+        return cls._weighed(cls(own, shared, False, missing, UNFITTED), column, rows)
+
+    @staticmethod
+    def _weighed(
+        plain: "CategoryEncoder", column: Categories, rows: RowNumbers
+    ) -> "CategoryEncoder":
+        """An encoder with weights from the training rows."""
+        features = plain._lookup(column)[column.codes[rows]]
+        counts = np.maximum(np.bincount(features, minlength=plain.width), 1)
+        weights = np.minimum(1, (counts / (FREQUENT * max(len(rows), 1))) ** 0.25)
+        return replace(plain, weights=weights.astype(np.float32))
 
     def prepare(self, column: Column) -> Encode:
         """The function that encodes rows of a column."""
         categories = to_categories(column)
+        lookup, codes = self._lookup(categories), categories.codes
+
+        def encode(rows: RowNumbers) -> Block:
+            features = lookup[codes[rows]]
+            return Block(features[:, np.newaxis], self.weights[features][:, np.newaxis])
+
+        return encode
+
+    def _lookup(self, categories: Categories) -> NDArray[np.int32]:
+        """The feature of each code; the last one is that of NO_VALUE."""
         lookup = np.empty(len(categories.values) + 1, np.int32)
         lookup[:-1] = self._features(categories.values)
         lookup[NO_VALUE] = self.width - 1 if self.missing else self._unknown
-        codes = categories.codes
-
-        def encode(rows: RowNumbers) -> Block:
-            features = lookup[codes[rows]][:, np.newaxis]
-            return Block(features, np.ones(features.shape, np.float32))
-
-        return encode
+        return lookup
 
     def _features(self, values: Sequence[str]) -> NDArray[np.int64]:
         """The feature of each value."""
@@ -304,13 +320,14 @@ class CategoryEncoder:
 
     def arrays(self) -> Arrays:
         """The arrays by name."""
-        return {}
+        return {"weights": self.weights}
 
     @classmethod
     def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "CategoryEncoder":
         """The encoder with these scalars and arrays."""
         values, rare = (tuple(map(str, found[name])) for name in ("values", "rare"))
-        return cls(values, rare, bool(found["hashed"]), bool(found["missing"]))
+        hashed, missing = bool(found["hashed"]), bool(found["missing"])
+        return cls(values, rare, hashed, missing, arrays["weights"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,8 +68,10 @@ def test_weight_decay_fades_out_as_rows_grow():
 def test_an_adaptive_optimizer_has_larger_rates_for_linear_models_of_smaller_values(
     value_square, times
 ):
-    expected = pytest.approx(times * OPTIMIZERS["adagrad"].learning_rate)
-    assert rate("adagrad", mean_square=7.0, value_square=value_square) == expected
+    base, squares = OPTIMIZERS["adagrad"].learning_rate, {"value_square": value_square}
+    assert rate("adagrad", "squared", mean_square=7.0, **squares) == pytest.approx(times * base)
+    bounded = pytest.approx(max(times, 27) * base)
+    assert rate("adagrad", "logistic", mean_square=7.0, **squares) == bounded
     assert rate("adagrad", value_square=0.0) == MAX_RATE
 
 
