@@ -1,6 +1,5 @@
 """What the three estimators have in common."""
 
-from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import numpy as np
@@ -126,10 +125,13 @@ class HogbatchEstimator(BaseEstimator):
         sample_weight: Any,
         encoding: Encoding | None,
         *,
-        continues: bool,
-        settings: Mapping[str, Any],
+        loss: str,
+        part: bool,
     ) -> Self:
-        """Train on validated `X`, for a new model or from the present one."""
+        """Train on validated `X`; `part`: only for the epoch of a `partial_fit`.
+
+        See `_continues`. None as `encoding`: it is chosen from the labels.
+        """
         inputs, features = inputs_of(X, "X")
         rows = X.shape[0]
         weights = None if sample_weight is None else weights_of(sample_weight, rows)
@@ -142,13 +144,20 @@ class HogbatchEstimator(BaseEstimator):
             columns=Columns(tuple(getattr(self, "feature_names_in_", ()))),
             weights=weights,
         )
-        earlier: Trained | None = self.trained_ if continues else None
-        given = self._settings(rows, earlier) | dict(settings)
-        trained = train_rows(raw, given, encoding=encoding, earlier=earlier)
+        continues = self._continues(part)
+        earlier = self.trained_ if continues else None
+        settings = self._settings(rows, earlier) | {"loss": loss}
+        if part:
+            settings |= self._part(rows)
+        trained = train_rows(raw, settings, encoding=encoding, earlier=earlier)
         self.loss_curve_ = [*(self.loss_curve_ if continues else ()), *trained.losses]
         self.n_iter_ = round(trained.epochs) + (self.n_iter_ if continues else 0)
         self.trained_ = trained
         return self
+
+    def _continues(self, part: bool) -> bool:
+        """Whether a fit continues from the present model: a `partial_fit`, or a warm start."""
+        return hasattr(self, "trained_") and (part or self.warm_start)
 
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         """The settings of the run, as for `hogbatch.train`."""

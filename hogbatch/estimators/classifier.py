@@ -67,20 +67,18 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""
-        continues = self.warm_start and hasattr(self, "trained_")
-        X, y = self._validated(X, y, continues)
-        if not continues:
+        X, y = self._validated(X, y, part=False)
+        if not self._continues(part=False):
             self._set_classes(np.unique(y))
-        return self._fit(X, y, sample_weight, continues, {})
+        return self._fit(X, y, sample_weight, part=False)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for one epoch on more rows, from the present model if there is one.
 
         The first call needs all `classes` that may occur in later ones.
         """
-        continues = hasattr(self, "trained_")
-        X, y = self._validated(X, y, continues)
-        if not continues:
+        X, y = self._validated(X, y, part=True)
+        if not self._continues(part=True):
             if classes is None:
                 raise UsageError("classes is missing: the first partial_fit needs all classes")
             self._set_classes(unique_labels(classes))
@@ -88,7 +86,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
             raise UsageError(
                 f"classes: expected those of the first call, {self.classes_}; got {classes}"
             )
-        return self._fit(X, y, sample_weight, continues, self._part(X.shape[0]))
+        return self._fit(X, y, sample_weight, part=True)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores: float64[N] for two classes, above 0 for the second one; else [N, C]."""
@@ -116,9 +114,8 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
             raise UsageError(f"expected at least two classes; got one class: {classes[0]}")
         self.classes_ = classes
 
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, continues: bool, settings: dict[str, Any]
-    ) -> Self:
+    def _fit(self, X: Any, y: NDArray[Any], sample_weight: Any, *, part: bool) -> Self:
+        """Train on validated rows and classes."""
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise UsageError(f"y: expected classes {self.classes_}; got {unknown[0]!r}")
@@ -133,18 +130,16 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
             1 if two else len(self.classes_),
         )
         labels: RowLabels = labels_of(y, len(y), "y")
-        settings = {"loss": "logistic" if two else "softmax", **settings}
-        return self._train(
-            X, labels, sample_weight, encoding, continues=continues, settings=settings
-        )
+        loss = "logistic" if two else "softmax"
+        return self._train(X, labels, sample_weight, encoding, loss=loss, part=part)
 
-    def _validated(self, X: Any, y: Any, continues: bool) -> tuple[Any, NDArray[Any]]:
+    def _validated(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
         X, y = validate_data(
             *(self, X, y),
             accept_sparse="csr",
             dtype=FLOATS,
             multi_output=True,
-            reset=not continues,
+            reset=not self._continues(part),
         )
         check_classification_targets(y)
         return X, column_or_1d(y, warn=True)

@@ -23,6 +23,9 @@ class HogbatchMultilabel(HogbatchClassifier):
     parameters it has.
     """
 
+    _lists = False  # whether rows have any number of labels
+    _sparse = False  # whether those given to `fit` were a sparse matrix
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
@@ -30,13 +33,11 @@ class HogbatchMultilabel(HogbatchClassifier):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] with labels `y` [N, C]; see docs/python.md."""
-        continues = self.warm_start and hasattr(self, "trained_")
         labels = _label_lists(y)
-        if not continues:
-            self._set_labels(labels, None, y)
+        self._set_labels(labels, None, y, part=False)
         if labels is None:
             return super().fit(X, y, sample_weight)
-        return self._fit_lists(X, labels, sample_weight, continues, part=False)
+        return self._fit_lists(X, labels, sample_weight, part=False)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for one epoch on more rows, from the present model if there is one.
@@ -44,37 +45,39 @@ class HogbatchMultilabel(HogbatchClassifier):
         In the first call, `classes` are all label numbers that may occur in later ones, unless `y`
         is a matrix.
         """
-        continues = hasattr(self, "trained_")
         labels = _label_lists(y)
-        if not continues:
-            self._set_labels(labels, classes, y)
+        self._set_labels(labels, classes, y, part=True)
         if labels is None:
             return super().partial_fit(X, y, classes, sample_weight)
-        return self._fit_lists(X, labels, sample_weight, continues, part=True)
+        return self._fit_lists(X, labels, sample_weight, part=True)
 
     def predict(self, X: Any) -> Any:
         """The labels with a probability above 0.5: a matrix [N, C] of 0 and 1.
 
         It is sparse if that given to `fit` was.
         """
-        if not getattr(self, "_lists", False):
+        if not self._lists:
             return super().predict(X)
         marks = self._scores(X) > 0
         return csr_matrix(marks, dtype=np.int64) if self._sparse else marks.astype(np.int64)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores of the labels: float64[N, C], above 0 for those that `predict` chooses."""
-        return self._scores(X) if getattr(self, "_lists", False) else super().decision_function(X)
+        return self._scores(X) if self._lists else super().decision_function(X)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each label, independent of the others: float64[N, C]."""
-        if not getattr(self, "_lists", False):
+        if not self._lists:
             return super().predict_proba(X)
         proba: NDArray[np.float64] = np.exp(-np.logaddexp(0, -self._scores(X)))
         return proba
 
-    def _set_labels(self, labels: RowLabels | None, classes: Any, y: Any) -> None:
-        """Set the labels of a new model."""
+    def _set_labels(self, labels: RowLabels | None, classes: Any, y: Any, *, part: bool) -> None:
+        """Set the labels of a new model; UsageError if those of an earlier one differ in form."""
+        if self._continues(part):
+            if self._lists != (labels is not None):
+                raise UsageError("y: expected the form of the first call: classes, or lists")
+            return
         self._lists = labels is not None
         self._sparse = hasattr(y, "tocsr")
         if labels is None:
@@ -86,22 +89,19 @@ class HogbatchMultilabel(HogbatchClassifier):
             raise UsageError("y: expected a label; got only empty lists")
         self.classes_ = np.arange(count)
 
-    def _fit_lists(
-        self, X: Any, labels: RowLabels, sample_weight: Any, continues: bool, *, part: bool
-    ) -> Self:
+    def _fit_lists(self, X: Any, labels: RowLabels, sample_weight: Any, *, part: bool) -> Self:
         if self.class_weight is not None:
             raise UsageError("class_weight needs one class per row; give sample_weight instead")
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=not continues)
+        X = validate_data(
+            self, X, accept_sparse="csr", dtype=FLOATS, reset=not self._continues(part)
+        )
         assert labels.lists is not None
         if len(labels.lists.indptr) != X.shape[0] + 1:
             raise UsageError(
                 f"y: expected the labels of {X.shape[0]} rows; got {len(labels.lists.indptr) - 1}"
             )
         encoding = Encoding("multilabel", (), len(self.classes_))
-        settings = {"loss": "multilabel", **(self._part(X.shape[0]) if part else {})}
-        return self._train(
-            *(X, labels, sample_weight, encoding), continues=continues, settings=settings
-        )
+        return self._train(X, labels, sample_weight, encoding, loss="multilabel", part=part)
 
 
 def _label_lists(y: Any) -> RowLabels | None:

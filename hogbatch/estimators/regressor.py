@@ -19,14 +19,11 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] with numbers `y` [N]; see docs/python.md."""
-        continues = self.warm_start and hasattr(self, "trained_")
-        return self._fit(X, y, sample_weight, continues, {})
+        return self._fit(X, y, sample_weight, part=False)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train for one epoch on more rows, from the present model if there is one."""
-        continues = hasattr(self, "trained_")
-        X, y = self._validated(X, y, continues)
-        return self._fit(X, y, sample_weight, continues, self._part(X.shape[0]))
+        return self._fit(X, y, sample_weight, part=True)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The expected numbers of rows `X`: float64[N]."""
@@ -34,21 +31,14 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         encoding = self.trained_.model.encoding
         return self._scores(X)[:, 0] * encoding.scale + encoding.offset
 
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, continues: bool, settings: dict[str, Any]
-    ) -> Self:
-        X, y = self._validated(X, y, continues)
-        labels = RowLabels(np.asarray(y, np.float64))
-        settings = {"loss": "squared", **settings}
-        return self._train(X, labels, sample_weight, None, continues=continues, settings=settings)
-
-    def _validated(self, X: Any, y: Any, continues: bool) -> tuple[Any, Any]:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *, part: bool) -> Self:
         X, y = validate_data(
             *(self, X, y),
             accept_sparse="csr",
             dtype=FLOATS,
             y_numeric=True,
             multi_output=True,
-            reset=not continues,
+            reset=not self._continues(part),
         )
-        return X, column_or_1d(y, warn=True)
+        labels = RowLabels(np.asarray(column_or_1d(y, warn=True), np.float64))
+        return self._train(X, labels, sample_weight, None, loss="squared", part=part)

@@ -24,7 +24,7 @@ def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
     if not table.rows:
         raise UsageError("X: expected a row; got none")
     labels = labels_of(y, table.rows, "y")
-    name, label = _label_name(table.names), len(table.names)
+    name, label = _label_name(y, table.names), len(table.names)
     columns = {**table.columns, label: _label_column(labels, table.rows)}
     inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)
     if not inspected.kinds:
@@ -61,9 +61,10 @@ def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
     )
 
 
-def _label_name(names: tuple[str, ...]) -> str:
-    """A name for the labels that no column has."""
-    name = "y"
+def _label_name(y: Any, names: tuple[str, ...]) -> str:
+    """The name of the labels, if they are a series with one, that no column has."""
+    own = getattr(y, "name", None)
+    name = own if isinstance(own, str) and own else "y"
     while name in names:
         name += "_"
     return name

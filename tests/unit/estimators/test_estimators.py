@@ -217,6 +217,19 @@ class TestMoreTraining:
             model.fit(X, classes).predict_proba(X), copy.fit(X, classes).predict_proba(X)
         )
 
+    def test_names_of_columns_are_kept_by_partial_fit(self, X):
+        frame = pandas.DataFrame(X, columns=[*"abcdef"])
+        model = HogbatchRegressor(hidden=()).partial_fit(frame, X[:, 0])
+        model.partial_fit(frame, X[:, 0])
+        assert model.feature_names_in_.tolist() == [*"abcdef"]
+        with pytest.raises(ValueError, match="feature names"):
+            model.partial_fit(frame[[*"fedcba"]], X[:, 0])
+
+    def test_labels_keep_their_form(self, X, marks, classes):
+        model = HogbatchMultilabel(hidden=()).partial_fit(X, marks)
+        with pytest.raises(ValueError, match="expected the form of the first call"):
+            model.partial_fit(X, classes)
+
     def test_another_optimizer_cannot_continue(self, X, classes):
         model = HogbatchClassifier(**FAST, warm_start=True).fit(X, classes)
         with pytest.raises(ValueError, match="it has another network or optimizer"):
