@@ -93,15 +93,17 @@ def lease_rows(sizing: LeaseSizing) -> int:
 
     Near the end of an epoch a lease has half of the worker's proportional part of the remaining
     rows, so leases shrink and the last one ends soon (guided self-scheduling, Polychronopoulos &
-    Kuck 1987); LEASES_PER_S_AT_END bounds that. A worker that trains alone, and merges after each
-    lease, takes the whole rest: nobody waits for it. Remaining rows that are fewer than a batch
+    Kuck 1987); LEASES_PER_S_AT_END bounds that. A worker that trains alone takes the whole rest,
+    because nobody waits for it, unless its own teams would wait for each other. Remaining rows that are fewer than a batch
     become one lease with its own learning rate.
     """
     batch = sizing.batch_size
     once = batch * sizing.teams  # a batch for every team
-    alone = sizing.merges and sizing.fraction == 1.0
+    row_seconds = sizing.seconds_per_row
+    one_thread = sizing.teams == 1 and row_seconds > 0
+    alone = sizing.fraction == 1.0 and (sizing.merges or one_thread)
     fair = sizing.remaining * sizing.fraction / (1 if alone else 2)
-    if (row_seconds := sizing.seconds_per_row) > 0:
+    if row_seconds > 0:
         pause = (0.75 + 0.5 * sizing.turn) * sizing.workers / LEASES_PER_S / row_seconds
         once = max(once, batch * math.ceil(min(pause, sizing.remaining) / batch))
         wanted = max(min(sizing.target_seconds / row_seconds, sizing.remaining), once)

@@ -238,7 +238,7 @@ def test_skipped_rows_are_counted(stage):
 
 
 def test_leases_end_when_an_evaluation_is_due(stage):
-    play = stage(train_rows=100_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
+    play = stage(train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
     play.attach("a")
     play.done("a")  # its speed is known now: 1,000 rows/s
     play.now += 0.7

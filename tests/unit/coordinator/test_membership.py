@@ -87,8 +87,8 @@ def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
         play.done("b")
     commands = play.lose("a")
     assert [(key, work.start, work.stop) for key, work in works(commands)] == [
-        ("b", 0, 10),
-        ("b", 10, 20),
+        ("b", 0, 20),
+        ("b", 20, 30),
     ]
     assert records(commands, "worker_left") == [{"worker": "cpu-0", "reissued": lost}]
     faults = play.state.totals(0.0).faults

@@ -80,7 +80,10 @@ def test_a_steady_worker_has_its_speed_from_the_first_lease_on(seconds_per_row, 
         ({"batch_size": 4096}, 4096),  # never less than a batch
         ({"seconds_per_row": math.nan, "teams": 2}, 10 * 2 * FIRST_BATCHES),
         ({"seconds_per_row": 0.0}, 10 * FIRST_BATCHES),
-        ({"remaining": 600}, 300),  # half of what remains
+        ({"remaining": 600}, 500),  # nobody waits for a thread that trains alone
+        ({"remaining": 400}, 400),
+        ({"remaining": 600, "teams": 2}, 300),  # half of what remains
+        ({"remaining": 600, "fraction": 0.5}, 150),
         ({"remaining": 600, "fraction": 0.25}, 70),
         ({"remaining": 12}, 10),
         ({"remaining": 3}, 3),
