@@ -21,7 +21,7 @@ MAX_SHOWN_NAMES: Final = 5
 MAX_SHOWN_COLUMNS: Final = 20
 
 
-class Table(NamedTuple):
+class TableForm(NamedTuple):
     """The structure of a table, from the first lines of its file."""
 
     source: Source
@@ -49,7 +49,7 @@ class ColumnMapping(NamedTuple):
             destinations[self.label] = LABEL
         return destinations
 
-    def columns(self, table: Table) -> Columns:
+    def columns(self, table: TableForm) -> Columns:
         """Column names and label position, for matching the columns of later tables."""
         if not table.names:
             return Columns(position=self.label)
@@ -57,7 +57,7 @@ class ColumnMapping(NamedTuple):
         return Columns(tuple(table.names[column] for column in self.sources), label, self.label)
 
 
-def map_columns(table: Table, options: ReadOptions) -> ColumnMapping:
+def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
     """Map the columns of `table`, for training or for the model described by `options`.
 
     DataError if the requested label column or a feature of the model is missing, or if two columns
@@ -133,7 +133,7 @@ def find_features(
     return [positions[name] for name in known]
 
 
-def _by_name(table: Table, label: str | None, known: Columns) -> ColumnMapping:
+def _by_name(table: TableForm, label: str | None, known: Columns) -> ColumnMapping:
     column = _known_label(table, known) if label is None else _named(table, label)
     where = f"{table.source}:{table.line}"
     sources = find_features(table.names, known.names, where, column)
@@ -147,7 +147,7 @@ def _by_name(table: Table, label: str | None, known: Columns) -> ColumnMapping:
     return ColumnMapping(table.width, sources, column, notes)
 
 
-def _known_label(table: Table, known: Columns) -> int | None:
+def _known_label(table: TableForm, known: Columns) -> int | None:
     """The label column of a table with names, or None; a feature may have the same name."""
     if known.label is None or known.position is None or table.names == known.names:
         return None
@@ -157,7 +157,7 @@ def _known_label(table: Table, known: Columns) -> int | None:
     return _once(table, known.label) if known.label in table.names else None
 
 
-def _label_column(table: Table, options: ReadOptions, known: Columns) -> int | None:
+def _label_column(table: TableForm, options: ReadOptions, known: Columns) -> int | None:
     """The label column when columns are matched by position."""
     if options.label is not None:
         column = _named(table, options.label)
@@ -174,7 +174,7 @@ def _label_column(table: Table, options: ReadOptions, known: Columns) -> int | N
     return column
 
 
-def _named(table: Table, label: str) -> int:
+def _named(table: TableForm, label: str) -> int:
     """The column given by --label: a name, or else a number."""
     if label in table.names:
         return _once(table, label)
@@ -183,7 +183,7 @@ def _named(table: Table, label: str) -> int:
     raise DataError(f"{table.source} has no label column {label!r}: {_columns(table)}")
 
 
-def _once(table: Table, label: str) -> int:
+def _once(table: TableForm, label: str) -> int:
     column = table.names.index(label)
     if label in table.names[column + 1 :]:
         other = table.names.index(label, column + 1)
@@ -194,7 +194,7 @@ def _once(table: Table, label: str) -> int:
     return column
 
 
-def _columns(table: Table) -> str:
+def _columns(table: TableForm) -> str:
     if not table.names:
         return f"its {table.width} columns have no names; give a number from 0 to {table.width - 1}"
     more = ", ..." if table.width > MAX_SHOWN_COLUMNS else ""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import header
 from hogbatch.data.batch import double_inputs
-from hogbatch.data.columns import IGNORED, LABEL, Table, map_columns
+from hogbatch.data.columns import IGNORED, LABEL, TableForm, map_columns
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
@@ -51,7 +51,7 @@ class TablePart(NamedTuple):
 class TableFormat:
     """Parsing of table lines; implements `text.LineFormat`."""
 
-    table: Table
+    table: TableForm
     destinations: NDArray[np.int32]  # [D]: see `columns.ColumnMapping.destinations`
 
     def max_counts(self, text: bytes) -> Counts:
@@ -159,7 +159,7 @@ def join(
 
 def _read_header(
     path: Source, file: TextFile, options: ReadOptions
-) -> tuple[Table, TextBlock, str]:
+) -> tuple[TableForm, TextBlock, str]:
     """Determine the table's structure from its first lines.
 
     Returns it with the first block without the header, and a note for the user, or "".
@@ -180,8 +180,8 @@ def _read_header(
     sample = _sample(file.peek(SAMPLE_ROWS), delimiter)[1:]
     decided = header.decide(cells, sample, options.header, _expected_names(options))
     if not decided.header:
-        return Table(path, delimiter, len(cells), (), line), TextBlock(line, text), decided.note
-    table = Table(path, delimiter, len(cells), tuple(cells), line, decided.numbered)
+        return TableForm(path, delimiter, len(cells), (), line), TextBlock(line, text), decided.note
+    table = TableForm(path, delimiter, len(cells), tuple(cells), line, decided.numbered)
     return table, TextBlock(line + 1, rest), decided.note
 
 
@@ -205,7 +205,7 @@ def _sample(text: bytes, delimiter: str) -> list[list[str]]:
     return rows
 
 
-def _row(line: bytes, table: Table, destinations: Sequence[int]) -> list[float]:
+def _row(line: bytes, table: TableForm, destinations: Sequence[int]) -> list[float]:
     """Parse a line, with 0 in ignored columns; LineError, without a column, if it is malformed."""
     cells = _split(_decode(line), table)
     return [
@@ -218,7 +218,7 @@ def _decode(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _split(content: str, table: Table) -> list[str]:
+def _split(content: str, table: TableForm) -> list[str]:
     """Split a line into one cell per column; LineError if the number of cells differs."""
     try:
         cells = _cells(content, table.delimiter)
@@ -235,7 +235,7 @@ def _split(content: str, table: Table) -> list[str]:
     return cells
 
 
-def _diagnose(line: bytes, table: Table, destinations: Sequence[int]) -> LineError:
+def _diagnose(line: bytes, table: TableForm, destinations: Sequence[int]) -> LineError:
     """The error in a malformed line, with its column."""
     content = _decode(line)
     try:

@@ -94,8 +94,8 @@ def lease_rows(sizing: LeaseSizing) -> int:
     Near the end of an epoch a lease has half of the worker's proportional part of the remaining
     rows, so leases shrink and the last one ends soon (guided self-scheduling, Polychronopoulos &
     Kuck 1987); LEASES_PER_S_AT_END bounds that. A worker that trains alone takes the whole rest,
-    because nobody waits for it, unless its own teams would wait for each other. Remaining rows that are fewer than a batch
-    become one lease with its own learning rate.
+    because nobody waits for it, unless it has several teams, which would wait for each other.
+    Remaining rows that are fewer than a batch become one lease with its own learning rate.
     """
     batch = sizing.batch_size
     once = batch * sizing.teams  # a batch for every team

@@ -58,10 +58,10 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         "x.csv:62: column 'b': expected a number; got 'x'; if it is a category, use "
         "--categorical b",
     ),
-    "a missing label": (
-        {"x.csv": "a,b,y\n" + "u,2,0\nv,4,1\n" * 30 + "u,2,NA\n"},
+    "no labels": (
+        {"x.csv": "a,b,y\n" + "u,2,\nv,4,NA\n" * 30},
         ["x.csv"],
-        "x.csv:62: column 'y': the label is missing; ",
+        "x.csv: expected labels in column 'y'; got none in any row",
     ),
     "the same label in every line": (
         {"x.csv": "5.1,setosa\n4.9,setosa\n"},

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from hogbatch.data import csv, sparse, text
-from hogbatch.data.columns import IGNORED, LABEL, Table, by_position
+from hogbatch.data.columns import IGNORED, LABEL, TableForm, by_position
 from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import READERS, read
 from hogbatch.data.samples import SAMPLES
@@ -90,8 +90,8 @@ def parse_compiled(line_format, blocks, strict=True):
     "line_format",
     [
         sparse.SparseFormat(True, 1),
-        csv.TableFormat(Table(SOURCE, ",", 4, (), 1), np.array([0, 1, LABEL, 2], np.int32)),
-        csv.TableFormat(Table(SOURCE, ",", 3, (), 1), np.array([0, IGNORED, 1], np.int32)),
+        csv.TableFormat(TableForm(SOURCE, ",", 4, (), 1), np.array([0, 1, LABEL, 2], np.int32)),
+        csv.TableFormat(TableForm(SOURCE, ",", 3, (), 1), np.array([0, IGNORED, 1], np.int32)),
     ],
 )
 def test_buffers_have_the_size_that_is_checked_against_memory(line_format):
@@ -239,7 +239,7 @@ rows_of_cells = st.lists(st.lists(cell, min_size=2, max_size=3), max_size=5)
 @example([["", "2"], ['"4"', "2"], ["3", "x"]], ",", "\r", (IGNORED, 0), [1, 1])
 def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, places, sizes):
     lines = [delimiter.join(row) + end for row in rows]
-    table = Table(SOURCE, delimiter[0], 2, (), 1)
+    table = TableForm(SOURCE, delimiter[0], 2, (), 1)
     line_format = csv.TableFormat(table, np.array(places, np.int32))
     assert_same_outcome(line_format, lines, sizes, csv.join)
 
@@ -247,7 +247,9 @@ def test_csv_is_read_alike_compiled_and_line_by_line(rows, delimiter, end, place
 @max_examples(100)
 @given(st.lists(st.tuples(plain, st.sampled_from(["", "x", "a b", "1-2", "é"])), min_size=1))
 def test_csv_with_ignored_text_takes_the_fast_way(rows):
-    line_format = csv.TableFormat(Table(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32))
+    line_format = csv.TableFormat(
+        TableForm(SOURCE, ",", 2, (), 1), np.array([0, IGNORED], np.int32)
+    )
     parts, buffers = parse_compiled(line_format, in_blocks([",".join(row) for row in rows], [1]))
     assert all(np.shares_memory(part.rows.dense, buffers.dense) for part in parts if part.size[0])
     expected = [[float(number)] for number, _ in rows]
@@ -259,7 +261,7 @@ def test_csv_with_ignored_text_takes_the_fast_way(rows):
     st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5), sizes
 )
 def test_usual_csv_takes_the_fast_way(rows, sizes):
-    line_format = csv.TableFormat(Table(SOURCE, ",", 3, (), 1), by_position(3, 1).destinations)
+    line_format = csv.TableFormat(TableForm(SOURCE, ",", 3, (), 1), by_position(3, 1).destinations)
     blocks = in_blocks([",".join(map(repr, row)) for row in rows], sizes)
     parts, buffers = parse_compiled(line_format, blocks)
     parsed = csv.join(parts, buffers, line_format)
@@ -270,7 +272,7 @@ def test_usual_csv_takes_the_fast_way(rows, sizes):
 
 
 def test_no_more_rows_are_written_than_were_counted():
-    line_format = csv.TableFormat(Table(SOURCE, ",", 2, (), 1), by_position(2, 1).destinations)
+    line_format = csv.TableFormat(TableForm(SOURCE, ",", 2, (), 1), by_position(2, 1).destinations)
     buffers = line_format.allocate((2,))
     buffers.labels[:] = 7
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):

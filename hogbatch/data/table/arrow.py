@@ -22,11 +22,11 @@ from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
 from hogbatch.data.table.columns import (
     NO_VALUE,
-    Categories,
+    CategoryColumn,
     Column,
-    Dates,
-    Numbers,
-    Texts,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
     as_text,
 )
 from hogbatch.data.table.dialect import DECIMAL_COMMA, Dialect, records
@@ -249,18 +249,20 @@ def _columns(
 def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
     kind, types = array.type, pa.types
     if types.is_null(kind):
-        return Numbers(np.full(len(array), np.nan))
+        return NumberColumn(np.full(len(array), np.nan))
     if types.is_boolean(kind):
-        return Numbers(_floats(array.cast(pa.uint8())), boolean=True)
+        return NumberColumn(_floats(array.cast(pa.uint8())), boolean=True)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return Numbers(_floats(array))
+        return NumberColumn(_floats(array))
     if types.is_date(kind) or types.is_timestamp(kind):
         milliseconds = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-        return Dates(_floats(milliseconds) / 1000)
+        return DateColumn(_floats(milliseconds) / 1000)
     if types.is_time(kind):
-        return Dates(_floats(array.cast(pa.time64("us")).cast(pa.int64())) / 1e6)
+        return DateColumn(_floats(array.cast(pa.time64("us")).cast(pa.int64())) / 1e6)
     if types.is_duration(kind):
-        return Numbers(_floats(array.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6)
+        return NumberColumn(
+            _floats(array.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
+        )
     return _categories(array, decimal)
 
 
@@ -284,7 +286,7 @@ def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
     return np.concatenate(parts)
 
 
-def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
+def _categories(array: pa.ChunkedArray, decimal: str) -> CategoryColumn:
     types = pa.types
     if not types.is_dictionary(array.type):
         if types.is_nested(array.type):
@@ -292,19 +294,19 @@ def _categories(array: pa.ChunkedArray, decimal: str) -> Categories:
         array = array.dictionary_encode()
     whole = array.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # of no rows
-        return Categories(np.empty(0, np.int32), [])
+        return CategoryColumn(np.empty(0, np.int32), [])
     codes = _values(pa.chunked_array([whole.indices.cast(pa.int32())]), NO_VALUE, np.int32)
     values = [as_text(value) for value in whole.dictionary.to_pylist()]
     if decimal == ",":
         values = [v.replace(",", ".") if DECIMAL_COMMA.fullmatch(v) else v for v in values]
-    return Categories.of(codes, values)
+    return CategoryColumn.of(codes, values)
 
 
-def _texts(array: pa.ChunkedArray) -> Texts:
+def _texts(array: pa.ChunkedArray) -> TextColumn:
     whole = pc.utf8_lower(array.cast(pa.large_string())).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # of no rows
-        return Texts(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        return TextColumn(np.empty(0, np.uint8), np.zeros(1, np.int64))
     _, offsets, characters = whole.buffers()
     first = whole.offset
     indptr = np.frombuffer(offsets, np.int64)[first : first + len(whole) + 1]
-    return Texts(np.frombuffer(characters or b"", np.uint8), indptr)
+    return TextColumn(np.frombuffer(characters or b"", np.uint8), indptr)

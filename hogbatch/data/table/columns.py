@@ -17,7 +17,7 @@ ENCODING: Final = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberColumn:
     """A column of numbers."""
 
     values: NDArray[np.float64]  # [N], NaN where missing
@@ -33,7 +33,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Categories:
+class CategoryColumn:
     """A column of text with repeated values."""
 
     codes: NDArray[np.int32]  # [N], places in `values`; NO_VALUE where missing
@@ -49,7 +49,7 @@ class Categories:
         return missing
 
     @classmethod
-    def of(cls, codes: NDArray[np.int32], values: Sequence[str]) -> "Categories":
+    def of(cls, codes: NDArray[np.int32], values: Sequence[str]) -> "CategoryColumn":
         """Merge values that differ only by surrounding blanks; words for missing values are one.
 
         Values that do not occur are kept.
@@ -66,7 +66,7 @@ class Categories:
         return cls(renumbered[codes], list(places))
 
     @classmethod
-    def of_cells(cls, cells: Iterable[Any]) -> "Categories":
+    def of_cells(cls, cells: Iterable[Any]) -> "CategoryColumn":
         """Number the distinct cells; None and NaN are missing."""
         places: dict[Any, int] = {}
         codes = np.fromiter(
@@ -82,7 +82,7 @@ class Categories:
 
 
 @dataclass(frozen=True, slots=True)
-class Dates:
+class DateColumn:
     """A column of dates with or without times, or of times of day."""
 
     seconds: NDArray[np.float64]  # [N], since 1970 without time zone; NaN where missing
@@ -97,7 +97,7 @@ class Dates:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextColumn:
     """A column of texts, in lower case."""
 
     characters: NDArray[np.uint8]  # [n], all texts in UTF-8, one after the other
@@ -113,7 +113,7 @@ class Texts:
         return empty
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> "Texts":
+    def of(cls, texts: Iterable[str]) -> "TextColumn":
         """Convert text to lower case and join it."""
         encoded = [text.lower().encode(ENCODING, "replace") for text in texts]
         indptr = np.zeros(len(encoded) + 1, np.int64)
@@ -121,7 +121,7 @@ class Texts:
         return cls(np.frombuffer(b"".join(encoded), np.uint8), indptr)
 
 
-Column: TypeAlias = Numbers | Categories | Dates | Texts
+Column: TypeAlias = NumberColumn | CategoryColumn | DateColumn | TextColumn
 
 
 class Place(NamedTuple):
@@ -176,21 +176,23 @@ def joined(parts: Sequence[Column]) -> Column:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if all(isinstance(part, Texts) for part in parts):
-        texts = [part for part in parts if isinstance(part, Texts)]
+    if all(isinstance(part, TextColumn) for part in parts):
+        texts = [part for part in parts if isinstance(part, TextColumn)]
         sizes = np.concatenate([np.diff(part.indptr) for part in texts])
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         used = [part.characters[part.indptr[0] : part.indptr[-1]] for part in texts]
-        return Texts(np.concatenate(used), indptr)
-    if all(isinstance(part, Numbers) or part.missing.all() for part in parts):
+        return TextColumn(np.concatenate(used), indptr)
+    if all(isinstance(part, NumberColumn) or part.missing.all() for part in parts):
         numbers = [
-            part.values if isinstance(part, Numbers) else np.full(len(part), np.nan)
+            part.values if isinstance(part, NumberColumn) else np.full(len(part), np.nan)
             for part in parts
         ]
-        boolean = all(isinstance(part, Numbers) and part.boolean for part in parts)
-        return Numbers(np.concatenate(numbers), boolean)
-    if all(isinstance(part, Dates) for part in parts):
-        return Dates(np.concatenate([part.seconds for part in parts if isinstance(part, Dates)]))
+        boolean = all(isinstance(part, NumberColumn) and part.boolean for part in parts)
+        return NumberColumn(np.concatenate(numbers), boolean)
+    if all(isinstance(part, DateColumn) for part in parts):
+        return DateColumn(
+            np.concatenate([part.seconds for part in parts if isinstance(part, DateColumn)])
+        )
     categories = [to_categories(part) for part in parts]
     firsts = np.cumsum([0, *(len(part.values) for part in categories)])
     codes = [
@@ -198,7 +200,7 @@ def joined(parts: Sequence[Column]) -> Column:
         for part, start in zip(categories, firsts, strict=False)
     ]
     values = [value for part in categories for value in part.values]
-    return Categories.of(np.concatenate(codes).astype(np.int32), values)
+    return CategoryColumn.of(np.concatenate(codes).astype(np.int32), values)
 
 
 def as_text(value: Any) -> str:
@@ -222,33 +224,33 @@ def number_of(text: str) -> float | None:
     return value if plain and np.isfinite(value) else None
 
 
-def to_categories(column: Column) -> Categories:
+def to_categories(column: Column) -> CategoryColumn:
     """Numbers and dates as text; texts by value."""
-    if isinstance(column, Categories):
+    if isinstance(column, CategoryColumn):
         return column
-    if isinstance(column, Texts):
-        return Categories.of_cells(_strings(column))
-    cells = column.values if isinstance(column, Numbers) else column.seconds
+    if isinstance(column, TextColumn):
+        return CategoryColumn.of_cells(_strings(column))
+    cells = column.values if isinstance(column, NumberColumn) else column.seconds
     distinct, codes = np.unique(cells, return_inverse=True, equal_nan=True)
-    form = _boolean if isinstance(column, Numbers) and column.boolean else digits
+    form = _boolean if isinstance(column, NumberColumn) and column.boolean else digits
     values = ["" if np.isnan(value) else form(value) for value in distinct]
-    return Categories.of(codes.astype(np.int32), values)
+    return CategoryColumn.of(codes.astype(np.int32), values)
 
 
 def _boolean(value: float) -> str:
     return str(bool(value))
 
 
-def to_texts(column: Column) -> Texts:
+def to_texts(column: Column) -> TextColumn:
     """Categories, numbers and dates as texts."""
-    if isinstance(column, Texts):
+    if isinstance(column, TextColumn):
         return column
     categories = to_categories(column)
     values = [*categories.values, ""]
-    return Texts.of(values[code] for code in categories.codes)
+    return TextColumn.of(values[code] for code in categories.codes)
 
 
-def _strings(texts: Texts) -> Iterable[str]:
+def _strings(texts: TextColumn) -> Iterable[str]:
     content = texts.characters.tobytes()
     for start, end in zip(texts.indptr[:-1].tolist(), texts.indptr[1:].tolist(), strict=True):
         yield content[start:end].decode(ENCODING, "replace")

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.table.columns import (
     NO_VALUE,
-    Categories,
+    CategoryColumn,
     Column,
-    Dates,
-    Numbers,
-    Texts,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
     to_categories,
 )
 from hogbatch.data.table.kinds import Kind
@@ -80,7 +80,7 @@ class NumericEncoder:
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
-        assert isinstance(column, Numbers)
+        assert isinstance(column, NumberColumn)
         found = column.values[rows]
         present = found[~np.isnan(found)]
         indicator = len(present) < len(found)
@@ -101,7 +101,7 @@ class NumericEncoder:
 
     def prepare(self, column: Column) -> Encode:
         """The function that encodes rows of a column."""
-        assert isinstance(column, Numbers)
+        assert isinstance(column, NumberColumn)
         numbers = column.values
 
         def encode(rows: RowNumbers) -> Block:
@@ -168,7 +168,7 @@ class DateEncoder:
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "DateEncoder":
         """Fit the number, and choose the cycles that differ between the training rows."""
-        assert isinstance(column, Dates)
+        assert isinstance(column, DateColumn)
         found = column.seconds[rows]
         present = found[~np.isnan(found)]
         cycles = [name for name, period in CYCLES.items() if np.ptp(present % period, axis=0) > 0]
@@ -177,12 +177,12 @@ class DateEncoder:
         if "week" in cycles and (present < DAY).all() and (present >= 0).all():  # times of day
             cycles = ["day"]
         setting = "standard" if scaling in ("none", "max") else scaling
-        return cls(NumericEncoder.fit(Numbers(column.seconds), rows, setting), tuple(cycles))
+        return cls(NumericEncoder.fit(NumberColumn(column.seconds), rows, setting), tuple(cycles))
 
     def prepare(self, column: Column) -> Encode:
         """The function that encodes rows of a column."""
-        assert isinstance(column, Dates)
-        seconds, number = column.seconds, self.number.prepare(Numbers(column.seconds))
+        assert isinstance(column, DateColumn)
+        seconds, number = column.seconds, self.number.prepare(NumberColumn(column.seconds))
 
         def encode(rows: RowNumbers) -> Block:
             values = np.zeros((len(rows), self.width), np.float32)
@@ -260,7 +260,7 @@ class CategoryEncoder:
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "CategoryEncoder":
         """Choose the values with a feature, in the order of the text."""
-        assert isinstance(column, Categories)
+        assert isinstance(column, CategoryColumn)
         codes = column.codes[rows]
         counts = np.bincount(codes[codes != NO_VALUE], minlength=len(column.values))
         missing = bool((codes == NO_VALUE).any())
@@ -275,7 +275,7 @@ class CategoryEncoder:
 
     @staticmethod
     def _weighed(
-        plain: "CategoryEncoder", column: Categories, rows: RowNumbers
+        plain: "CategoryEncoder", column: CategoryColumn, rows: RowNumbers
     ) -> "CategoryEncoder":
         """An encoder with weights from the training rows."""
         features = plain._lookup(column)[column.codes[rows]]
@@ -294,7 +294,7 @@ class CategoryEncoder:
 
         return encode
 
-    def _lookup(self, categories: Categories) -> NDArray[np.int32]:
+    def _lookup(self, categories: CategoryColumn) -> NDArray[np.int32]:
         """The feature of each code; the last one is that of NO_VALUE."""
         lookup = np.empty(len(categories.values) + 1, np.int32)
         lookup[:-1] = self._features(categories.values)
@@ -352,7 +352,7 @@ class TextEncoder:
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "TextEncoder":
         """Choose the words that occur in most training rows, and weigh rare ones more."""
-        assert isinstance(column, Texts)
+        assert isinstance(column, TextColumn)
         counts = np.zeros(BUCKETS, np.int64)
         for _, found in terms(column, rows):
             counts += np.bincount(found.buckets, minlength=BUCKETS)

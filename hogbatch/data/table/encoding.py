@@ -14,7 +14,7 @@ import numpy as np
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import find_features
 from hogbatch.data.order import RowNumbers
-from hogbatch.data.table.columns import ENCODING, Table, Texts
+from hogbatch.data.table.columns import ENCODING, Table, TextColumn
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Encode, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, kind_of, typed
 from hogbatch.data.table.words import terms
@@ -180,7 +180,7 @@ class TableEncoding:
             first = sum(column.encoder.width for column in self.columns[:n])
             start = 0
             column = table.columns[n]
-            assert isinstance(column, Texts)
+            assert isinstance(column, TextColumn)
             for count, found in terms(column, rows):
                 owner, block = encoder.weigh(found, count)
                 parts.append((block.features[:, 0] + np.int32(first), block.values[:, 0]))

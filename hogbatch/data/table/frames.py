@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.table.columns import Categories, Column, Dates, Numbers, Table
+from hogbatch.data.table.columns import CategoryColumn, Column, DateColumn, NumberColumn, Table
 from hogbatch.errors import UsageError
 
 SOURCE = "the data frame"
@@ -59,15 +59,15 @@ def _column(name: Any, cells: NDArray[Any]) -> Column:
         )
     match cells.dtype.kind:
         case "b":
-            return Numbers(cells.astype(np.float64), boolean=True)
+            return NumberColumn(cells.astype(np.float64), boolean=True)
         case "i" | "u" | "f":
-            return Numbers(cells.astype(np.float64))
+            return NumberColumn(cells.astype(np.float64))
         case "M":
             seconds = cells.astype("datetime64[ms]").astype(np.int64) / 1000.0
-            return Dates(np.where(np.isnat(cells), np.nan, seconds))
+            return DateColumn(np.where(np.isnat(cells), np.nan, seconds))
         case "m":
             seconds = cells.astype("timedelta64[ms]").astype(np.int64) / 1000.0
-            return Numbers(np.where(np.isnat(cells), np.nan, seconds))
+            return NumberColumn(np.where(np.isnat(cells), np.nan, seconds))
     return _of_objects(cells)
 
 
@@ -77,5 +77,5 @@ def _of_objects(cells: NDArray[Any]) -> Column:
     if known and all(isinstance(cell, bool | int | float) for cell in known):
         boolean = all(isinstance(cell, bool) for cell in known)
         numbers = [np.nan if cell is None else float(cell) for cell in cells.tolist()]
-        return Numbers(np.array(numbers), boolean)
-    return Categories.of_cells(cells.tolist())
+        return NumberColumn(np.array(numbers), boolean)
+    return CategoryColumn.of_cells(cells.tolist())

@@ -8,7 +8,7 @@ import numpy as np
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.memory import RowLabels, labels_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
-from hogbatch.data.table.columns import Categories, Column, Numbers
+from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.frames import table_of
 from hogbatch.data.table.kinds import TableOptions, inspect
@@ -73,7 +73,7 @@ def _label_name(y: Any, names: tuple[str, ...]) -> str:
 def _label_column(labels: RowLabels, rows: int) -> Column:
     """The labels as a column; label lists, which a column cannot hold, as zeros."""
     if labels.labels is None:
-        return Numbers(np.zeros(rows))
+        return NumberColumn(np.zeros(rows))
     if labels.names and isinstance(labels.names[0], str):
-        return Categories(labels.labels.astype(np.int32), [str(name) for name in labels.names])
-    return Numbers(labels.labels, boolean=bool(labels.names))
+        return CategoryColumn(labels.labels.astype(np.int32), [str(name) for name in labels.names])
+    return NumberColumn(labels.labels, boolean=bool(labels.names))

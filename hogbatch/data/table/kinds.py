@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from hogbatch.data.columns import MAX_SHOWN_COLUMNS
 from hogbatch.data.table.columns import (
-    Categories,
+    CategoryColumn,
     Column,
-    Dates,
-    Numbers,
+    DateColumn,
+    NumberColumn,
     Table,
-    Texts,
+    TextColumn,
     number_of,
     to_categories,
     to_texts,
@@ -36,6 +36,8 @@ MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
 ROW_NUMBER: Final = re.compile(
     r"(?i)(?:|index|unnamed.*|row ?(?:names?|num(?:ber)?|no)?|.*id|n[or]\.?|#)"
 )
+# What pandas writes for the index of a data frame, whose rows may be in any order.
+PANDAS_INDEX: Final = re.compile(r"(?:Unnamed: \d+|__index_level_\d+__)?")
 MAX_SHOWN_NAMES: Final = 12  # in the summary
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "number": ("numeric column", "numeric columns"),
@@ -152,13 +154,13 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
 def kind_of(column: Column) -> Kind:
     """The kind of a column by its type."""
     match column:
-        case Numbers():
+        case NumberColumn():
             return "number"
-        case Categories():
+        case CategoryColumn():
             return "category"
-        case Dates():
+        case DateColumn():
             return "date"
-        case Texts():
+        case TextColumn():
             return "text"
 
 
@@ -175,18 +177,18 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
             return to_texts(column), None
         case "date":
             return _dates(table, position, column)
-    if isinstance(column, Categories) and (kind == "number" or _mostly_numbers(column)):
+    if isinstance(column, CategoryColumn) and (kind == "number" or _mostly_numbers(column)):
         return _numbers(table, position, column)
-    if isinstance(column, Categories) and (seconds := _seconds(column)) is not None:
-        return Dates(seconds), None
-    if isinstance(column, Dates) and kind == "number":
-        column = Numbers(column.seconds)
-    if isinstance(column, Numbers):
+    if isinstance(column, CategoryColumn) and (seconds := _seconds(column)) is not None:
+        return DateColumn(seconds), None
+    if isinstance(column, DateColumn) and kind == "number":
+        column = NumberColumn(column.seconds)
+    if isinstance(column, NumberColumn):
         return _finite(table, position, column)
     return column, None
 
 
-def _mostly_numbers(column: Categories) -> bool:
+def _mostly_numbers(column: CategoryColumn) -> bool:
     """Whether nearly all cells with a value are numbers."""
     numbers = [number_of(value) is not None for value in column.values]
     if not any(numbers):
@@ -196,7 +198,7 @@ def _mostly_numbers(column: Categories) -> bool:
 
 
 def _numbers(
-    table: Table, position: int, column: Categories
+    table: Table, position: int, column: CategoryColumn
 ) -> tuple[Column, UnexpectedCells | None]:
     """Convert text to numbers; other words become missing, and are reported."""
     found = [number_of(value) for value in column.values]
@@ -204,13 +206,15 @@ def _numbers(
     words = np.array([n is None for n in found] + [False], np.bool_)
     rows = np.flatnonzero(words[column.codes])
     if not len(rows):
-        return Numbers(lookup[column.codes]), None
+        return NumberColumn(lookup[column.codes]), None
     word = quoted(column.values[column.codes[rows[0]]])
     complaint = f"column {quoted(table.names[position])}: expected a number; got {word}"
-    return Numbers(lookup[column.codes]), UnexpectedCells(rows, position, complaint, word=True)
+    return NumberColumn(lookup[column.codes]), UnexpectedCells(rows, position, complaint, word=True)
 
 
-def _finite(table: Table, position: int, column: Numbers) -> tuple[Column, UnexpectedCells | None]:
+def _finite(
+    table: Table, position: int, column: NumberColumn
+) -> tuple[Column, UnexpectedCells | None]:
     """Report infinite numbers."""
     rows = np.flatnonzero(np.isinf(column.values))
     if not len(rows):
@@ -222,21 +226,21 @@ def _finite(table: Table, position: int, column: Numbers) -> tuple[Column, Unexp
 
 def _dates(table: Table, position: int, column: Column) -> tuple[Column, UnexpectedCells | None]:
     """Convert text to dates, for a model that was trained with dates."""
-    if isinstance(column, Dates) or bool(column.missing.all()):
-        return Dates(np.full(len(column), np.nan)) if not isinstance(
-            column, Dates
+    if isinstance(column, DateColumn) or bool(column.missing.all()):
+        return DateColumn(np.full(len(column), np.nan)) if not isinstance(
+            column, DateColumn
         ) else column, None
-    seconds = _seconds(column) if isinstance(column, Categories) else None
+    seconds = _seconds(column) if isinstance(column, CategoryColumn) else None
     if seconds is not None:
-        return Dates(seconds), None
+        return DateColumn(seconds), None
     row = int(np.argmin(column.missing))
     cell = quoted(to_categories(column).values[to_categories(column).codes[row]])
     complaint = f"column {quoted(table.names[position])}: expected a date; got {cell}"
-    nothing = Dates(np.full(len(column), np.nan))
+    nothing = DateColumn(np.full(len(column), np.nan))
     return nothing, UnexpectedCells(np.array([row]), position, complaint)
 
 
-def _seconds(column: Categories) -> NDArray[np.float64] | None:
+def _seconds(column: CategoryColumn) -> NDArray[np.float64] | None:
     """The seconds of a column of dates in text; None for other text."""
     found = seconds_of(column.values)
     return None if found is None else np.append(found, np.nan)[column.codes]
@@ -248,19 +252,21 @@ def reason_to_drop(name: str, column: Column) -> str:
     rows = int(np.count_nonzero(present))
     if not rows:
         return "no values"
-    if isinstance(column, Texts):
+    if isinstance(column, TextColumn):
         return ""
-    if isinstance(column, Categories):
+    if isinstance(column, CategoryColumn):
         distinct = np.count_nonzero(np.bincount(column.codes[present]))
         if distinct >= MOSTLY_DISTINCT * rows and rows >= MIN_DISTINCT_ROWS:
             return "text that differs in nearly every row; --text or --categorical uses it"
         return "constant" if distinct == 1 and rows == len(column) else ""
-    cells = column.values if isinstance(column, Numbers) else column.seconds
+    cells = column.values if isinstance(column, NumberColumn) else column.seconds
     known = cells[present]
     if rows == len(column) and (known == known[0]).all():
         return "constant"
+    if isinstance(column, NumberColumn) and PANDAS_INDEX.fullmatch(name):
+        return "the index of a data frame; --numeric uses it"
     running = rows > 2 and rows == len(column) and bool((np.diff(known) == 1).all())
-    if isinstance(column, Numbers) and running and ROW_NUMBER.fullmatch(name):
+    if isinstance(column, NumberColumn) and running and ROW_NUMBER.fullmatch(name):
         return "numbers the rows; --numeric uses it"
     return ""
 
@@ -275,7 +281,10 @@ def _summary(
             count = f"{len(names)} {one if len(names) == 1 else several}"
             parts.append(f"{count} ({_shown(names)})")
     line = f"columns: {', '.join(parts) or 'none'}"
-    reasons = [f"{printable(name)} ({reason})" for name, reason in unused.items()]
+    reasons = [
+        f"{printable(name) or 'column without a name'} ({reason})"
+        for name, reason in unused.items()
+    ]
     reasons += [f"{printable(name)} (--drop)" for name in dropped]
     return f"{line}; not used: {_shown(reasons)}" if reasons else line
 

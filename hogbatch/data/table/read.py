@@ -18,7 +18,7 @@ from hogbatch.data.raw import Columns, LabelNames, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
 from hogbatch.data.source import Source
-from hogbatch.data.table.columns import Categories, Column, Numbers, Place, Table, joined
+from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Place, Table, joined
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import (
@@ -149,12 +149,13 @@ def _for_training(file: TableFile, options: ReadOptions) -> RawSet:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
     labels = _labels(table, label, None)
     unexpected = (*inspected.unexpected, *filter(None, [labels.unexpected]))
-    kept, more = _usable(table, unexpected, label, labels, options)
+    usable = _usable(table, unexpected, label, labels, options)
+    kept = usable.kept
     columns = {**inspected.table.columns, label: _label_column(labels, table.columns[label])}
     inspected = inspected._replace(table=replace(inspected.table, columns=columns, kept=kept))
-    notes = (*_notes(file), inspected.note)
+    notes = (*_notes(file), inspected.note, *filter(None, [usable.note]))
     rows = inspected.table.rows
-    skipped = _expect_rows(file, SkippedLines.of_parts([skipped, more]), rows, options)
+    skipped = _expect_rows(file, SkippedLines.of_parts([skipped, usable.skipped]), rows, options)
     return RawSet(
         inputs=dense_inputs(np.empty((rows, 0), np.float32)),
         features=0,
@@ -181,9 +182,9 @@ def _expect_rows(
 
 def _label_column(labels: TableLabels, column: Column) -> Column:
     """The label column as it is read: text, or numbers."""
-    if isinstance(column, Categories) and labels.names:
+    if isinstance(column, CategoryColumn) and labels.names:
         return column
-    return Numbers(labels.values, boolean=labels.names == (False, True))
+    return NumberColumn(labels.values, boolean=labels.names == (False, True))
 
 
 def _for_model(file: TableFile, options: ReadOptions, encoding: TableEncoding) -> RawSet:
@@ -197,10 +198,13 @@ def _for_model(file: TableFile, options: ReadOptions, encoding: TableEncoding) -
         kinds[label] = encoding.label_kind
     table, skipped = _columns(file, kinds, options)
     labels = None if label is None else _labels(table, label, encoding.label_kind)
+    notes = _notes(file)
     if label is not None and labels is not None:
         wrong = tuple(filter(None, [labels.unexpected]))
-        kept, more = _usable(table, wrong, label, labels, options)
-        table, skipped = replace(table, kept=kept), SkippedLines.of_parts([skipped, more])
+        usable = _usable(table, wrong, label, labels, options)
+        table = replace(table, kept=usable.kept)
+        skipped = SkippedLines.of_parts([skipped, usable.skipped])
+        notes = (*notes, *filter(None, [usable.note]))
     skipped = _expect_rows(file, skipped, table.rows, options)
     adapted = encoding.adapted(table)
     return RawSet(
@@ -211,7 +215,7 @@ def _for_model(file: TableFile, options: ReadOptions, encoding: TableEncoding) -
         source=str(file.source),
         skipped=skipped,
         columns=Columns((), None if label is None else file.names[label], label),
-        notes=_notes(file),
+        notes=notes,
         label_names=() if labels is None else labels.names,
     )
 
@@ -282,9 +286,9 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
 def _labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
     """The labels of a table: numbers, or places among the sorted texts, or among false and true."""
     column, unexpected = typed(table, position, kind)
-    if isinstance(column, Numbers):
+    if isinstance(column, NumberColumn):
         return TableLabels(column.values, (False, True) if column.boolean else (), unexpected)
-    if not isinstance(column, Categories):
+    if not isinstance(column, CategoryColumn):
         raise DataError(
             f"{table.source}: the label column {quoted(table.names[position])} contains dates; "
             "expected numbers, text, or the values true and false"
@@ -297,39 +301,57 @@ def _labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
     return TableLabels(lookup[column.codes], tuple(names), unexpected)
 
 
+class UsableRows(NamedTuple):
+    """The rows of a table that can be used."""
+
+    kept: NDArray[np.int64] | None  # ascending; None: all
+    skipped: SkippedLines
+    note: str  # about rows without a label, or ""
+
+
 def _usable(
     table: Table,
     unexpected: Sequence[UnexpectedCells],
     label: int,
     labels: TableLabels,
     options: ReadOptions,
-) -> tuple[NDArray[np.int64] | None, SkippedLines]:
-    """The rows without unexpected cells and with a label (None: all), and the others.
+) -> UsableRows:
+    """The rows with a label and without unexpected cells.
 
-    DataError for the first of the others, unless --bad-lines permits them.
+    Rows without a label are left out: nothing can be learned from them. DataError for the first
+    unexpected cell, unless --bad-lines permits them.
     """
-    missing = np.flatnonzero(np.isnan(labels.values))
-    own = [each for each in unexpected if each.position == label]
-    if own:
-        missing = np.setdiff1d(missing, own[0].rows)
-    name = quoted(table.names[label])
-    empty = UnexpectedCells(missing, label, f"column {name}: the label is missing")
-    bad = [each for each in (*unexpected, empty) if len(each.rows)]
-    if not bad:
-        return None, NONE_SKIPPED
-    rows = np.unique(np.concatenate([each.rows for each in bad]))
-    if not options.bad_lines:
+    bad = [each for each in unexpected if len(each.rows)]
+    rows = np.unique(np.concatenate([each.rows for each in bad])) if bad else np.empty(0, np.int64)
+    missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
+    if len(rows) and not options.bad_lines:
         raise _unexpected_error(table, bad, len(rows))
+    if not len(rows) and not len(missing):
+        return UsableRows(None, NONE_SKIPPED, "")
+    kept = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
+    name = quoted(table.names[label])
+    if not len(kept) and not len(rows):
+        raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
+    some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
+    note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
+    return UsableRows(kept, _skipped_rows(table, bad, rows), note if len(missing) else "")
+
+
+def _skipped_rows(
+    table: Table, bad: Sequence[UnexpectedCells], rows: NDArray[np.int64]
+) -> SkippedLines:
+    """The `rows` with unexpected cells, as skipped lines."""
+    if not len(rows):
+        return NONE_SKIPPED
     reported = rows[:MAX_REPORTED].tolist()
     lines = table.lines(reported)
     reasons = {
         line: next(each.complaint for each in bad if row in each.rows)
         for row, line in zip(reported, lines, strict=True)
     }
-    skipped = SkippedLines.of(
+    return SkippedLines.of(
         [*lines, *rows[MAX_REPORTED:].tolist()], lambda line: LineError(None, reasons[line])
     )
-    return np.setdiff1d(np.arange(table.rows), rows), skipped
 
 
 def _unexpected_error(table: Table, bad: Sequence[UnexpectedCells], rows: int) -> DataError:
@@ -337,7 +359,7 @@ def _unexpected_error(table: Table, bad: Sequence[UnexpectedCells], rows: int) -
     first = min(bad, key=lambda each: int(each.rows[0]))
     place = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
     fraction = np.ceil(1000 * rows / table.rows) / 1000
-    some = f"all {rows:,} rows without a value" if rows > 1 else "the row"
+    some = f"all {rows:,} such rows" if rows > 1 else "the row"
     skip = f"leave {some} out with --bad-lines {fraction:g}"
     if not first.word:
         return DataError(f"{place}; correct the row, or {skip}")

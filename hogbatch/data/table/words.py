@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.order import RowNumbers
-from hogbatch.data.table.columns import Texts
+from hogbatch.data.table.columns import TextColumn
 
 BUCKET_BITS: Final = 20
 BUCKETS: Final = 1 << BUCKET_BITS
@@ -35,7 +35,7 @@ class Terms(NamedTuple):
     counts: NDArray[np.int64]  # [n], occurrences in the row
 
 
-def terms(texts: Texts, rows: RowNumbers) -> Iterator[tuple[int, Terms]]:
+def terms(texts: TextColumn, rows: RowNumbers) -> Iterator[tuple[int, Terms]]:
     """Yield blocks of `rows`, each as the number of its rows and their terms."""
     ends = np.cumsum(np.diff(texts.indptr)[rows])
     start = 0
@@ -46,7 +46,7 @@ def terms(texts: Texts, rows: RowNumbers) -> Iterator[tuple[int, Terms]]:
         start = stop
 
 
-def _terms(texts: Texts, rows: RowNumbers) -> Terms:
+def _terms(texts: TextColumn, rows: RowNumbers) -> Terms:
     indptr, positions = csr.positions(texts.indptr, rows)
     row, words = _words(texts.characters[positions], indptr)
     pairs = row[1:] == row[:-1]

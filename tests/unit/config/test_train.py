@@ -139,7 +139,7 @@ def test_a_parser_has_only_the_selected_flags():
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
         ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
         ("standardize", True, "unknown key 'standardize'; the nearest is 'scale'"),
-        ("scale", "yes", "scale must be one of auto, none, standard, max; got 'yes'"),
+        ("scale", "yes", "scale must be one of auto, none, standard, max, quantile; got 'yes'"),
         ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
         ("hidden", "512,0", "hidden must be above 0; got 0"),
         ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),

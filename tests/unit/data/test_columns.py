@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.data.columns import Table, find_features, map_columns, numbered
+from hogbatch.data.columns import TableForm, find_features, map_columns, numbered
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.errors import DataError
 
@@ -12,7 +12,7 @@ KNOWN = Columns(("a", "b", "c"), "y", 3)
 def found(names, known=KNOWN, label=None):
     """Feature columns, label column and notes of a table for a known model."""
     names = tuple(names.split(","))
-    table = Table(Path("t.csv"), ",", len(names), names, 2, numbered(names))
+    table = TableForm(Path("t.csv"), ",", len(names), names, 2, numbered(names))
     options = ReadOptions(label, features=len(known.names), columns=known)
     assigned = map_columns(table, options)
     return list(assigned.sources), assigned.label, assigned.notes
@@ -77,7 +77,7 @@ def test_two_columns_of_one_name_in_the_training_data_keep_their_order():
     ],
 )
 def test_without_names_on_both_sides_position_decides(names, known, why):
-    table = Table(Path("t.csv"), ",", 4, tuple(names.split(",")), 1, numbered(names.split(",")))
+    table = TableForm(Path("t.csv"), ",", 4, tuple(names.split(",")), 1, numbered(names.split(",")))
     assigned = map_columns(table, ReadOptions(features=3, columns=known))
     assert (assigned.sources, assigned.label) == ([0, 1, 2], 3)
     assert assigned.notes == (
@@ -86,7 +86,7 @@ def test_without_names_on_both_sides_position_decides(names, known, why):
 
 
 def test_a_table_without_names_has_its_label_where_the_training_data_had_it():
-    table = Table(Path("t.csv"), ",", 4, (), 1)
+    table = TableForm(Path("t.csv"), ",", 4, (), 1)
     known = KNOWN._replace(position=0)
     assert map_columns(table, ReadOptions(features=3, columns=known)).label == 0
     assert (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.table import encoders
-from hogbatch.data.table.columns import Categories, Dates, Numbers, Texts
+from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from hogbatch.data.table.encoders import (
     CategoryEncoder,
     DateEncoder,
@@ -15,7 +15,7 @@ NAN = float("nan")
 
 
 def numbers(*cells):
-    return Numbers(np.array(cells, np.float64))
+    return NumberColumn(np.array(cells, np.float64))
 
 
 def matrix(encoder, column):
@@ -80,54 +80,54 @@ def test_large_numbers_keep_their_differences():
 
 
 def test_categories_are_one_hot():
-    column = Categories.of_cells(["b", "a", "b", None])
+    column = CategoryColumn.of_cells(["b", "a", "b", None])
     encoder = CategoryEncoder.fit(column, np.arange(4), "standard")
     assert encoder.names("x") == ["x=a", "x=b", "x: unknown value", "x is missing"]
     assert matrix(encoder, column).argmax(axis=1).tolist() == [1, 0, 1, 3]
-    later = Categories.of_cells(["c", "a"])
+    later = CategoryColumn.of_cells(["c", "a"])
     assert matrix(encoder, later).argmax(axis=1).tolist() == [2, 0]
 
 
 def test_rare_categories_share_a_feature_and_single_ones_are_like_unknown_ones():
-    column = Categories.of_cells(["often"] * 995 + ["twice"] * 2 + ["pair"] * 2 + ["once"])
+    column = CategoryColumn.of_cells(["often"] * 995 + ["twice"] * 2 + ["pair"] * 2 + ["once"])
     encoder = CategoryEncoder.fit(column, np.arange(1000), "standard")
     assert encoder.names("x") == ["x=often", "x: rare value", "x: unknown value"]
-    later = Categories.of_cells(["once", "twice", "pair", "often", "new"])
+    later = CategoryColumn.of_cells(["once", "twice", "pair", "often", "new"])
     assert matrix(encoder, later).argmax(axis=1).tolist() == [2, 1, 1, 0, 2]
 
 
 def test_rare_categories_weigh_less():
-    column = Categories.of_cells(["a"] * 9984 + ["b"] * 16)
+    column = CategoryColumn.of_cells(["a"] * 9984 + ["b"] * 16)
     found = matrix(CategoryEncoder.fit(column, np.arange(10_000), "standard"), column)
     assert found[0, 0] == 1
     assert found[-1, 1] == pytest.approx((16 / 1000) ** 0.25)
 
 
 def test_a_missing_category_without_a_feature_is_unknown():
-    encoder = CategoryEncoder.fit(Categories.of_cells(["a", "b"]), np.arange(2), "standard")
-    assert matrix(encoder, Categories.of_cells([None])).argmax(axis=1).tolist() == [2]
+    encoder = CategoryEncoder.fit(CategoryColumn.of_cells(["a", "b"]), np.arange(2), "standard")
+    assert matrix(encoder, CategoryColumn.of_cells([None])).argmax(axis=1).tolist() == [2]
 
 
 def test_many_categories_are_hashed(monkeypatch):
     monkeypatch.setattr(encoders, "MAX_VALUES", 3)
-    column = Categories.of_cells([*"abcd", None])
+    column = CategoryColumn.of_cells([*"abcd", None])
     encoder = CategoryEncoder.fit(column, np.arange(5), "standard")
     assert encoder.width == (1 << encoders.HASH_BITS) + 1
     found = matrix(encoder, column)
     assert (np.count_nonzero(found, axis=1) == 1).all()
     assert found[4, -1] > 0
-    again = matrix(encoder, Categories.of_cells(["z", "d", "a"]))
+    again = matrix(encoder, CategoryColumn.of_cells(["z", "d", "a"]))
     np.testing.assert_array_equal(again[1:], found[[3, 0]])
 
 
 def test_numbers_as_categories():
-    encoder = CategoryEncoder.fit(Categories.of_cells(["1", "2"]), np.arange(2), "standard")
+    encoder = CategoryEncoder.fit(CategoryColumn.of_cells(["1", "2"]), np.arange(2), "standard")
     assert matrix(encoder, numbers(2, 1, 3)).argmax(axis=1).tolist() == [1, 0, 2]
 
 
 def test_dates_are_numbers_and_cycles():
     day = 86_400.0
-    column = Dates(np.arange(0, 730 * day, 6 * 3600))
+    column = DateColumn(np.arange(0, 730 * day, 6 * 3600))
     encoder = DateEncoder.fit(column, np.arange(len(column)), "standard")
     assert encoder.cycles == ("day", "week", "year")
     found = matrix(encoder, column)
@@ -138,20 +138,20 @@ def test_dates_are_numbers_and_cycles():
 
 def test_cycles_that_do_not_occur_are_left_out():
     day = 86_400.0
-    midnights = Dates(np.arange(0, 30 * day, day))
+    midnights = DateColumn(np.arange(0, 30 * day, day))
     assert DateEncoder.fit(midnights, np.arange(30), "standard").cycles == ("week",)
-    times = Dates(np.arange(0, day, 3600))
+    times = DateColumn(np.arange(0, day, 3600))
     assert DateEncoder.fit(times, np.arange(24), "standard").cycles == ("day",)
 
 
 def test_a_missing_date_has_an_indicator_and_nothing_else():
-    column = Dates(np.array([0.0, 90_000.0, NAN]))
+    column = DateColumn(np.array([0.0, 90_000.0, NAN]))
     encoder = DateEncoder.fit(column, np.arange(3), "standard")
     assert matrix(encoder, column)[2].tolist() == [0, 1, *[0] * (encoder.width - 2)]
 
 
 def test_texts_are_tf_idf_of_words_and_pairs():
-    column = Texts.of(["red cat", "red dog", "red red cat", "fish"])
+    column = TextColumn.of(["red cat", "red dog", "red red cat", "fish"])
     encoder = TextEncoder.fit(column, np.arange(3), "standard")
     assert encoder.width == 6  # red, cat, dog, red cat, red dog, red red
     stored = TextEncoder.from_description(encoder.description(), encoder.arrays())

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.data.table.columns import Categories, Dates, Numbers, Table, Texts
+from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, Table, TextColumn
 from hogbatch.data.table.kinds import TableOptions, inspect
 from hogbatch.errors import DataError
 
@@ -11,9 +11,9 @@ def table(**columns):
     rows = len(next(iter(columns.values())))
     found = {**columns, "label": [0.0, 1.0] * (rows // 2) + [0.0] * (rows % 2)}
     converted = {
-        n: Categories.of_cells(cells)
+        n: CategoryColumn.of_cells(cells)
         if any(isinstance(cell, str) for cell in cells)
-        else Numbers(np.array(cells, np.float64))
+        else NumberColumn(np.array(cells, np.float64))
         for n, cells in enumerate(found.values())
     }
     return Table("t", tuple(found), converted)
@@ -71,7 +71,7 @@ def test_flags_choose_the_kind():
         x=[1, 2] * 15,
     )
     assert found == {"id": "number", "name": "text", "month": "category"}
-    assert isinstance(inspected.table.columns[1], Texts)
+    assert isinstance(inspected.table.columns[1], TextColumn)
     assert inspected.table.columns[2].values == ["1", "2", "3"]
     assert inspected.note.endswith("; not used: x (--drop)")
 
@@ -99,7 +99,9 @@ def test_infinite_numbers_are_unexpected():
 
 
 def test_dates_may_be_numbers():
-    found = Table("t", ("a", "y"), {0: Dates(np.array([0.0, 86400])), 1: Numbers(np.arange(2.0))})
+    found = Table(
+        "t", ("a", "y"), {0: DateColumn(np.array([0.0, 86400])), 1: NumberColumn(np.arange(2.0))}
+    )
     assert inspect(found, TableOptions(), 1).kinds == {0: "date"}
     inspected = inspect(found, TableOptions(numeric=("a",)), 1)
     assert inspected.table.columns[0].values.tolist() == [0, 86400]
@@ -119,7 +121,7 @@ def test_flags_that_do_not_fit_the_table(options, complaint):
 
 
 def test_a_name_of_two_columns_is_ambiguous():
-    two = Table("t", ("a", "a", "y"), {n: Numbers(np.arange(2.0)) for n in range(3)})
+    two = Table("t", ("a", "a", "y"), {n: NumberColumn(np.arange(2.0)) for n in range(3)})
     with pytest.raises(DataError, match=r"columns 0 and 1 .* are both named 'a'"):
         inspect(two, TableOptions(drop=("a",)), 2)
     assert inspect(two, TableOptions(drop=("0",)), 2).kinds == {1: "number"}

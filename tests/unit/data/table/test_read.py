@@ -112,24 +112,34 @@ def test_a_row_of_another_width_is_named(read_table):
 def test_bad_lines_are_left_out(read_table):
     content = "a,b,y\n" + "1,x,u\n2,z,v\n" * 20 + "3,u\n4,x,NA\nmany,x,u\n5,z,v\n"
     raw = read_table("a.csv", content, bad_lines=0.1)
-    assert (raw.rows, raw.skipped.total) == (41, 3)
+    assert (raw.rows, raw.skipped.total) == (41, 2)
     assert [line.describe("a") for line in raw.skipped.first] == [
         "a:42: 2 columns; expected 3 as in the first line",
-        "a:43: column 'y': the label is missing",
         "a:44: column 'a': expected a number; got 'many'",
     ]
     assert raw.locate(40).endswith("a.csv:45")
-    with pytest.raises(DataError, match=r"3 of 44 lines .* more than --bad-lines 0\.01 allows"):
+    assert raw.notes[-1] == "a row without a label (column 'y') is left out"
+    with pytest.raises(DataError, match=r"2 of 43 lines .* more than --bad-lines 0\.01 allows"):
         read_table("a.csv", content, bad_lines=0.01)
 
 
-def test_a_missing_label_is_named_with_what_leaves_it_out(read_table):
-    with pytest.raises(
-        DataError,
-        match=r"a\.csv:3: column 'y': the label is missing; correct the row, or leave the row out "
-        r"with --bad-lines 0\.334$",
-    ):
-        read_table("a.csv", "a,y\nx,1\ny,\nx,2\n")
+def test_rows_without_a_label_are_left_out(read_table):
+    raw = read_table("a.csv", "a,y\nx,1\ny,\nx,2\nz,NA\n")
+    assert raw.labels.tolist() == [1, 2] and raw.skipped.total == 0
+    assert raw.notes[-1] == "2 rows without a label (column 'y') are left out"
+    assert raw.locate(1).endswith("a.csv:4")
+
+
+def test_a_table_without_any_label_is_refused(read_table):
+    with pytest.raises(DataError, match=r"a\.csv: expected labels in column 'y'; got none"):
+        read_table("a.csv", "a,y\nx,\ny,NA\n")
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_of_a_data_frame_is_not_a_feature(read_table, name):
+    raw = read_table("a.csv", f"{name},a,y\n7,x,1\n3,y,2\n9,x,2\n")
+    assert raw.table.kinds == {1: "category"}
+    assert "the index of a data frame" in raw.notes[-1]
 
 
 def frame():

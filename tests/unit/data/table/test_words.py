@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from hogbatch.data.table import words
-from hogbatch.data.table.columns import Texts
+from hogbatch.data.table.columns import TextColumn
 from hogbatch.data.table.words import hashes_of, terms
 
 
 def found(*texts):
     """The buckets of each text with their counts."""
-    column = Texts.of(texts)
+    column = TextColumn.of(texts)
     rows, start = [{} for _ in texts], 0
     for count, block in terms(column, np.arange(len(texts))):
         for row, bucket, number in zip(block.rows, block.buckets, block.counts, strict=True):
