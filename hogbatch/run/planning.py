@@ -35,14 +35,16 @@ TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs
 def is_small(config: TrainConfig, plan: Plan, network: Network, train: Examples) -> bool:
     """Whether a run needs no worker process: one thread trains about as fast as one starts.
 
-    False if workers are chosen or may attach, if updates are recorded, if the number of epochs is
-    not limited, if a mean of models is kept, or if the output layer is hashed.
+    False if workers or teams are chosen or workers may attach, if updates are recorded, if the
+    number of epochs is not limited, if a mean of models is kept, or if the output layer is hashed.
     """
     epochs = plan.stopping.epochs
-    chosen = config.workers != "auto" and not config.deterministic
-    if chosen or config.listen is not None or config.record or epochs is None:
-        return False
-    if plan.stopping.average or plan.training.lsh is not None:
+    processes = (
+        config.workers != "auto" and not config.deterministic,
+        config.start_with > 1 or config.cpu_teams is not None or config.listen is not None,
+        config.record or plan.stopping.average or plan.training.lsh is not None,
+    )
+    if epochs is None or any(processes):
         return False
     first, *above = network.layers
     values = len(train.inputs.indices) or train.rows * train.features
