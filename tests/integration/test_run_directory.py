@@ -92,7 +92,7 @@ def test_overwrite_with_a_mistake_loses_nothing(job, finished, mistake):
     given = {
         "policy": ("a9a", "--policy", "mine:Broken"),
         "data": ("gone.csv",),
-        "label": ("bad.csv", "--label", "b"),
+        "label": ("bad.csv", "--label", "c"),
     }[mistake]
     job.train(*given, *SHORT, *OVERWRITE, PYTHONPATH=str(job.folder))
     assert job.finish() == 2
