@@ -36,5 +36,6 @@ def peer(case: TableCase, frame: pd.DataFrame) -> Any:
 
 def with_numbers(case: TableCase, frame: pd.DataFrame) -> pd.DataFrame:
     """`frame` with its dates as seconds since 1970."""
-    seconds = {name: pd.to_datetime(frame[name]).astype("int64") / 1e9 for name in case.dates}
-    return frame.assign(**seconds)
+    start, second = pd.Timestamp(0, tz="UTC"), pd.Timedelta(seconds=1)
+    dates = {name: pd.to_datetime(frame[name], utc=True) for name in case.dates}
+    return frame.assign(**{name: (column - start) / second for name, column in dates.items()})
