@@ -64,7 +64,7 @@ class RunSegments:
         if sizes[0] != sizes[1]:
             raise UsageError(
                 "cannot continue from the earlier model: it has another network or optimizer; use "
-                "the same ones, or begin anew"
+                "the same ones, or start a new run"
             )
         self._start = model
         self.initialise_model()

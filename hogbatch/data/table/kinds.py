@@ -226,10 +226,10 @@ def _finite(
 
 def _dates(table: Table, position: int, column: Column) -> tuple[Column, UnexpectedCells | None]:
     """Convert text to dates, for a model that was trained with dates."""
-    if isinstance(column, DateColumn) or bool(column.missing.all()):
-        return DateColumn(np.full(len(column), np.nan)) if not isinstance(
-            column, DateColumn
-        ) else column, None
+    if isinstance(column, DateColumn):
+        return column, None
+    if column.missing.all():
+        return DateColumn(np.full(len(column), np.nan)), None
     seconds = _seconds(column) if isinstance(column, CategoryColumn) else None
     if seconds is not None:
         return DateColumn(seconds), None
