@@ -19,25 +19,28 @@ from numba.core import cgutils
 from hogbatch.jit import cache_directory
 
 CHECKSUM_BYTES = 16
+END_OF_NAMES = b"\n"  # in a cached file, between the names of the functions and their code
 
 _engines = []  # keeps the engines alive: the code of an engine is freed with it
 
 
 def load(name: str, write: Callable[[ir.Module], list[str]]) -> None:
-    """Make functions available to compiled code. `write` adds them to a module, returns names."""
+    """Make functions available to compiled code. `write` adds them to a module, returns names.
+
+    `write` is called only if the cache has no object file for this host and these sources: writing
+    the IR of all micro-kernels takes longer than importing Numba.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = ir.Module(name)
-    functions = write(module)
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=3,
         jit=True,
     )
-    module.triple, module.data_layout = target.triple, str(target.target_data)
+    functions, code = _object_file(name, write, target)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-    engine.add_object_file(_object_file(module, target))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     for function in functions:
         llvm.add_symbol(function, engine.get_function_address(function))
@@ -60,24 +63,33 @@ def pointers(
     ]
 
 
-def _object_file(module: ir.Module, target: llvm.TargetMachine) -> llvm.ObjectFileRef:
-    """Compile `module`, or load it from the cache if it was compiled for this host before."""
-    text = str(module)
+def _object_file(
+    name: str, write: Callable[[ir.Module], list[str]], target: llvm.TargetMachine
+) -> tuple[list[str], bytes]:
+    """Return the names of the functions and their code, from the cache or compiled now.
+
+    The cache directory depends on the sources and on the vector width, the file on the host.
+    """
     host = (llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    digest = blake2b(repr((*host, text)).encode(), digest_size=8).hexdigest()
-    path = cache_directory() / f"{module.name}-{digest}.o"
+    digest = blake2b(repr(host).encode(), digest_size=8).hexdigest()
+    path = cache_directory() / f"{name}-{digest}.o"
     with suppress(OSError):
         content = path.read_bytes()
-        code, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
-        if checksum == _checksum(code):  # a damaged file would crash the process
-            return llvm.ObjectFileRef.from_data(code)
-    code = target.emit_object(llvm.parse_assembly(text))
-    _write_cache(path, code + _checksum(code))
-    return llvm.ObjectFileRef.from_data(code)
+        content, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+        if checksum == _checksum(content):  # a damaged file would crash the process
+            names, _, code = content.partition(END_OF_NAMES)
+            return names.decode().split(), code
+    module = ir.Module(name)
+    functions = write(module)
+    module.triple, module.data_layout = target.triple, str(target.target_data)
+    code = target.emit_object(llvm.parse_assembly(str(module)))
+    content = " ".join(functions).encode() + END_OF_NAMES + code
+    _write_cache(path, content + _checksum(content))
+    return functions, code
 
 
-def _checksum(code: bytes) -> bytes:
-    return blake2b(code, digest_size=CHECKSUM_BYTES).digest()
+def _checksum(content: bytes) -> bytes:
+    return blake2b(content, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _write_cache(path: Path, content: bytes) -> None:
