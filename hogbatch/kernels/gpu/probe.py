@@ -9,7 +9,7 @@ prints one line {"devices": [{"ordinal": 0, "name": "...", "memory": bytes}], "r
 `reason` is empty when there are devices. `find_gpus` runs it and reads the line.
 """
 
-import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -39,8 +39,11 @@ class ProbeResult(msgspec.Struct, frozen=True):
 def find_gpus(timeout: float = 120.0) -> ProbeResult:
     """Probe in a separate process. Never raises: failures there become the reason.
 
-    `timeout` is in seconds; the first initialization of CUDA on a machine can take many.
+    `timeout` is in seconds; the first initialization of CUDA on a machine can take many. Without
+    CuPy no process is started.
     """
+    if importlib.util.find_spec("cupy") is None:
+        return probe()
     command = [sys.executable, "-m", "hogbatch.kernels.gpu.probe"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)

@@ -110,5 +110,12 @@ def test_the_probe_prints_one_line_of_json():
 
 def test_a_crashed_probe_is_a_reason_and_not_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: name)
     found = find_gpus()
     assert found.devices == () and found.reason.startswith("the GPU probe failed: ")
+
+
+def test_without_cupy_no_process_is_started(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setitem(sys.modules, "cupy", None)  # an import fails
+    assert "failed" not in find_gpus().reason
