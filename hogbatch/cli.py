@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. An error is printed as one sentence on stderr."""
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt_once)
+    # PyArrow, if it is imported, then returns the memory of large columns to Linux.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except HogbatchError as error:

@@ -17,6 +17,7 @@ from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
+from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.footprint import expect_memory
@@ -97,6 +98,7 @@ def prepare(
     if not continues and not config.overwrite:
         directory.expect_no_run()
     data = read(config, console)
+    return_freed_memory()  # of the file's contents, before the data are copied to shared memory
     network = network_for(config, data)
     identity = identity_of(config, data, network)
     if resume_point:

@@ -7,7 +7,6 @@ the encoding of the training table.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -76,10 +75,10 @@ def is_plain(source: Source, options: ReadOptions) -> bool:
     return examine(source, options).numeric
 
 
-def require_arrow(source: Source) -> ModuleType:
-    """The module that reads tables; UsageError if PyArrow is not installed."""
+def require_arrow(source: Source) -> None:
+    """UsageError if PyArrow, which reads tables, is not installed."""
     try:
-        from hogbatch.data.table import arrow
+        import hogbatch.data.table.arrow.columns  # noqa: F401
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "pyarrow":
             raise
@@ -87,7 +86,6 @@ def require_arrow(source: Source) -> ModuleType:
             f"{source}: tables with text, dates or missing values, and Parquet, Arrow and Feather "
             f"files, are read by PyArrow, which is not installed; {INSTALL}"
         ) from None
-    return arrow
 
 
 def read(source: Source, options: ReadOptions) -> RawSet:
@@ -127,7 +125,9 @@ def _open(source: Source, options: ReadOptions) -> TableFile:
 
 
 def _columnar(source: Source) -> TableFile:
-    names = require_arrow(source).column_names(source.path, str(source))
+    from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is an extra
+
+    names = column_names(source.path, str(source))
     return TableFile(source, (), None, names, True)
 
 
@@ -239,19 +239,22 @@ def _columns(
     file: TableFile, kinds: Mapping[int, Kind | None], options: ReadOptions
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""
-    arrow = require_arrow(file.source)
     if file.dialect is None:
+        from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is an extra
+
         wanted = {file.names[position]: kind for position, kind in kinds.items()}
-        found = arrow.read_columnar(file.source.path, str(file.source), wanted)
+        found = read_columnar(file.source.path, str(file.source), wanted)
         columns = {position: found[file.names[position]] for position in kinds}
         return Table(str(file.source), file.names, columns, file.named), NONE_SKIPPED
+    from hogbatch.data.table.arrow.text import read_csv  # here, as above
+
     parts, skipped, files = list[dict[int, Column]](), list[SkippedLines](), list[CsvPart]()
     for source in file.files:
         dialect = examine(source, options) if len(file.files) > 1 else file.dialect
-        found, lines, wrong = arrow.read_csv(source, dialect, kinds, skip=options.bad_lines > 0)
-        parts.append(found)
+        own, lines, wrong = read_csv(source, dialect, kinds, skip=options.bad_lines > 0)
+        parts.append(own)
         skipped.append(wrong)
-        rows = len(next(iter(found.values())))
+        rows = len(next(iter(own.values())))
         files.append(CsvPart(source, dialect, rows, lines == rows))
     columns = {position: joined([part[position] for part in parts]) for position in kinds}
     places = partial(_places, files)

@@ -1,0 +1,1 @@
+"""Reading tables with PyArrow, an extra that only these modules import."""

@@ -1,0 +1,117 @@
+"""Columns of PyArrow tables as NumPy arrays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hogbatch.data.table.columns import (
+    NO_VALUE,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+    as_text,
+)
+from hogbatch.data.table.dialect import DECIMAL_COMMA
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import printable, quoted
+
+
+def convert(
+    table: pa.Table,
+    names: Mapping[str, str],
+    texts: set[str],
+    source: object,
+    decimal: str = ".",
+) -> dict[str, Column]:
+    """Convert the columns `names` one after the other; each is freed before the next one."""
+    arrays = dict(zip(table.column_names, table.columns, strict=True))
+    del table
+    found: dict[str, Column] = {}
+    for name, shown in names.items():
+        array = arrays.pop(name)
+        try:
+            found[name] = _texts(array) if name in texts else _column(array, decimal)
+        except (pa.ArrowException, TypeError) as error:
+            raise DataError(
+                f"{source}: column {quoted(shown)}: expected numbers, text or dates; got "
+                f"{array.type} ({printable(str(error), 80)}); leave it out with --drop"
+            ) from None
+        del array
+    return found
+
+
+def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
+    kind, types = array.type, pa.types
+    if types.is_null(kind):
+        return NumberColumn(np.full(len(array), np.nan))
+    if types.is_boolean(kind):
+        return NumberColumn(_floats(array.cast(pa.uint8())), boolean=True)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return NumberColumn(_floats(array))
+    if types.is_date(kind) or types.is_timestamp(kind):
+        milliseconds = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        return DateColumn(_floats(milliseconds) / 1000)
+    if types.is_time(kind):
+        return DateColumn(_floats(array.cast(pa.time64("us")).cast(pa.int64())) / 1e6)
+    if types.is_duration(kind):
+        return NumberColumn(
+            _floats(array.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
+        )
+    return _categories(array, decimal)
+
+
+def _floats(array: pa.ChunkedArray) -> Any:
+    """Convert numbers to float64[N], with NaN for missing values."""
+    if not pa.types.is_integer(array.type) and array.type != pa.float64():
+        array = array.cast(pa.float64(), safe=False)
+    return _values(array, np.nan, np.float64)
+
+
+def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
+    """Copy integers or floats[N] from the buffers of PyArrow.
+
+    Its own conversions import pandas or pyarrow.compute, which takes longer than the conversion.
+    """
+    stored, parts = array.type.to_pandas_dtype(), [np.empty(0, dtype)]
+    for chunk in array.chunks:
+        rows = slice(chunk.offset, chunk.offset + len(chunk))
+        validity, content = chunk.buffers()
+        values = np.frombuffer(content or b"", stored)[rows].astype(dtype, copy=False)
+        if chunk.null_count:
+            bits = np.frombuffer(validity, np.uint8)
+            present = np.unpackbits(bits, count=rows.stop, bitorder="little")[rows]
+            values = np.where(present, values, np.array(missing, dtype))
+        parts.append(values)
+    return np.concatenate(parts)
+
+
+def _categories(array: pa.ChunkedArray, decimal: str) -> CategoryColumn:
+    types = pa.types
+    if not types.is_dictionary(array.type):
+        if types.is_nested(array.type):
+            raise TypeError("a column of lists")
+        array = array.dictionary_encode()
+    whole = array.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # of no rows
+        return CategoryColumn(np.empty(0, np.int32), [])
+    codes = _values(pa.chunked_array([whole.indices]), NO_VALUE, np.int32)
+    values = [as_text(value) for value in whole.dictionary.to_pylist()]
+    if decimal == ",":
+        values = [v.replace(",", ".") if DECIMAL_COMMA.fullmatch(v) else v for v in values]
+    return CategoryColumn.of(codes, values)
+
+
+def _texts(array: pa.ChunkedArray) -> TextColumn:
+    import pyarrow.compute as pc  # here: other columns do not need its 50 ms and 8 MB
+
+    whole = pc.utf8_lower(array.cast(pa.large_string())).combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # of no rows
+        return TextColumn(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    _, offsets, characters = whole.buffers()
+    first = whole.offset
+    indptr = np.frombuffer(offsets, np.int64)[first : first + len(whole) + 1]
+    return TextColumn(np.frombuffer(characters or b"", np.uint8), indptr)

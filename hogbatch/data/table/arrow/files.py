@@ -1,0 +1,76 @@
+"""Tables as Parquet, Arrow and Feather files, and folders of them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from hogbatch.data.signatures import PARQUET
+from hogbatch.data.table.arrow.columns import convert
+from hogbatch.data.table.columns import Column
+from hogbatch.data.table.kinds import Kind
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import printable, quoted
+
+
+def column_names(path: Path, source: str) -> tuple[str, ...]:
+    """The names of the columns of a Parquet, Arrow or Feather file, or a folder of them."""
+    with _intact(source):
+        if path.is_dir():
+            names = tuple(_dataset(path).schema.names)
+        elif _is_parquet(path):
+            names = tuple(pyarrow.parquet.ParquetFile(path).schema_arrow.names)
+        else:
+            names = tuple(pyarrow.ipc.open_file(path).schema.names)
+    if len(set(names)) < len(names):
+        twice = next(name for n, name in enumerate(names) if name in names[:n])
+        raise DataError(f"{source}: expected distinct names; got two columns {quoted(twice)}")
+    return names
+
+
+def read_columnar(path: Path, source: str, kinds: Mapping[str, Kind | None]) -> dict[str, Column]:
+    """Read the columns in `kinds` of a Parquet, Arrow or Feather file, or a folder of them.
+
+    DataError if a file is damaged.
+    """
+    texts = {name for name, kind in kinds.items() if kind == "text"}
+    with _intact(source):
+        if path.is_dir():
+            table = _dataset(path).to_table(columns=list(kinds))
+        elif not _is_parquet(path):
+            table = pyarrow.ipc.open_file(path).read_all().select(list(kinds))
+        else:  # one column at a time needs the least memory
+            file, found = pyarrow.parquet.ParquetFile(path), dict[str, Column]()
+            for name in kinds:
+                found |= convert(file.read([name]), {name: name}, texts, source)
+            return found
+    return convert(table, {name: name for name in kinds}, texts, source)
+
+
+@contextmanager
+def _intact(source: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = printable(str(error).splitlines()[0], 200)
+        raise DataError(
+            f"{source}: not an intact Parquet, Arrow or Feather file: {reason}"
+        ) from None
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(PARQUET)) == PARQUET
+
+
+def _dataset(path: Path) -> Any:
+    """The files of a folder, whose format follows from the first bytes of the first file."""
+    import pyarrow.dataset  # here: it imports pandas, which takes longer than reading most files
+
+    files = [each for each in path.rglob("*") if each.is_file() and each.name[0] not in "._"]
+    form = "parquet" if _is_parquet(min(files)) else "feather"
+    return pyarrow.dataset.dataset(path, format=form, partitioning="hive")

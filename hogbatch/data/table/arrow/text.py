@@ -1,0 +1,143 @@
+"""Tables as CSV text."""
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+
+from hogbatch.data.header import MISSING
+from hogbatch.data.skipped import LineError, SkippedLines
+from hogbatch.data.source import Source
+from hogbatch.data.table.arrow.columns import convert
+from hogbatch.data.table.columns import Column
+from hogbatch.data.table.dialect import Dialect, records
+from hogbatch.data.table.kinds import Kind
+from hogbatch.data.text import blocks
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import printable
+
+BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
+MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
+NULLS: Final = sorted({form(word) for word in MISSING for form in (str, str.upper, str.title)})
+TEXT_TYPES: Final[dict[str, pa.DataType]] = {
+    "category": pa.dictionary(pa.int32(), pa.string()),
+    "text": pa.string(),
+}
+
+
+class LineStream(io.RawIOBase):
+    """The text of a file from a line on, for PyArrow; counts the lines."""
+
+    def __init__(self, source: Source, first_line: int) -> None:
+        self._chunks = _from_line(source, first_line)
+        self._chunk = memoryview(b"")
+        self.lines = 0
+
+    def readable(self) -> bool:
+        """Whether the stream can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read up to len(buffer) bytes."""
+        if not self._chunk:
+            text = next(self._chunks, b"")
+            self.lines += text.count(b"\n")
+            self._chunk = memoryview(text)
+        size = min(len(buffer), len(self._chunk))
+        buffer[:size] = self._chunk[:size]
+        self._chunk = self._chunk[size:]
+        return size
+
+
+def _from_line(source: Source, first_line: int) -> Iterator[bytes]:
+    for block in blocks(source):
+        text = block.text
+        for _ in range(block.first_line, first_line):
+            text = text[text.find(b"\n") + 1 :]
+        first_line = 0
+        if text:
+            yield _utf8(text)
+
+
+def _utf8(text: bytes) -> bytes:
+    """The text with bytes that are not UTF-8 escaped; PyArrow reports them only on stderr."""
+    if text.isascii():
+        return text
+    return text.decode("utf-8", "backslashreplace").encode()
+
+
+def read_csv(
+    source: Source, dialect: Dialect, kinds: Mapping[int, Kind | None], *, skip: bool
+) -> tuple[dict[int, Column], int, SkippedLines]:
+    """Read the columns in `kinds`, by position; None: the kind follows from the cells.
+
+    Also returns the number of lines that were read, and the lines that do not have as many cells
+    as the file has columns: DataError for the first, unless `skip`.
+    """
+    width, skipped = len(dialect.names), list[str]()
+
+    def invalid(row: Any) -> str:
+        skipped.append(row.text)
+        return "skip"
+
+    stream = LineStream(source, dialect.first_line)
+    options = {
+        "read_options": pyarrow.csv.ReadOptions(
+            column_names=[str(n) for n in range(width)],
+            block_size=BLOCK_BYTES,
+        ),
+        "parse_options": pyarrow.csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            newlines_in_values=True,
+            invalid_row_handler=invalid if skip else None,
+        ),
+        "convert_options": pyarrow.csv.ConvertOptions(
+            check_utf8=True,
+            column_types={
+                str(n): TEXT_TYPES[kind] for n, kind in kinds.items() if kind in TEXT_TYPES
+            },
+            null_values=NULLS,
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
+            strings_can_be_null=False,
+            auto_dict_encode=True,
+            auto_dict_max_cardinality=MAX_DICTIONARY,
+            include_columns=[str(n) for n in kinds],
+            decimal_point=dialect.decimal,
+        ),
+    }
+    try:
+        table = pyarrow.csv.read_csv(stream, **options)
+    except pa.ArrowInvalid as error:
+        raise _diagnosed(source, dialect, error) from None
+    names = {str(n): dialect.names[n] for n in kinds}
+    texts = {str(n) for n, kind in kinds.items() if kind == "text"}
+    columns = convert(table, names, texts, source, decimal=dialect.decimal)
+    found = {int(name): column for name, column in columns.items()}
+    return found, stream.lines, _skipped(source, dialect, len(skipped))
+
+
+def _diagnosed(source: Source, dialect: Dialect, error: pa.ArrowInvalid) -> DataError:
+    """The error for the first line with a wrong number of cells."""
+    for line, cells in records(source, dialect):
+        if len(cells) != len(dialect.names):
+            return DataError(f"{source}:{line}: {_wrong_width(cells, dialect)}")
+    reason = printable(str(error).splitlines()[0], 200)
+    return DataError(f"{source}: the table cannot be read: {reason}")
+
+
+def _wrong_width(cells: list[str], dialect: Dialect) -> str:
+    return f"{len(cells)} columns; expected {len(dialect.names)} as in the first line"
+
+
+def _skipped(source: Source, dialect: Dialect, count: int) -> SkippedLines:
+    """The `count` lines with a wrong number of cells."""
+    if not count:
+        return SkippedLines()
+    width = len(dialect.names)
+    wrong = {line: cells for line, cells in records(source, dialect) if len(cells) != width}
+    return SkippedLines.of(
+        sorted(wrong), lambda line: LineError(None, _wrong_width(wrong[line], dialect))
+    )
