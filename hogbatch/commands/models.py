@@ -23,7 +23,7 @@ PREDICT: Final = Usage(
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    given = _read_model_flags(_model_parser(EVALUATE), arguments)
+    given = _read_model_flags(_model_parser(EVALUATE, "bad_lines"), arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
 
     data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
@@ -54,8 +54,8 @@ def predict(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _model_parser(usage: Usage) -> Parser:
-    """A parser with the arguments that `evaluate` and `predict` share."""
+def _model_parser(usage: Usage, *flags: str) -> Parser:
+    """A parser with the arguments that `evaluate` and `predict` share, and `flags` of `train`."""
     parser = Parser(usage)
     parser.add_argument(
         "model", metavar="MODEL", help="model file (model.safetensors in the run directory)"
@@ -65,8 +65,7 @@ def _model_parser(usage: Usage) -> Parser:
         metavar="DATA",
         help="data: file, - for standard input, or name of the bundled sample",
     )
-    groups = add_flags(parser, ["header", "data_cache"])
-    parser.set_defaults(header="auto", data_cache="auto")
+    groups = add_flags(parser, ["header", "data_cache", *flags])
     groups[Group.DATA].add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
@@ -86,14 +85,18 @@ def _model_parser(usage: Usage) -> Parser:
 
 def _data_file(given: argparse.Namespace) -> "DataFile":
     """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
+    from hogbatch.config.sources import merge_sources
     from hogbatch.data.cache import DataCache
     from hogbatch.model.prediction import DataFile
 
     def print_note(line: str) -> None:
         print(f"hogbatch: note: {line}", file=sys.stderr)
 
-    cache = DataCache.of(given.data_cache)
-    return DataFile(given.data, given.label, given.header, cache, print_note)
+    names = ("header", "data_cache", "bad_lines")
+    flags = {name: vars(given)[name] for name in names if name in given}
+    reading = merge_sources({"data": given.data, **flags})
+    cache = DataCache.of(reading.data_cache)
+    return DataFile(given.data, given.label, reading.header, cache, print_note, reading.bad_lines)
 
 
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:

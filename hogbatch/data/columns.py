@@ -28,8 +28,13 @@ class TableForm(NamedTuple):
     delimiter: str
     width: int  # columns, D
     names: tuple[str, ...]  # [D], or empty without a header
-    line: int  # number of the first line that is not blank, from 1
+    line: int | None  # number of the first line that is not blank, from 1; None: no text file
     numbered: bool = False  # the names are only column numbers
+
+    @property
+    def place(self) -> str:
+        """The file, and the line of the header if it has lines."""
+        return str(self.source) if self.line is None else f"{self.source}:{self.line}"
 
 
 class ColumnMapping(NamedTuple):
@@ -135,8 +140,7 @@ def find_features(
 
 def _by_name(table: TableForm, label: str | None, known: Columns) -> ColumnMapping:
     column = _known_label(table, known) if label is None else _named(table, label)
-    where = f"{table.source}:{table.line}"
-    sources = find_features(table.names, known.names, where, column)
+    sources = find_features(table.names, known.names, table.place, column)
     used = {*sources, column}
     extra = [name for n, name in enumerate(table.names) if n not in used]
     notes: tuple[str, ...] = ()
@@ -167,9 +171,11 @@ def _label_column(table: TableForm, options: ReadOptions, known: Columns) -> int
         last = table.width - 1
         column = last if known.position is None else min(known.position, last)
     if table.width < 2:
+        if table.line is None:
+            raise DataError(f"{table.source}: expected features and a label; got one column")
         raise DataError(
-            f"{table.source}:{table.line}:1: expected features and a label, separated by commas or "
-            "tabs; got one column"
+            f"{table.place}:1: expected features and a label, separated by commas or tabs; got one "
+            "column"
         )
     return column
 
@@ -188,7 +194,7 @@ def _once(table: TableForm, label: str) -> int:
     if label in table.names[column + 1 :]:
         other = table.names.index(label, column + 1)
         raise DataError(
-            f"{table.source}:{table.line}: columns {column} and {other} (from 0) are both named "
+            f"{table.place}: columns {column} and {other} (from 0) are both named "
             f"{quoted(label)}; give the number of the label column with --label"
         )
     return column

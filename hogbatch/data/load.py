@@ -190,14 +190,15 @@ def inputs_for(
     columns: Columns = NO_COLUMNS,
     encoding: TableEncoding | None = None,
     labels: bool = True,
+    bad_lines: float = 0.0,
     cache: DataCache | None = None,
 ) -> RawSet:
     """Read rows for a model of `features` inputs: checked and not yet scaled.
 
     The columns of a CSV file are matched to `columns` of the training file, and those of a table to
-    its `encoding`. Labels are those of the
-    file, or missing: `predict` ignores them, `evaluate` passes the result to `encode`; those
-    of a table are not read if `labels` is false. The name of a sample means its test file.
+    its `encoding`. Labels are those of the file, or missing: `predict` ignores them, `evaluate`
+    passes the result to `encode`; those of a table are not read if `labels` is false. At most the
+    fraction `bad_lines` of the lines may be malformed. The name of a sample means its test file.
     """
     options = ReadOptions(
         label,
@@ -207,6 +208,7 @@ def inputs_for(
         columns=columns,
         encoding=encoding,
         labels=labels,
+        bad_lines=bad_lines,
     )
     return replace(_rows_as(path, options, cache), features=features)
 

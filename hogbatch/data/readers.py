@@ -14,7 +14,7 @@ from hogbatch.data.header import SETTINGS
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
-from hogbatch.data.table import read as tables
+from hogbatch.data.table import numbers, read as tables
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
 
@@ -79,10 +79,12 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
         if not tables.is_columnar_file(source) and (reader := _reader(source)) is not csv.read:
             raise _not_a_table(source, "the model was trained on a table")
         return tables.read(source, options)
+    if tables.is_columnar_file(source):
+        return (
+            numbers.read(source, options) if options.table is None else tables.read(source, options)
+        )
     if options.table is None:
         return _read_numbers(_reader(source), source, options, cache)
-    if tables.is_columnar_file(source):
-        return tables.read(source, options)
     reader, asked = _reader(source), options.table
     if reader is not csv.read:
         if asked.given:

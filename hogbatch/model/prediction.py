@@ -40,6 +40,7 @@ class DataFile:
     header: str = "auto"  # whether a CSV file has a header: auto, yes or no
     cache: DataCache | None = None
     report: Callable[[str], object] = _ignore
+    bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
 
 
 def evaluate_file(
@@ -200,6 +201,7 @@ def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
         columns=model.columns,
         encoding=model.table,
         labels=labels,
+        bad_lines=data.bad_lines,
         cache=data.cache,
     )
     for message in raw.messages:

@@ -88,6 +88,16 @@ def test_a_truncated_model_is_refused(command, run_dir, tmp_path):
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_evaluate_skips_bad_lines_if_asked(run_dir, tmp_path):
+    (tmp_path / "some.svm").write_text("+1 1:1\n" * 9 + "+1 x\n")
+    model = run_dir / "model.safetensors"
+    done = cli("evaluate", model, tmp_path / "some.svm", "--bad-lines", "0.1")
+    assert done.stdout.startswith("rows 9\n")
+    assert "some.svm:10:4: expected" in done.stderr
+    refused = cli("evaluate", model, tmp_path / "some.svm", "--bad-lines", "0.05")
+    assert refused.returncode == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

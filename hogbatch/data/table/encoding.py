@@ -16,7 +16,7 @@ from hogbatch.data.columns import find_features
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.table.columns import ENCODING, Table, TextColumn
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Encode, Encoder, TextEncoder
-from hogbatch.data.table.kinds import Inspected, Kind, kind_of, typed
+from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
 from hogbatch.data.table.words import terms
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
@@ -109,16 +109,20 @@ class TableEncoding:
 
         DataError if a column is missing, or has a cell of another kind.
         """
+        found, unexpected = self.converted(table)
+        for cells in unexpected:
+            raise DataError(f"{table.locate(int(cells.rows[0]))}: {cells.complaint}")
+        return found
+
+    def converted(self, table: Table) -> tuple[Table, tuple[UnexpectedCells, ...]]:
+        """As `adapted`, with the cells of another kind, which are missing values in the result."""
         positions = self.match(table)
-        found = {}
+        found, unexpected = {}, list[UnexpectedCells]()
         for n, (position, column) in enumerate(zip(positions, self.columns, strict=True)):
-            converted, unexpected = typed(table, position, column.encoder.kind)
-            if unexpected is not None:
-                row = int(unexpected.rows[0])
-                raise DataError(f"{table.locate(row)}: {unexpected.complaint}")
-            found[n] = converted
+            found[n], cells = typed(table, position, column.encoder.kind)
+            unexpected += [] if cells is None else [cells]
         names = tuple(column.name for column in self.columns)
-        return replace(table, names=names, columns=found)
+        return replace(table, names=names, columns=found), tuple(unexpected)
 
     def select(self, table: Table) -> Table:
         """The columns of the training table itself, numbered from 0."""

@@ -94,13 +94,13 @@ def read(source: Source, options: ReadOptions) -> RawSet:
     DataError names file, line and column of the first cell or row that cannot be read.
     """
     require_arrow(source)
-    file = _open(source, options)
+    file = open_table(source, options)
     if options.encoding is None:
         return _for_training(file, options)
     return _for_model(file, options, options.encoding)
 
 
-def _open(source: Source, options: ReadOptions) -> TableFile:
+def open_table(source: Source, options: ReadOptions) -> TableFile:
     """Determine the kind of file and the names of its columns."""
     if not source.path.is_dir():
         if is_columnar_file(source):
@@ -143,7 +143,7 @@ def _for_training(file: TableFile, options: ReadOptions) -> RawSet:
         for n in range(len(file.names))
         if (kind := wanted.get(n)) != "drop"
     }
-    table, skipped = _columns(file, kinds, options)
+    table, skipped = read_columns(file, kinds, options)
     inspected = inspect(table, asked, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
@@ -196,17 +196,20 @@ def _for_model(file: TableFile, options: ReadOptions, encoding: TableEncoding) -
     label = _known_label(form, options.label, encoding) if options.labels else None
     if label is not None:
         kinds[label] = encoding.label_kind
-    table, skipped = _columns(file, kinds, options)
+    table, skipped = read_columns(file, kinds, options)
+    adapted, unexpected = encoding.converted(table)
     labels = None if label is None else _labels(table, label, encoding.label_kind)
     notes = _notes(file)
-    if label is not None and labels is not None:
-        wrong = tuple(filter(None, [labels.unexpected]))
-        usable = _usable(table, wrong, label, labels, options)
-        table = replace(table, kept=usable.kept)
+    if label is None or labels is None:
+        for cells in unexpected:
+            raise DataError(f"{table.locate(int(cells.rows[0]))}: {cells.complaint}")
+    else:
+        unexpected = (*unexpected, *filter(None, [labels.unexpected]))
+        usable = _usable(table, unexpected, label, labels, options)
+        table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
         skipped = SkippedLines.of_parts([skipped, usable.skipped])
         notes = (*notes, *filter(None, [usable.note]))
     skipped = _expect_rows(file, skipped, table.rows, options)
-    adapted = encoding.adapted(table)
     return RawSet(
         inputs=encoding.transform(adapted),
         features=encoding.features,
@@ -235,7 +238,7 @@ def _notes(file: TableFile) -> tuple[str, ...]:
     return (file.dialect.note,) if file.dialect is not None and file.dialect.note else ()
 
 
-def _columns(
+def read_columns(
     file: TableFile, kinds: Mapping[int, Kind | None], options: ReadOptions
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""

@@ -161,7 +161,7 @@ def test_missing_and_directory(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "a.npz")
     (tmp_path / "a.npz").mkdir()
-    with pytest.raises(DataError, match="Is a directory"):
+    with pytest.raises(DataError, match="expected a file, or a folder of table files"):
         read(tmp_path / "a.npz")
 
 

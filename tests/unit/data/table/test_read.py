@@ -207,6 +207,11 @@ def test_a_later_table_with_a_word_for_a_number_is_an_error(stored, tmp_path):
         DataError, match=r"word\.csv:5: column 'whole': expected a number; got 'four'"
     ):
         inputs_for(tmp_path / "word.csv", loaded.train.features, encoding=loaded.table)
+    raw = inputs_for(
+        tmp_path / "word.csv", loaded.train.features, encoding=loaded.table, bad_lines=0.1
+    )
+    assert raw.rows == len(other) - 1 == len(raw.labels)
+    assert any("word.csv:5: column 'whole'" in message for message in raw.messages)
 
 
 def test_the_test_rows_do_not_change_the_encoding(write):
