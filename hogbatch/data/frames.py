@@ -1,6 +1,9 @@
-"""Data frames of pandas, Polars and Arrow as arrays; none of these packages is imported."""
+"""Named columns given in Python: data frames of pandas, Polars and Arrow, and dictionaries.
 
-from collections.abc import Iterator, Sequence
+None of these packages is imported. The values of a dictionary are arrays or lists.
+"""
+
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -12,13 +15,34 @@ from hogbatch.errors import UsageError
 
 
 def is_frame(given: Any) -> bool:
-    """Whether `given` is a data frame or an Arrow table."""
-    return hasattr(given, "columns") and hasattr(given, "shape")
+    """Whether `given` is a data frame, an Arrow table or a dictionary of columns."""
+    return isinstance(given, Mapping) or (hasattr(given, "columns") and hasattr(given, "shape"))
 
 
 def keys_of(frame: Any) -> list[Any]:
     """The keys of the columns, in order; usually text."""
+    if isinstance(frame, Mapping):
+        return list(frame)
     return list(frame.column_names if _is_arrow(frame) else frame.columns)
+
+
+def columns_of(frame: Any) -> list[Any]:
+    """The columns by position, because names may occur twice.
+
+    UsageError for columns of different lengths, which only a dictionary can have.
+    """
+    if isinstance(frame, Mapping):
+        lengths = {key: len(column) for key, column in frame.items()}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"expected columns of one length; got {lengths}")
+        return list(frame.values())
+    if _is_arrow(frame):
+        return list(frame.columns)
+    if hasattr(frame, "iloc"):  # pandas
+        return [frame.iloc[:, position] for position in range(frame.shape[1])]
+    if hasattr(frame, "get_columns"):  # Polars
+        return list(frame.get_columns())
+    return [frame[key] for key in frame.columns]
 
 
 def names_of(frame: Any) -> tuple[str, ...]:
@@ -40,12 +64,14 @@ def in_order(frame: Any, known: Sequence[str]) -> Any:
     if sources == list(range(len(keys))):
         return frame
     chosen = [keys[n] for n in sources]
+    if isinstance(frame, Mapping):
+        return {key: frame[key] for key in chosen}
     return frame.select(chosen) if _is_arrow(frame) else frame[chosen]
 
 
 def is_numeric(frame: Any) -> bool:
     """Whether all columns are numbers or booleans without gaps."""
-    columns = map(_numbers, _columns_of(frame))
+    columns = map(_numbers, columns_of(frame))
     return all(each is not None and not _has_gaps(each) for each in columns)
 
 
@@ -55,7 +81,7 @@ def matrix_of(frame: Any, name: str) -> NDArray[Any]:
     UsageError names the first other column; `name` is that of the frame in messages.
     """
     columns = []
-    for key, column in zip(keys_of(frame), _columns_of(frame), strict=True):
+    for key, column in zip(keys_of(frame), columns_of(frame), strict=True):
         values = _numbers(column)
         if values is None:
             raise _not_numbers(name, key, "something else")
@@ -83,24 +109,12 @@ def _is_arrow(frame: Any) -> bool:
     return hasattr(frame, "column_names")
 
 
-def _columns_of(frame: Any) -> Iterator[Any]:
-    """Yield the columns by position, because names may occur twice."""
-    if _is_arrow(frame):
-        yield from frame.columns
-    elif hasattr(frame, "iloc"):  # pandas
-        yield from (frame.iloc[:, position] for position in range(frame.shape[1]))
-    elif hasattr(frame, "get_columns"):  # Polars
-        yield from frame.get_columns()
-    else:
-        yield from (frame[key] for key in frame.columns)
-
-
 def _numbers(column: Any) -> NDArray[Any] | None:
     """The values of a column of numbers; missing ones are NaN. None for another column."""
     values = np.asarray(column)
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind in "biuf" and values.ndim == 1:
         return values
-    if values.dtype.kind != "O":
+    if values.dtype.kind != "O" or values.ndim != 1:
         return None
     known = [each for each in values.tolist() if not _is_missing(each)]
     if not all(isinstance(each, Real) for each in known):

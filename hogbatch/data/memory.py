@@ -1,7 +1,7 @@
 """Arrays of the caller as a :class:`RawSet`: features, labels and weights of rows.
 
 X    a matrix [N, F] of any real dtype, a list of lists, a SciPy sparse matrix of any format,
-     or a data frame of numbers (see `frames`)
+     or a data frame or dictionary of columns of numbers (see `frames`)
 y    [N] or [N, 1]: numbers, text or booleans
      [N, C] of 0 and 1, dense or sparse; or N lists of label numbers
 """

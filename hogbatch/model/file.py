@@ -31,8 +31,8 @@ from hogbatch.data.frames import in_order, is_frame
 from hogbatch.data.memory import csr_of, inputs_of
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
-from hogbatch.data.table import frames as table_frames
 from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.frames import table_of
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.kernels.blocks import (
     OUTPUTS,
@@ -206,8 +206,8 @@ class Model:
 
     def _rows(self, given: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
-        if self.table is not None and table_frames.is_frame(given):
-            return self.table.transform(self.table.adapted(table_frames.table_of(given)))
+        if self.table is not None and is_frame(given):
+            return self.table.transform(self.table.adapted(table_of(given)))
         if self.feature_names is not None and is_frame(given):
             given = in_order(given, self.feature_names)
         return _as_inputs(given, self.network.features)

@@ -12,7 +12,6 @@ from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import raw_set
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
-from hogbatch.data.table import frames as table_frames
 from hogbatch.data.table.given import test_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
@@ -68,9 +67,8 @@ class GivenArrays:
 
 def _is_table(X: Any, options: TableOptions) -> bool:
     """Whether `X` has columns that must be encoded; UsageError for options of other data."""
-    if table_frames.is_frame(X):
-        numeric = not isinstance(X, Mapping) and frames.is_numeric(X)
-        return not numeric or options.given or options.scale == "quantile"
+    if frames.is_frame(X):
+        return not frames.is_numeric(X) or options.given or options.scale == "quantile"
     if options.given:
         raise UsageError("drop, categorical, numeric and text need a data frame or a dictionary")
     return False

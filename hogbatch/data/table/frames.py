@@ -1,20 +1,15 @@
-"""Columns of data frames and of dictionaries of columns, with NumPy alone."""
+"""Data frames and dictionaries of columns as tables, with NumPy alone."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data.frames import columns_of, keys_of
 from hogbatch.data.table.columns import CategoryColumn, Column, DateColumn, NumberColumn, Table
 from hogbatch.errors import UsageError
 
 SOURCE = "the data frame"
-
-
-def is_frame(given: Any) -> bool:
-    """Whether rows are given as named columns: a data frame, or a dictionary of columns."""
-    return isinstance(given, Mapping) or hasattr(given, "columns")
 
 
 def table_of(given: Any) -> Table:
@@ -22,34 +17,20 @@ def table_of(given: Any) -> Table:
 
     UsageError for a column with more than one dimension, or columns of different lengths.
     """
-    names = _names(given)
-    columns = {n: _column(name, _cells(given, n, name)) for n, name in enumerate(names)}
-    lengths = {str(name): len(columns[n]) for n, name in enumerate(names)}
-    if len(set(lengths.values())) > 1:
-        raise UsageError(f"{SOURCE}: expected columns of one length; got {lengths}")
+    names = keys_of(given)
+    named = zip(names, columns_of(given), strict=True)
+    columns = {n: _column(name, _cells(column)) for n, (name, column) in enumerate(named)}
     return Table(SOURCE, tuple(map(str, names)), columns)
 
 
-def _names(given: Any) -> list[Any]:
-    if isinstance(given, Mapping):
-        return list(given)
-    return list(getattr(given, "column_names", given.columns))  # Arrow has both
-
-
-def _cells(given: Any, position: int, name: Any) -> NDArray[Any]:
+def _cells(column: Any) -> NDArray[Any]:
     """The cells of a column as an array."""
-    if isinstance(given, Mapping):
-        cells = given[name]
-    elif hasattr(given, "iloc"):  # pandas, where names may repeat
-        cells = given.iloc[:, position]
-    else:
-        cells = given.column(position) if hasattr(given, "column") else given[name]
-    if not isinstance(cells, np.ndarray | list | tuple) and hasattr(cells, "to_numpy"):
-        return np.asarray(cells.to_numpy())
-    if isinstance(cells, np.ndarray):
-        return cells
-    mixed = any(cell is None or isinstance(cell, str) for cell in cells)
-    return np.array(cells, object) if mixed else np.asarray(cells)
+    if not isinstance(column, np.ndarray | list | tuple) and hasattr(column, "to_numpy"):
+        return np.asarray(column.to_numpy())
+    if isinstance(column, np.ndarray):
+        return column
+    mixed = any(cell is None or isinstance(cell, str) for cell in column)
+    return np.array(column, object) if mixed else np.asarray(column)
 
 
 def _column(name: Any, cells: NDArray[Any]) -> Column:

@@ -8,7 +8,9 @@ from hogbatch.data.frames import in_order, is_frame, keys_of, matrix_of, names_o
 from hogbatch.errors import DataError, UsageError
 
 COLUMNS = {"c": [1, 2], "z": [True, False], "a": [0.5, -1.5]}
-KINDS = [pandas.DataFrame, polars.DataFrame, pyarrow.table, pyarrow.RecordBatch.from_pydict]
+KINDS = [
+    *(pandas.DataFrame, polars.DataFrame, pyarrow.table, pyarrow.RecordBatch.from_pydict, dict)
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,3 +68,8 @@ def test_other_columns_are_named(column, got):
         UsageError, match=f"X: column 'b': expected numbers without gaps; got {got}"
     ):
         matrix_of(frame, "X")
+
+
+def test_the_columns_of_a_dictionary_have_one_length():
+    with pytest.raises(UsageError, match=r"expected columns of one length; got \{'a': 2, 'b': 1\}"):
+        matrix_of({"a": [1, 2], "b": [3]}, "X")
