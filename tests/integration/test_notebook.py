@@ -1,0 +1,74 @@
+"""Training in the kernel of a notebook, which has an event loop and handlers of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Runs cells in a kernel and prints what they print. In a process of its own, because the packages
+# of notebooks start threads and warn.
+NOTEBOOK = """
+import sys
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name="python3")
+try:
+    for cell in sys.stdin.read().split("# next cell"):
+        reply = client.execute_interactive(cell, timeout=120)["content"]
+        if reply["status"] != "ok":
+            sys.exit("\\n".join(reply["traceback"]))
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+"""
+BEFORE = """
+import os, signal, threading
+from pathlib import Path
+import numpy as np
+import hogbatch
+def state():
+    children = [p for task in Path("/proc/self/task").iterdir()
+                for p in (task / "children").read_text().split()]
+    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+    return children, handlers, threading.active_count()
+x = np.random.default_rng(0).normal(size=(300, 4)).astype("f4")
+y = x[:, 0] > 0
+usual = dict(quiet=True, epochs=60, hidden=(8,))
+# next cell
+hogbatch.train(x, y, run_dir=FOLDER + "/warm", **usual)  # starts the threads of libraries
+before = state()
+# next cell
+"""
+AFTER = """
+# next cell
+assert state() == before, (state(), before)
+print("accuracy", (found == y).mean())
+"""
+CALLS = {
+    "arrays": "found = hogbatch.train(x, y, run_dir=FOLDER + '/run', **usual).model.predict(x)",
+    "an estimator": (
+        "found = hogbatch.HogbatchClassifier(epochs=60, hidden=(8,)).fit(x, y).predict(x)"
+    ),
+    "worker processes": (
+        "found = hogbatch.train(x, y, run_dir=FOLDER + '/run', workers='cpu:1', **usual)"
+        ".model.predict(x)"
+    ),
+    "a thread": (
+        "def fit():\n"
+        "    global found\n"
+        "    found = hogbatch.train(x, y, run_dir=FOLDER + '/run', **usual).model.predict(x)\n"
+        "thread = threading.Thread(target=fit)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_run_leaves_the_kernel_of_a_notebook_as_it_was(call, tmp_path):
+    cells = f"FOLDER = {str(tmp_path)!r}\n{BEFORE}{CALLS[call]}{AFTER}"
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK], input=cells, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy = float(done.stdout.split()[-1])
+    assert accuracy > 0.9
