@@ -1,7 +1,10 @@
 """Tables as CSV text."""
 
 import io
+import threading
+import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +22,7 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import printable
 
 BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
+RELEASED_WITHIN_S: Final = 1.0
 MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
 NULLS: Final = sorted({form(word) for word in MISSING for form in (str, str.upper, str.title)})
 TEXT_TYPES: Final[dict[str, pa.DataType]] = {
@@ -27,13 +31,21 @@ TEXT_TYPES: Final[dict[str, pa.DataType]] = {
 }
 
 
-class LineStream(io.RawIOBase):
-    """The text of a file from a line on, for PyArrow; counts the lines."""
+@dataclass(slots=True)
+class Counts:
+    """What PyArrow has read of a file."""
 
-    def __init__(self, source: Source, first_line: int) -> None:
+    lines: int = 0
+    skipped: int = 0  # rows with a wrong number of cells
+
+
+class LineStream(io.RawIOBase):
+    """The text of a file from a line on, for PyArrow."""
+
+    def __init__(self, source: Source, first_line: int, counts: Counts) -> None:
         self._chunks = _from_line(source, first_line)
         self._chunk = memoryview(b"")
-        self.lines = 0
+        self._counts = counts
 
     def readable(self) -> bool:
         """Whether the stream can be read."""
@@ -43,12 +55,17 @@ class LineStream(io.RawIOBase):
         """Read up to len(buffer) bytes."""
         if not self._chunk:
             text = next(self._chunks, b"")
-            self.lines += text.count(b"\n")
+            self._counts.lines += text.count(b"\n")
             self._chunk = memoryview(text)
         size = min(len(buffer), len(self._chunk))
         buffer[:size] = self._chunk[:size]
         self._chunk = self._chunk[size:]
         return size
+
+    def skip(self, _: object) -> str:
+        """Count a row with a wrong number of cells."""
+        self._counts.skipped += 1
+        return "skip"
 
 
 def _from_line(source: Source, first_line: int) -> Iterator[bytes]:
@@ -76,55 +93,73 @@ def read_csv(
     Also returns the number of lines that were read, and the lines that do not have as many cells
     as the file has columns: DataError for the first, unless `skip`.
     """
-    width, skipped = len(dialect.names), list[str]()
-
-    def invalid(row: Any) -> str:
-        skipped.append(row.text)
-        return "skip"
-
-    stream = LineStream(source, dialect.first_line)
-    options = {
-        "read_options": pyarrow.csv.ReadOptions(
-            column_names=[str(n) for n in range(width)],
-            block_size=BLOCK_BYTES,
-        ),
-        "parse_options": pyarrow.csv.ParseOptions(
-            delimiter=dialect.delimiter,
-            newlines_in_values=True,
-            invalid_row_handler=invalid if skip else None,
-        ),
-        "convert_options": pyarrow.csv.ConvertOptions(
-            check_utf8=True,
-            column_types={
-                str(n): TEXT_TYPES[kind] for n, kind in kinds.items() if kind in TEXT_TYPES
-            },
-            null_values=NULLS,
-            true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-            strings_can_be_null=False,
-            auto_dict_encode=True,
-            auto_dict_max_cardinality=MAX_DICTIONARY,
-            include_columns=[str(n) for n in kinds],
-            decimal_point=dialect.decimal,
-        ),
-    }
+    released, counts = threading.Event(), Counts()
     try:
-        table = pyarrow.csv.read_csv(stream, **options)
-    except pa.ArrowInvalid as error:
-        raise _diagnosed(source, dialect, error) from None
+        table = _parse(source, dialect, kinds, skip, counts, released)
+    finally:
+        # A thread of PyArrow may hold the stream for a moment longer. If it released the stream
+        # while Python exits, the process would abort (github.com/apache/arrow/issues/34314).
+        released.wait(RELEASED_WITHIN_S)
+    if isinstance(table, str):
+        raise _diagnosed(source, dialect, table)
     names = {str(n): dialect.names[n] for n in kinds}
     texts = {str(n) for n, kind in kinds.items() if kind == "text"}
     columns = convert(table, names, texts, source, decimal=dialect.decimal)
     found = {int(name): column for name, column in columns.items()}
-    return found, stream.lines, _skipped(source, dialect, len(skipped))
+    return found, counts.lines, _skipped(source, dialect, counts.skipped)
 
 
-def _diagnosed(source: Source, dialect: Dialect, error: pa.ArrowInvalid) -> DataError:
+def _parse(
+    source: Source,
+    dialect: Dialect,
+    kinds: Mapping[int, Kind | None],
+    skip: bool,
+    counts: Counts,
+    released: threading.Event,
+) -> pa.Table | str:
+    """The table, or what is wrong with it; `released` is set when PyArrow has left the stream.
+
+    An exception would keep the stream alive by its traceback.
+    """
+    stream = LineStream(source, dialect.first_line, counts)
+    weakref.finalize(stream, released.set).atexit = False
+    try:
+        return pyarrow.csv.read_csv(
+            stream,
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=[str(n) for n in range(len(dialect.names))],
+                block_size=BLOCK_BYTES,
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=stream.skip if skip else None,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                check_utf8=True,
+                column_types={
+                    str(n): TEXT_TYPES[kind] for n, kind in kinds.items() if kind in TEXT_TYPES
+                },
+                null_values=NULLS,
+                true_values=["true", "True", "TRUE"],
+                false_values=["false", "False", "FALSE"],
+                strings_can_be_null=False,
+                auto_dict_encode=True,
+                auto_dict_max_cardinality=MAX_DICTIONARY,
+                include_columns=[str(n) for n in kinds],
+                decimal_point=dialect.decimal,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        return str(error)
+
+
+def _diagnosed(source: Source, dialect: Dialect, problem: str) -> DataError:
     """The error for the first line with a wrong number of cells."""
     for line, cells in records(source, dialect):
         if len(cells) != len(dialect.names):
             return DataError(f"{source}:{line}: {_wrong_width(cells, dialect)}")
-    reason = printable(str(error).splitlines()[0], 200)
+    reason = printable(problem.splitlines()[0], 200)
     return DataError(f"{source}: the table cannot be read: {reason}")
 
 

@@ -1,4 +1,6 @@
 import gzip
+import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -248,3 +250,22 @@ def test_without_pyarrow_the_message_says_how_to_install_it(read_table, monkeypa
     late = "a,b,y\n" + "1,2,0\n2,3,1\n" * 500 + "NA,5,1\n"
     with pytest.raises(DataError, match=r"a\.csv:1002:1: .* got 'NA'; .*" + install):
         read_table("a.csv", late)
+
+
+def test_a_csv_file_is_read_when_the_threads_of_pyarrow_have_released_it(read_table, monkeypatch):
+    import pyarrow.csv
+
+    real, ended = pyarrow.csv.read_csv, []
+
+    def held(stream, **options):
+        def hold(_):
+            time.sleep(0.2)
+            ended.append(True)
+
+        table = real(stream, **options)
+        threading.Thread(target=hold, args=[stream]).start()
+        return table
+
+    monkeypatch.setattr(pyarrow.csv, "read_csv", held)
+    read_table("a.csv", PLAIN)
+    assert ended
