@@ -4,6 +4,7 @@ Names are compared as written in the header, without surrounding blanks. A table
 whose names are only column numbers, is matched by position.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ from hogbatch.machine.printable import quoted
 
 LABEL: Final = -1  # in `ColumnMapping.destinations`: the label column
 IGNORED: Final = -2  # in `ColumnMapping.destinations`: a column that is not read
+# What pandas and R write for the index of a data frame, whose rows may be in any order.
+FRAME_INDEX: Final = re.compile(r"(?:Unnamed: \d+|__index_level_\d+__)?")
 MAX_SHOWN_NAMES: Final = 5
 MAX_SHOWN_COLUMNS: Final = 20
 
@@ -65,13 +68,19 @@ class ColumnMapping(NamedTuple):
 def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
     """Map the columns of `table`, for training or for the model described by `options`.
 
+    The index of a data frame is not a feature: the number of a row may give its label away.
     DataError if the requested label column or a feature of the model is missing, or if two columns
     share a required name.
     """
     known = options.columns or Columns()
     if known.names and table.names and comparable(table.names, known.names, table.numbered):
         return _by_name(table, options.label, known)
-    mapping = by_position(table.width, _label_column(table, options, known))
+    index = int(bool(table.names and FRAME_INDEX.fullmatch(table.names[0])))  # the first column
+    label = _label_column(table, options, known, table.width - index)
+    mapping = by_position(table.width, label, range(index))
+    if index and label != 0 and known == Columns() and options.features is None:
+        note = "column 0 is the index of a data frame and is left out"
+        return mapping._replace(notes=(note,))
     if known.names and table.numbered:
         why = "the header has only column numbers"
     elif known.names:
@@ -84,9 +93,10 @@ def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
     return mapping._replace(notes=(note,))
 
 
-def by_position(width: int, label: int | None) -> ColumnMapping:
-    """Map all columns except the label column to features, in the order of the file."""
-    return ColumnMapping(width, [column for column in range(width) if column != label], label)
+def by_position(width: int, label: int | None, ignored: Collection[int] = ()) -> ColumnMapping:
+    """Map all columns except the label and the `ignored` to features, in the order of the file."""
+    features = [column for column in range(width) if column != label and column not in ignored]
+    return ColumnMapping(width, features, label)
 
 
 def comparable(names: Sequence[str], known: Collection[str], numbered: bool) -> bool:
@@ -142,7 +152,8 @@ def _by_name(table: TableForm, label: str | None, known: Columns) -> ColumnMappi
     column = _known_label(table, known) if label is None else _named(table, label)
     sources = find_features(table.names, known.names, table.place, column)
     used = {*sources, column}
-    extra = [name for n, name in enumerate(table.names) if n not in used]
+    unused = [name for n, name in enumerate(table.names) if n not in used]
+    extra = [name for name in unused if not FRAME_INDEX.fullmatch(name)]
     notes: tuple[str, ...] = ()
     if extra:
         one = len(extra) == 1
@@ -161,16 +172,18 @@ def _known_label(table: TableForm, known: Columns) -> int | None:
     return _once(table, known.label) if known.label in table.names else None
 
 
-def _label_column(table: TableForm, options: ReadOptions, known: Columns) -> int | None:
-    """The label column when columns are matched by position."""
+def _label_column(
+    table: TableForm, options: ReadOptions, known: Columns, features: int
+) -> int | None:
+    """The label column when columns are matched by position; `features` include it, if any."""
     if options.label is not None:
         column = _named(table, options.label)
-    elif options.features == table.width:
+    elif options.features == features:
         return None
     else:
         last = table.width - 1
         column = last if known.position is None else min(known.position, last)
-    if table.width < 2:
+    if features < 2:
         if table.line is None:
             raise DataError(f"{table.source}: expected features and a label; got one column")
         raise DataError(

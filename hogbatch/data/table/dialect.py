@@ -96,11 +96,13 @@ def _decide_header(
     decided = header.decide(first, below, options.header, expected)
     if decided.header or options.header != "auto":
         return decided
-    texts = all(cell and number_of(cell) is None for cell in first)
+    indexed = not first[0] and all(row[0] for row in below)  # the index of a frame has no name
+    names = first[1:] if indexed else first
+    texts = all(cell and number_of(cell) is None for cell in names)
     again = any(
         len(row) == len(first) and any(map(str.__eq__, first, row)) for row in below
     )  # a value of the first line occurs below
-    if not texts or len(set(first)) < len(first) or again or not below:
+    if not texts or not names or len(set(names)) < len(names) or again or not below:
         return decided
     return header.HeaderDecision(
         True,

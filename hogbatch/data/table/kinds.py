@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.columns import MAX_SHOWN_COLUMNS
+from hogbatch.data.columns import FRAME_INDEX, MAX_SHOWN_COLUMNS
 from hogbatch.data.table.columns import (
     CategoryColumn,
     Column,
@@ -36,8 +36,6 @@ MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
 ROW_NUMBER: Final = re.compile(
     r"(?i)(?:|index|unnamed.*|row ?(?:names?|num(?:ber)?|no)?|.*id|n[or]\.?|#)"
 )
-# What pandas writes for the index of a data frame, whose rows may be in any order.
-PANDAS_INDEX: Final = re.compile(r"(?:Unnamed: \d+|__index_level_\d+__)?")
 MAX_SHOWN_NAMES: Final = 12  # in the summary
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "number": ("numeric column", "numeric columns"),
@@ -263,7 +261,7 @@ def reason_to_drop(name: str, column: Column) -> str:
     known = cells[present]
     if rows == len(column) and (known == known[0]).all():
         return "constant"
-    if isinstance(column, NumberColumn) and PANDAS_INDEX.fullmatch(name):
+    if isinstance(column, NumberColumn) and FRAME_INDEX.fullmatch(name):
         return "the index of a data frame; --numeric uses it"
     running = rows > 2 and rows == len(column) and bool((np.diff(known) == 1).all())
     if isinstance(column, NumberColumn) and running and ROW_NUMBER.fullmatch(name):

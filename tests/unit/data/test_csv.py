@@ -143,6 +143,18 @@ def test_a_table_without_one_good_line_is_an_error(write):
         read(write("a.csv", "a,b\nx,1\ny,2\n"), bad_lines=1.0)
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_of_a_data_frame_is_not_a_feature(write, name):
+    raw = read(write("a.csv", f"{name},a,b\n1,5,0\n2,6,1\n"))
+    assert raw.inputs.dense.tolist() == [[5], [6]]
+    assert raw.labels.tolist() == [0, 1]
+    assert raw.notes == ("column 0 is the index of a data frame and is left out",)
+    for content in (f"{name},a,b\n7,8,1\n", "b,a\n1,8\n", f"{name},a\n7,8\n"):
+        later = read(write("b.csv", content), features=1, columns=raw.columns)
+        assert (later.inputs.dense.tolist(), later.notes) == ([[8]], ())
+    assert read(write("c.csv", "a,\n5,0\n6,1\n")).labels.tolist() == [0, 1]
+
+
 def test_names_and_label_of_a_header_are_kept(write):
     raw = read(write("a.csv", "a, b ,c\n1,2,3\n"), label="b")
     assert raw.columns == Columns(("a", "c"), "b", 1)
@@ -154,7 +166,7 @@ def test_names_and_label_of_a_header_are_kept(write):
     ("content", "setting", "rows", "names", "note"),
     [
         ("0,1,2\n5,6,1\n7,8,0\n", "auto", 2, ("0", "1"), "header of column numbers (0 to 2)"),
-        (",0,1\n0,6,1\n1,8,0\n", "auto", 2, ("", "0"), "header of column numbers (0 to 1)"),
+        (",0,1\n0,6,1\n1,8,0\n", "auto", 2, ("0",), "header of column numbers (0 to 1)"),
         ("0,1,2\n5,6,1\n7,8,0\n", "no", 3, (), ""),
         ("7,8,9\n5,6,1\n7,8,0\n", "yes", 2, ("7", "8"), ""),
         ("a,2020,y\n5,6,1\n7,8,0\n", "auto", 2, ("a", "2020"), "because column 0 has 'a' there"),

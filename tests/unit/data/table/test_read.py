@@ -56,6 +56,13 @@ def test_habits_of_spreadsheets(read_table, name, content):
     assert raw.columns.label == "y"
 
 
+def test_the_column_of_an_index_has_no_name_in_a_header(read_table):
+    raw = read_table("a.csv", '"","sex","y"\n"1","m","yes"\n"2","f","no"\n"3","m","no"\n')
+    assert raw.rows == 3
+    assert raw.label_names == ("no", "yes")
+    assert "index of a data frame" in raw.notes[0] + raw.notes[-1]
+
+
 def test_quoted_cells_may_contain_delimiters_quotes_and_line_ends(read_table):
     raw = read_table("a.csv", 'a,b,y\n1,"x, ""y""\nz",u\n2,w,v\n1,w,v\n')
     assert cells(raw) == [[1, 2, 1], ['x, "y"\nz', "w", "w"]]

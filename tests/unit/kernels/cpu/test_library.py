@@ -12,24 +12,24 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-# Prints how often LLVM generated machine code, and whether the code is correct.
+# Loads a library with one function, which returns 3, and prints how often its IR was written.
 PROGRAM = """
+import ctypes
 import llvmlite.binding as llvm
-compiled = 0
-emit = llvm.TargetMachine.emit_object
-def counted(self, module):
-    global compiled
-    compiled += 1
-    return emit(self, module)
-llvm.TargetMachine.emit_object = counted
-import numpy as np
-from hogbatch.kernels.cpu import library, operations
-asked = compiled
-x, w = np.ones((3, 40), np.float32), np.ones((40, 48), np.float32)
-out = np.zeros((3, 48), np.float32)
-operations.dense_forward(x, w, np.ones(48, np.float32), 0, 48, x, out)
-assert (out == 41).all()
-print(asked)
+from llvmlite import ir
+from hogbatch.kernels.cpu import library
+number = ir.IntType(64)
+written = 0
+def write(module):
+    global written
+    written += 1
+    function = ir.Function(module, ir.FunctionType(number, []), "three")
+    ir.IRBuilder(function.append_basic_block()).ret(number(3))
+    return ["three"]
+library.load("sample", write)
+three = ctypes.CFUNCTYPE(ctypes.c_int64)(llvm.address_of_symbol("three"))
+assert three() == 3
+print(written)
 """
 
 
@@ -43,7 +43,7 @@ def compilations(cache):
 
 
 def test_the_library_is_compiled_once_for_all_processes(tmp_path):
-    assert compilations(tmp_path) > 0
+    assert compilations(tmp_path) == 1
     assert compilations(tmp_path) == 0
 
 
@@ -53,8 +53,8 @@ def test_a_corrupt_library_is_compiled_again(tmp_path):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    assert compilations(tmp_path) > 0
+    assert compilations(tmp_path) == 1
     for file in tmp_path.rglob("*.o"):
         os.truncate(file, 10)
-    assert compilations(tmp_path) > 0
+    assert compilations(tmp_path) == 1
     assert compilations(tmp_path) == 0
