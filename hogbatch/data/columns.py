@@ -18,8 +18,8 @@ from hogbatch.machine.printable import quoted
 
 LABEL: Final = -1  # in `ColumnMapping.destinations`: the label column
 IGNORED: Final = -2  # in `ColumnMapping.destinations`: a column that is not read
-# What pandas and R write for the index of a data frame, whose rows may be in any order.
-FRAME_INDEX: Final = re.compile(r"(?:Unnamed: \d+|__index_level_\d+__)?")
+# The index of a data frame, whose rows may be in any order: to_csv writes no name for it.
+FRAME_INDEX: Final = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 MAX_SHOWN_NAMES: Final = 5
 MAX_SHOWN_COLUMNS: Final = 20
 
@@ -108,6 +108,11 @@ def numbered(names: Sequence[str]) -> bool:
     """Whether `names` are 0, 1, 2, ... (possibly after an empty name for a pandas index)."""
     own = names[1:] if names and not names[0] else names
     return len(names) >= 3 and all(name == str(n) for n, name in enumerate(own))
+
+
+def header_names(cells: Sequence[str]) -> tuple[str, ...]:
+    """The names in the `cells` of a header; columns without one have the name that pandas gives."""
+    return tuple(cell or f"Unnamed: {column}" for column, cell in enumerate(cells))
 
 
 def find_features(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import header
 from hogbatch.data.batch import double_inputs
-from hogbatch.data.columns import IGNORED, LABEL, TableForm, map_columns
+from hogbatch.data.columns import IGNORED, LABEL, TableForm, header_names, map_columns
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
@@ -181,7 +181,7 @@ def _read_header(
     decided = header.decide(cells, sample, options.header, _expected_names(options))
     if not decided.header:
         return TableForm(path, delimiter, len(cells), (), line), TextBlock(line, text), decided.note
-    table = TableForm(path, delimiter, len(cells), tuple(cells), line, decided.numbered)
+    table = TableForm(path, delimiter, len(cells), header_names(cells), line, decided.numbered)
     return table, TextBlock(line + 1, rest), decided.note
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from hogbatch.data import header
+from hogbatch.data.columns import header_names
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import Source
 from hogbatch.data.table.columns import number_of
@@ -43,7 +44,7 @@ def examine(source: Source, options: ReadOptions) -> Dialect:
     (_, end, first), below = records[0], [cells for _, _, cells in records[1:]]
     decided = _decide_header(first, below, options)
     rows = below if decided.header else [first, *below]
-    names = tuple(first) if decided.header else tuple(map(str, range(len(first))))
+    names = header_names(first) if decided.header else tuple(map(str, range(len(first))))
     marks = [cell for row in rows for cell in row if "," in cell or "." in cell]
     comma = delimiter == ";" and _has_decimal_commas(marks)
     return Dialect(

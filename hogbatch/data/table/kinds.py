@@ -279,10 +279,7 @@ def _summary(
             count = f"{len(names)} {one if len(names) == 1 else several}"
             parts.append(f"{count} ({_shown(names)})")
     line = f"columns: {', '.join(parts) or 'none'}"
-    reasons = [
-        f"{printable(name) or 'column without a name'} ({reason})"
-        for name, reason in unused.items()
-    ]
+    reasons = [f"{printable(name)} ({reason})" for name, reason in unused.items()]
     reasons += [f"{printable(name)} (--drop)" for name in dropped]
     return f"{line}; not used: {_shown(reasons)}" if reasons else line
 
