@@ -107,7 +107,7 @@ class Progress:
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
-    _expected_row_seconds: float = math.inf  # in training, before any row was trained on
+    _expected_row_seconds: float = math.inf  # in training, until the first evaluation
     _epoch_ended: bool = False  # since the last evaluation
 
     def resume(self, saved: SavedState) -> None:
@@ -177,7 +177,9 @@ class Progress:
         """Expected seconds of an evaluation: as the last one, or derived from training speed."""
         if self.evaluation_seconds:
             return self.evaluation_seconds
-        row_seconds = seconds / self.rows if self.rows else self._expected_row_seconds
+        # Rows of leases that are not finished do not count yet, so the rate so far may be too low.
+        so_far = seconds / self.rows if self.rows else math.inf
+        row_seconds = min(so_far, self._expected_row_seconds)
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
     def end_epoch(self) -> None:
