@@ -165,7 +165,7 @@ class Progress:
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.plan.stopping.target_loss is not None:
-            cost = TARGET_FRACTION * self._evaluation_cost(seconds)
+            cost = TARGET_FRACTION * self._evaluation_cost(seconds, gpu_trains=pause > 0.0)
             return max(cost, 0.05 * seconds, best_interval(pause, seconds))
         if self.rows // rows > self.evaluated_rows // rows:
             return max(self.evaluation_seconds, 0.02 * seconds)
@@ -173,13 +173,13 @@ class Progress:
             FIRST_EVALUATION_S, EVALUATION_FRACTION * self.evaluation_seconds, 0.05 * seconds
         )
 
-    def _evaluation_cost(self, seconds: float) -> float:
+    def _evaluation_cost(self, seconds: float, *, gpu_trains: bool) -> float:
         """Expected seconds of an evaluation: as the last one, or derived from training speed."""
         if self.evaluation_seconds:
             return self.evaluation_seconds
-        # Rows of leases that are not finished do not count yet, so the rate so far may be too low.
-        so_far = seconds / self.rows if self.rows else math.inf
-        row_seconds = min(so_far, self._expected_row_seconds)
+        row_seconds = seconds / self.rows if self.rows else math.inf
+        if gpu_trains or not self.rows:  # the rows of its first lease may not count yet
+            row_seconds = min(row_seconds, self._expected_row_seconds)
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
     def end_epoch(self) -> None:
