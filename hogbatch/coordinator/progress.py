@@ -107,7 +107,7 @@ class Progress:
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
-    _expected_row_seconds: float = math.inf  # in training, before any row was trained on
+    _expected_row_seconds: float = math.inf  # in training, until the first evaluation
     _epoch_ended: bool = False  # since the last evaluation
 
     def resume(self, saved: SavedState) -> None:
@@ -165,7 +165,7 @@ class Progress:
         """
         seconds, rows = self.seconds(now), self.plan.train_rows
         if self.plan.stopping.target_loss is not None:
-            cost = TARGET_FRACTION * self._evaluation_cost(seconds)
+            cost = TARGET_FRACTION * self._evaluation_cost(seconds, gpu_trains=pause > 0.0)
             return max(cost, 0.05 * seconds, best_interval(pause, seconds))
         if self.rows // rows > self.evaluated_rows // rows:
             return max(self.evaluation_seconds, 0.02 * seconds)
@@ -173,11 +173,13 @@ class Progress:
             FIRST_EVALUATION_S, EVALUATION_FRACTION * self.evaluation_seconds, 0.05 * seconds
         )
 
-    def _evaluation_cost(self, seconds: float) -> float:
+    def _evaluation_cost(self, seconds: float, *, gpu_trains: bool) -> float:
         """Expected seconds of an evaluation: as the last one, or derived from training speed."""
         if self.evaluation_seconds:
             return self.evaluation_seconds
-        row_seconds = seconds / self.rows if self.rows else self._expected_row_seconds
+        row_seconds = seconds / self.rows if self.rows else math.inf
+        if gpu_trains or not self.rows:  # the rows of its first lease may not count yet
+            row_seconds = min(row_seconds, self._expected_row_seconds)
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
     def end_epoch(self) -> None:

@@ -4,13 +4,15 @@ With R rows per second, and F rows in flight, the workers learn at the rate
 
     R / (1 + F / B)
 
-F counts the rows whose gradients are computed while the shared model does not contain each other's
-updates: the rows of a batch, of the batches that other workers compute at the same time, and of
-the batches that a GPU trains on between two merges. For a single worker F is the batch size, and
-1 + F / B is the factor by which large batches need more rows (McCandlish et al. 2018, "An Empirical
-Model of Large-Batch Training", equation 2.11; B is their critical batch size). That stale updates
-cost as much as a larger batch is an approximation; docs/batch-policy.md
-says what it leaves out.
+F counts the rows that a gradient should contain and does not, as a mean over all rows: those of its
+own batch, and those that other workers have in flight. A worker's rows are in flight from the
+beginning of their batch until they are in the shared model: on a CPU to the end of the batch, on a
+GPU to the end of the merge. The replica of a GPU contains its own rows before they are merged.
+
+For a single worker F is the batch size, and 1 + F / B is the factor by which large batches need
+more rows (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", equation 2.11; B is
+their critical batch size). That stale updates cost as much as a larger batch is an approximation;
+docs/batch-policy.md says what it leaves out.
 """
 
 import math
@@ -21,7 +23,9 @@ from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
 RESIZE_GAIN = 1.05  # predicted, from which on a batch size changes
 LEAST_IN_FLIGHT = 1 / 4  # of the critical batch; with fewer rows, training needs as many
-INTERVALS = (1, 2, 4, 8, 16, 32, 64)  # batches between two merges that are considered
+# Batches between two merges that are considered. With 1, two GPUs needed up to four times the rows
+# of one.
+INTERVALS = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,27 @@ class Load:
 
     speed: float = 0.0  # rows per second
     in_flight: float = 0.0  # rows
+    # the rows in flight that a worker's own replica contains, times its speed; summed over workers
+    own: float = 0.0
 
     def __add__(self, other: "Load") -> "Load":
-        return Load(self.speed + other.speed, self.in_flight + other.in_flight)
+        return Load(
+            self.speed + other.speed, self.in_flight + other.in_flight, self.own + other.own
+        )
 
     def __sub__(self, other: "Load") -> "Load":
-        return Load(self.speed - other.speed, self.in_flight - other.in_flight)
+        return Load(
+            self.speed - other.speed, self.in_flight - other.in_flight, self.own - other.own
+        )
+
+    @property
+    def unseen(self) -> float:
+        """The rows in flight that a gradient does not contain, as a mean over all rows."""
+        return self.in_flight - self.own / self.speed if self.speed > 0 else self.in_flight
 
     def rate(self, critical: float) -> float:
         """The rate of learning, in rows per second of small batches."""
-        return self.speed / (1.0 + max(self.in_flight / critical, LEAST_IN_FLIGHT))
+        return self.speed / (1.0 + max(self.unseen / critical, LEAST_IN_FLIGHT))
 
 
 def batch_seconds(profile: Sequence[tuple[int, float]], rows: int) -> float:
@@ -77,10 +92,12 @@ def best_interval(pause: float, trained: float) -> float:
 
 
 def load(worker: WorkerView, operation: Operation, pauses: tuple[int, int]) -> Load:
-    """The load of a worker; one that merges trains on one more interval while it merges.
+    """The load of a worker. Its rows in flight are rows per second times their seconds in flight.
 
-    With `merge_every` 0 it does not merge, or it trains alone, and then its merges delay nothing.
-    `pauses` are the rows_between_pauses of PolicySettings.
+    On a GPU these are the seconds from the beginning of a batch to the end of its merge, which
+    follows the interval of the batch, while the next interval is trained. With `merge_every` 0 it
+    does not merge, or it trains alone, and then its merges delay nothing. `pauses` are the
+    rows_between_pauses of PolicySettings.
     """
     rows, every = operation.batch_size, operation.merge_every
     seconds = batch_seconds(worker.profile, rows)
@@ -88,10 +105,14 @@ def load(worker: WorkerView, operation: Operation, pauses: tuple[int, int]) -> L
         return Load(worker.teams * rows / seconds, worker.teams * rows)
     blocking, background = worker.merge
     row_seconds = seconds / rows
+    in_flight = float(rows)
     if every > 0:
-        row_seconds = (max(every * seconds, background) + blocking) / (every * rows)
+        period = max(every * seconds, background) + blocking
+        row_seconds = period / (every * rows)
+        delay = period - (every - 1) / 2 * seconds + background
+        in_flight = delay / row_seconds
     row_seconds += pause_seconds(worker.merge) * _pauses_per_row(worker, row_seconds, pauses)
-    return Load(1.0 / row_seconds, (every + 1) * rows)
+    return Load(1.0 / row_seconds, in_flight, (in_flight - rows) / row_seconds)
 
 
 def _pauses_per_row(worker: WorkerView, row_seconds: float, pauses: tuple[int, int]) -> float:

@@ -118,6 +118,19 @@ def test_with_a_target_the_first_evaluation_comes_after_what_it_will_take():
     assert not quick.evaluation_is_due(100.2, 0.0)
 
 
+def test_the_first_evaluation_does_not_wait_for_the_first_lease_of_a_gpu():
+    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    made.expect_speed(0.002)  # measured by the GPU worker
+    made.add(done(rows=10))  # of a CPU worker
+    pause = 1e-9  # not 0, as the GPU trains
+    assert made.evaluation_is_due(100.2, pause)
+    assert not made.evaluation_is_due(100.2, 0.0)  # it is parked
+    slower = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    slower.expect_speed(0.02)
+    slower.add(done(rows=100))
+    assert slower.evaluation_is_due(100.2, pause)
+
+
 def test_with_a_target_evaluations_take_up_to_half_of_the_time():
     made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
     evaluate(made, 101.0, took=2.0)

@@ -45,8 +45,14 @@ def test_a_gpu_beside_a_much_faster_cpu_is_parked():
 
 
 def test_both_train_where_many_rows_may_be_in_flight():
-    cpu, gpu = decide(CPU, FAST_GPU, critical_batch=1e6)
-    assert cpu.trains and gpu.trains and gpu.merge_every >= 1
+    cpu, gpu = decide(slowed(CPU, 1 / 3), FAST_GPU, critical_batch=1e6)
+    assert cpu.trains and gpu.trains and gpu.merge_every >= 2
+
+
+def test_a_worker_must_be_predicted_to_gain_a_tenth():
+    for factor, trains in ((8, False), (4, True)):  # 7 and 25 %
+        slow, fast = decide(slowed(FAST_GPU, factor), FAST_GPU, critical_batch=1e8)
+        assert (slow.trains, fast.trains) == (trains, True)
 
 
 def test_two_equal_gpus_train_together_only_if_that_is_faster():
@@ -74,7 +80,7 @@ def test_a_worker_that_is_slower_than_it_measured_is_parked():
 
 def test_a_small_gain_does_not_bring_a_parked_worker_back():
     settings = {"critical_batch": 1e8}
-    small = slowed(CPU, 4)  # adds about 3 %
+    small = slowed(FAST_GPU, 7)  # adds 14 %
     assert decide(small, FAST_GPU, **settings)[0].trains
     assert not decide(replace(small, trains=False), FAST_GPU, **settings)[0].trains
 

@@ -50,11 +50,39 @@ def test_a_gpu_that_does_not_merge_is_as_fast_as_it_measured():
     assert load(GPU, Operation(512), NONE) == Load(pytest.approx(512 / 2e-4), 512)
 
 
-def test_a_merge_delays_a_gpu_and_keeps_an_interval_in_flight():
+def test_a_merge_delays_a_gpu():
     expected = 2 * 512 / (5e-4 + 1e-4)  # the background is longer than two batches
-    assert load(GPU, Operation(512, merge_every=2), NONE) == Load(pytest.approx(expected), 3 * 512)
+    assert load(GPU, Operation(512, merge_every=2), NONE).speed == pytest.approx(expected)
     expected = 4 * 512 / (4 * 2e-4 + 1e-4)
-    assert load(GPU, Operation(512, merge_every=4), NONE) == Load(pytest.approx(expected), 5 * 512)
+    assert load(GPU, Operation(512, merge_every=4), NONE).speed == pytest.approx(expected)
+
+
+def test_rows_of_a_gpu_are_in_flight_from_their_batch_to_the_end_of_their_merge():
+    merging = load(GPU, Operation(512, merge_every=4), NONE)
+    ages = [9e-4 - start + 5e-4 for start in (0.0, 2e-4, 4e-4, 6e-4)]  # of each batch, when merged
+    assert merging.in_flight == pytest.approx(512 / 9e-4 * sum(ages))
+
+
+def test_a_gpu_that_merges_has_seen_its_own_rows_except_those_of_the_current_batch():
+    for every in (0, 2, 4, 64):
+        assert load(GPU, Operation(512, every), NONE).unseen == pytest.approx(512)
+
+
+def test_a_gpu_beside_another_has_not_seen_the_rows_that_the_other_one_has_in_flight():
+    one = load(GPU, Operation(512, merge_every=2), NONE)
+    assert (one + one).unseen == pytest.approx(512 + one.in_flight)
+
+
+def test_rows_in_flight_cost_as_often_as_other_workers_have_not_seen_them():
+    gpu, cpu = load(GPU, Operation(512, merge_every=2), NONE), load(CPU, Operation(64), NONE)
+    share = gpu.speed / (gpu.speed + cpu.speed)
+    expected = share * (512 + cpu.in_flight) + (1 - share) * (gpu.in_flight + cpu.in_flight)
+    assert (gpu + cpu).unseen == pytest.approx(expected)
+
+
+def test_a_load_that_was_added_can_be_subtracted():
+    gpu, cpu = load(GPU, Operation(512, merge_every=2), NONE), load(CPU, Operation(64), NONE)
+    assert (gpu + cpu - gpu).unseen == pytest.approx(cpu.unseen)
 
 
 def test_pauses_cost_a_gpu_a_merge_and_a_pull():
@@ -109,4 +137,4 @@ def test_a_gpu_beside_others_merges_more_often_if_fewer_rows_may_be_in_flight():
         best_operation(GPU, Load(1e5, 64.0), PolicySettings(critical_batch=critical)).merge_every
         for critical in (100.0, 1_000.0, 100_000.0)
     ]
-    assert every[0] >= 1 and every == sorted(every) and every[0] < every[-1]
+    assert every[0] >= 2 and every == sorted(every) and every[0] < every[-1]
