@@ -75,10 +75,10 @@ def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
     known = options.columns or Columns()
     if known.names and table.names and comparable(table.names, known.names, table.numbered):
         return _by_name(table, options.label, known)
-    index = int(bool(table.names and FRAME_INDEX.fullmatch(table.names[0])))  # the first column
+    index = _has_index(table, options)
     label = _label_column(table, options, known, table.width - index)
     mapping = by_position(table.width, label, range(index))
-    if index and label != 0 and known == Columns() and options.features is None:
+    if index and known == Columns() and options.features is None:
         note = "column 0 is the index of a data frame and is left out"
         return mapping._replace(notes=(note,))
     if known.names and table.numbered:
@@ -91,6 +91,13 @@ def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
         return mapping
     note = f"{why}, so columns are matched to those of the training data by position"
     return mapping._replace(notes=(note,))
+
+
+def _has_index(table: TableForm, options: ReadOptions) -> bool:
+    """Whether the first column is the index of a data frame, and not requested as the label."""
+    if not table.names or not FRAME_INDEX.fullmatch(table.names[0]):
+        return False
+    return options.label not in ("0", table.names[0])
 
 
 def by_position(width: int, label: int | None, ignored: Collection[int] = ()) -> ColumnMapping:

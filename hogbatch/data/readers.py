@@ -80,9 +80,8 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
             raise _not_a_table(source, "the model was trained on a table")
         return tables.read(source, options)
     if tables.is_columnar_file(source):
-        return (
-            numbers.read(source, options) if options.table is None else tables.read(source, options)
-        )
+        read_columns = numbers.read if options.table is None else tables.read
+        return read_columns(source, options)
     if options.table is None:
         return _read_numbers(_reader(source), source, options, cache)
     reader, asked = _reader(source), options.table

@@ -153,6 +153,7 @@ def test_the_index_of_a_data_frame_is_not_a_feature(write, name):
         later = read(write("b.csv", content), features=1, columns=raw.columns)
         assert (later.inputs.dense.tolist(), later.notes) == ([[8]], ())
     assert read(write("c.csv", "a,\n5,0\n6,1\n")).labels.tolist() == [0, 1]
+    assert read(write("d.csv", f"{name},a\n1,5\n2,6\n"), label="0").labels.tolist() == [1, 2]
 
 
 def test_names_and_label_of_a_header_are_kept(write):
