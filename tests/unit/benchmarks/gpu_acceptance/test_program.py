@@ -23,6 +23,9 @@ from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 ROOT = Path(__file__).parents[4]
 STAND_IN = ROOT / "tests" / "cuda_on_host"
 LIMIT_S = 250
+# Of the program, which divides it among its stages: one of them compiles for a minute if the cache
+# of kernels is empty and other programs load the machine, and the others need little.
+BUDGET_S = 3 * LIMIT_S
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -57,7 +60,7 @@ def records(directory):
 @needs_compiler
 @pytest.mark.slow
 def test_all_stages_from_end_to_end(tmp_path):
-    code, out, err = end(start("--budget", LIMIT_S, "--out", tmp_path))
+    code, out, err = end(start("--budget", BUDGET_S, "--out", tmp_path))
     files = {path.name for path in tmp_path.iterdir()}
     found = records(tmp_path)
     failures = [each for r in found.values() for each in r["measurements"] if "error" in each]
