@@ -66,6 +66,7 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
         help="data: file, - for standard input, or name of the bundled sample",
     )
     groups = add_flags(parser, ["header", "data_cache", *flags])
+    parser.set_defaults(header="auto", data_cache="auto", bad_lines="0")
     groups[Group.DATA].add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
@@ -85,18 +86,16 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
 
 def _data_file(given: argparse.Namespace) -> "DataFile":
     """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
-    from hogbatch.config.sources import merge_sources
+    from hogbatch.config.sources import flag_value
     from hogbatch.data.cache import DataCache
     from hogbatch.model.prediction import DataFile
 
     def print_note(line: str) -> None:
         print(f"hogbatch: note: {line}", file=sys.stderr)
 
-    names = ("header", "data_cache", "bad_lines")
-    flags = {name: vars(given)[name] for name in names if name in given}
-    reading = merge_sources({"data": given.data, **flags})
-    cache = DataCache.of(reading.data_cache)
-    return DataFile(given.data, given.label, reading.header, cache, print_note, reading.bad_lines)
+    bad_lines = flag_value("bad_lines", given.bad_lines)
+    cache = DataCache.of(given.data_cache)
+    return DataFile(given.data, given.label, given.header, cache, print_note, bad_lines)
 
 
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:

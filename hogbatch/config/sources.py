@@ -41,6 +41,11 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
     return validated(TrainConfig(**given))
 
 
+def flag_value(name: str, given: str) -> Any:
+    """The value of one flag; UsageError if it is not of its type. The constraint is not checked."""
+    return _convert(name, FLAGS[name].value_type.from_text, given, "")
+
+
 def _load_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
