@@ -331,7 +331,7 @@ def _usable(
     rows = np.unique(np.concatenate([each.rows for each in bad])) if bad else np.empty(0, np.int64)
     missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
     if len(rows) and not options.bad_lines:
-        raise _unexpected_error(table, bad, len(rows))
+        raise _unexpected_error(table, bad, len(rows), training=options.encoding is None)
     if not len(rows) and not len(missing):
         return UsableRows(None, NONE_SKIPPED, "")
     kept = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
@@ -360,14 +360,16 @@ def _skipped_rows(
     )
 
 
-def _unexpected_error(table: Table, bad: Sequence[UnexpectedCells], rows: int) -> DataError:
-    """The error for the first unexpected cell."""
+def _unexpected_error(
+    table: Table, bad: Sequence[UnexpectedCells], rows: int, *, training: bool
+) -> DataError:
+    """The error for the first unexpected cell; only in training may its column get another kind."""
     first = min(bad, key=lambda each: int(each.rows[0]))
     place = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
     fraction = np.ceil(1000 * rows / table.rows) / 1000
     some = f"all {rows:,} such rows" if rows > 1 else "the row"
     skip = f"leave {some} out with --bad-lines {fraction:g}"
-    if not first.word:
+    if not first.word or not training:
         return DataError(f"{place}; correct the row, or {skip}")
     name = table.names[first.position]
     return MixedColumn(place, f"if it is a category, use --categorical {name}, else {skip}")

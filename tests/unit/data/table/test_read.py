@@ -216,6 +216,8 @@ def test_a_later_table_with_a_word_for_a_number_is_an_error(stored, tmp_path):
         DataError, match=r"word\.csv:5: column 'whole': expected a number; got 'four'"
     ):
         inputs_for(tmp_path / "word.csv", loaded.train.features, encoding=loaded.table)
+    with pytest.raises(DataError, match="'four'; correct the row, or leave the row out"):
+        inputs_for(tmp_path / "word.csv", loaded.train.features, encoding=loaded.table)
     raw = inputs_for(
         tmp_path / "word.csv", loaded.train.features, encoding=loaded.table, bad_lines=0.1
     )
