@@ -227,7 +227,8 @@ class Exchange:
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
-        weight, merged = progress.work.weight * self._damping.weight(staleness), now()
+        damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
+        weight, merged = progress.work.weight * damping, now()
         self._replica.merge(weight)
         interval = pending.interval
         self._recording.add(

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.store.merge import MergeRule
+from hogbatch.store.merge import MergeRule, damped_delta
+from hogbatch.store.staleness import DAMPING_SCALE
 from workers.transfers import Transfers
 
 HostFloats = NDArray[np.float32]
@@ -59,7 +60,9 @@ class FlatPart:
     """A contiguous range of the parameters, exchanged as a whole.
 
     `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
-    which writes to host memory, or by the host, whichever is faster.
+    which writes to host memory, or by the host, whichever is faster. With `per_weight`, less is
+    added to the parameters that others have changed since the change was computed
+    (:class:`hogbatch.store.staleness.Damping`); the merge rule must be additive.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class FlatPart:
         transfers: Transfers,
         *,
         pinned: bool,
+        per_weight: bool = False,
     ) -> None:
         self._device = device
         self._params = params
@@ -81,6 +85,9 @@ class FlatPart:
         self._base, self._change, self._pulled = (
             device.zeros(params.size, np.float32) for _ in range(3)
         )
+        # The base of the interval whose change was taken last, and its copy on the host.
+        self._seen = device.zeros(params.size, np.float32) if per_weight else None
+        self._host_seen = device.pinned(shared.size, np.float32) if per_weight else None
         self._host_buffer = device.pinned(shared.size, np.float32)
         methods = self._methods(shared, transfers)
         self._method = self._fastest_method() if len(methods) > 1 else 0
@@ -95,6 +102,8 @@ class FlatPart:
         self._device.xp.copyto(self._base, self._pulled)
 
     def rejoin(self, rows: Any) -> None:
+        if self._seen is not None:
+            self._device.xp.copyto(self._seen, self._base)
         self._device.kernels.rejoin(self._pulled, self._params, self._base)
 
     def take(self, finite: Any) -> None:
@@ -137,13 +146,25 @@ class FlatPart:
 
         def merge(fraction: float) -> None:
             count_transfer(self._device, transfers, shared.nbytes, copy)
-            self._rule.merge(shared, self._host_buffer, fraction)
+            if self._host_seen is None:
+                self._rule.merge(shared, self._host_buffer, fraction)
+                return
+            copy_seen = partial(self._device.to_host, self._seen, self._host_seen)
+            count_transfer(self._device, transfers, shared.nbytes, copy_seen)
+            arrays = shared, self._host_buffer, self._host_seen
+            damped_delta(*arrays, fraction, DAMPING_SCALE)
 
         return merge
 
     def _add_on_device(self, mapped: Any, transfers: Transfers) -> Callable[[float], None]:
+        kernels = self._device.kernels
+
         def add(fraction: float) -> None:
-            work = partial(self._device.kernels.add, fraction, self._change, mapped)
+            if self._seen is None:
+                work = partial(kernels.add, fraction, self._change, mapped)
+            else:
+                arguments = DAMPING_SCALE, fraction, self._seen, self._change, mapped
+                work = partial(kernels.add_damped, *arguments)
             nbytes = 2 * mapped.nbytes  # it is read and written
             count_transfer(self._device, transfers, nbytes, work)
 

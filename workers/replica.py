@@ -33,14 +33,27 @@ class Replica:
     first steps of a worker that joins late would be as large as those of an untrained model. They
     are not exchanged, except the first `sums` of them: Adagrad's slots of a sparse input layer are
     exchanged with its weights, because every occurrence of a rare feature counts, in all workers.
+
+    With `per_weight`, less is added to the parameters that others have changed more, if all of them
+    are exchanged with the rule "delta".
     """
 
-    def __init__(self, device: Device, model: SharedModel, rule: str, sums: int = 0) -> None:
+    def __init__(
+        self,
+        device: Device,
+        model: SharedModel,
+        rule: str,
+        sums: int = 0,
+        *,
+        per_weight: bool = False,
+    ) -> None:
         self.device = device
         self.params = device.to_device(model.params)
         self.slots = [device.to_device(slot) for slot in (model.first, model.second)]
         self.steps = int(model.steps[0])  # batches that the slots include
         self._model, self._rule, self._sums = model, MERGE_RULES[rule], sums
+        self._per_weight = per_weight and self._rule.additive
+        self.damps_weights = False  # whether `merge` damps changes by weights
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
         self.taken_totals = device.zeros(TOTALS, np.float64)
         self.finite = device.zeros(1, np.float32)
@@ -55,7 +68,8 @@ class Replica:
 
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
-        self._parts = [self._flat(self.params, self._model.params)]
+        self.damps_weights = self._per_weight
+        self._parts = [self._flat(self.params, self._model.params, self.damps_weights)]
         if self._sums and self._rule.additive:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
@@ -78,13 +92,13 @@ class Replica:
             cut = [flat[:end].reshape(shape) for flat in (params, shared, mapped)]
             tables.append((cut[0], cut[1], cut[2]))
         tail = self._flat(self.params[first.bias :], self._model.params[first.bias :])
+        self.damps_weights = False
         self._parts = [TouchedRowsPart(self.device, inputs, tables, self.transfers), tail]
         return True
 
-    def _flat(self, params: Any, shared: HostFloats) -> FlatPart:
-        return FlatPart(
-            self.device, params, shared, self._rule, self.transfers, pinned=self._pinned
-        )
+    def _flat(self, params: Any, shared: HostFloats, per_weight: bool = False) -> FlatPart:
+        arguments = self.device, params, shared, self._rule, self.transfers
+        return FlatPart(*arguments, pinned=self._pinned, per_weight=per_weight)
 
     # Called by the training thread ----------------------------------------------------------
 

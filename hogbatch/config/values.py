@@ -143,7 +143,7 @@ def _parse_worker(text: str) -> WorkerRequest:
     raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
 
 
-Damping = float | Literal["root", "auto", "off"]
+Damping = float | Literal["per-weight", "root", "auto", "off"]
 
 
 def _limits(value: Any) -> BatchLimits:
@@ -157,7 +157,7 @@ def _workers(value: Any) -> Workers:
 
 
 def _damping(value: Any) -> object:
-    if value in ("root", "auto", "off"):
+    if value in ("per-weight", "root", "auto", "off"):
         return value
     beta = float(value) if isinstance(value, str) else number(value)
     if POSITIVE.accepts(beta):
@@ -174,4 +174,4 @@ def _teams(value: Any) -> int | None:
 TEAMS: Final = ValueType("auto or a whole number", _teams, _teams)
 BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
-DAMPING: Final = ValueType("root, auto, off or a number above 0", _damping, _damping)
+DAMPING: Final = ValueType("per-weight, root, auto, off or a number above 0", _damping, _damping)

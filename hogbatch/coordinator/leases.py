@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
@@ -19,22 +20,26 @@ LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the ro
 
 @dataclass(slots=True)
 class Leases:
-    """Hands out rows of the current epoch, or of the test set, to the workers of `roster`."""
+    """Hands out rows of the current epoch, or rows to evaluate, to the workers of `roster`."""
 
     plan: Plan
     roster: Roster
     epochs: Epochs
     recovery: Recovery
     progress: Progress
-    test_rows: Ledger = field(init=False)
+    evaluated: Ledger = field(default_factory=lambda: Ledger(0))
+    rows_of: Literal["train", "test"] = "test"  # the set of `evaluated`
     last: int = 0  # number of the last lease handed out
 
-    def __post_init__(self) -> None:
-        self.test_rows = Ledger(self.plan.test_rows)
+    def evaluate(self, rows_of: Literal["train", "test"]) -> None:
+        """Make all rows of a set available for evaluation; those before must be done."""
+        self.rows_of = rows_of
+        rows = self.plan.test_rows if rows_of == "test" else self.plan.train_rows
+        self.evaluated = Ledger(rows)
 
     def hand_out(self, phase: str, now: float, to: Sequence[Worker] | None) -> Iterator[Send]:
         """Give leases to the workers `to`, or to all: one to each before a second to any."""
-        ledger = self.test_rows if phase == "evaluate" else self.epochs.rows
+        ledger = self.evaluated if phase == "evaluate" else self.epochs.rows
         if not ledger.todo or not (phase == "evaluate" or (phase == "train" and self.epochs.ready)):
             return
         if to is None:
@@ -42,10 +47,14 @@ class Leases:
         if phase == "evaluate":  # first those that need not fetch the model before
             to = sorted(to, key=lambda worker: worker.evaluation_start)
         for in_flight in range(LEASES_IN_FLIGHT):
+            delays = False
             for worker in to:
                 if len(worker.leases) == in_flight and self._may_take(worker, ledger, now):
-                    if phase == "train" and self.roster.would_delay(worker, ledger.remaining):
-                        break  # so would all workers after it: their batches take longer
+                    if phase == "train" and not worker.trial_is_due(now):
+                        # If one would, so would all after it: their batches take longer.
+                        delays = delays or self.roster.would_delay(worker, ledger.remaining)
+                        if delays:
+                            continue
                     if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
                         continue  # it has enough to do until then
                     if rows := self._rows(worker, ledger, now):
@@ -55,13 +64,13 @@ class Leases:
         """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""
         if lease.task == "train":
             return self.epochs.take_back(lease.number, died)
-        self.test_rows.take_back(lease.number)
+        self.evaluated.take_back(lease.number)
         return []
 
     def validate(self) -> None:
         """Assert the invariants: what the ledgers hold is what the workers hold."""
         workers = self.roster.attached.values()
-        for ledger, task in ((self.epochs.rows, "train"), (self.test_rows, "evaluate")):
+        for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, "evaluate")):
             ledger.validate()
             leases = [lease for worker in workers for lease in worker.leases.values()]
             numbers = [lease.number for lease in leases if lease.task == task]
@@ -113,9 +122,12 @@ class Leases:
         start, stop = ledger.take(self.last, rows)
         lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)
         lease.deadline = self.roster.deadline(worker, lease, now)
+        if training:
+            worker.assigned_at = now
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         rate *= self.recovery.rollbacks.rate_factor
         if worker.device == "cpu":
             rate *= worker.weight
-        work = worker.assign(lease, self.epochs.number, rate, self.recovery.rollbacks.total)
+        rollbacks = self.recovery.rollbacks.total
+        work = worker.assign(lease, self.epochs.number, rate, rollbacks, self.rows_of)
         return Send(worker.key, work)

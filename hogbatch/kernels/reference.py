@@ -394,6 +394,11 @@ def add(fraction, change, shared):
     shared += np.float32(fraction) * change
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def add_damped(scale, fraction, seen, change, shared):
+    shared += change * (np.float32(fraction * scale) / (np.float32(scale) + np.abs(shared - seen)))
+
+
 def find_rows(inputs, rows, head, touched, found):
     _, positions = _select(inputs.indptr, rows)
     distinct = np.unique(inputs.indices[positions])

@@ -55,6 +55,14 @@ def take_last(params, base, pulled, change):
 
 
 @exact
+def add_damped(scale, fraction, seen, change, shared):
+    """`add_damped` of kernels.gpu.contract."""
+    least, weight = np.float32(scale), np.float32(fraction * scale)
+    for i in range(change.shape[0]):
+        shared[i] += change[i] * (weight / (least + abs(shared[i] - seen[i])))
+
+
+@exact
 def join(params, base, shared):
     """params = shared + (params - base); base = shared"""
     for i in range(params.shape[0]):

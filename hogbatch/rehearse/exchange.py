@@ -142,7 +142,8 @@ class RehearsedExchange:
         """Merge the change, with the weight of its staleness when the merge begins."""
         totals = self._replica.taken_totals.copy()
         staleness = max(0, self._foreign_updates() - change.based_on)
-        weight = change.interval.lease.work.weight * self._damping.weight(staleness)
+        damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
+        weight = change.interval.lease.work.weight * damping
 
         def add() -> None:
             self._replica.merge(weight)

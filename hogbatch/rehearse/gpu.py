@@ -275,7 +275,7 @@ class RehearsedGpu:
 
     def _evaluate(self, work: Work) -> Steps:
         began, times = self._host.now, self._cost.merge(None)
-        totals = self._replica.evaluate(work.start, work.stop, work.batch_size)
+        totals = self._replica.evaluate(work)
         totals[ROWS] = work.stop - work.start
         sizes = _batch_sizes(work.stop - work.start, work.batch_size)
         seconds = sum(count * self._cost.evaluate_seconds(size) for size, count in sizes)

@@ -15,6 +15,7 @@ from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SUMMED_SLOTS, TOTALS, 
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.rehearse.changes import (
+    add_damped,
     add_scaled_rows,
     rejoin_and_take,
     rejoin_rows,
@@ -23,6 +24,8 @@ from hogbatch.rehearse.changes import (
     touched_features,
 )
 from hogbatch.store.merge import MERGE_RULES, MergeRule
+from hogbatch.store.staleness import DAMPING_SCALE
+from hogbatch.wire.messages import Work
 
 RowNumbers = NDArray[np.int64]  # [N] of the training set
 LINE = 64  # bytes of a cache line
@@ -66,11 +69,15 @@ class FlatRange:
     """A contiguous range of the parameters, exchanged as a whole.
 
     What is overwritten before it is read is not computed: `begin` pulls everything.
+    `damps_weights`: whether `merge` adds less to the parameters that others have changed.
     """
 
-    def __init__(self, params: Floats, shared: Floats, rule: MergeRule) -> None:
+    def __init__(
+        self, params: Floats, shared: Floats, rule: MergeRule, *, damps_weights: bool
+    ) -> None:
         self._params, self._shared, self._rule = params, shared, rule
         self._base, self._change, self._fetched = (aligned(params.size) for _ in range(3))
+        self._seen = aligned(params.size) if damps_weights else None
         self._pulled = self._base  # the array of what was pulled last
         self._begin_follows = False
 
@@ -85,6 +92,8 @@ class FlatRange:
 
     def take(self, upcoming: RowNumbers | None) -> bool:
         self._begin_follows = upcoming is None
+        if self._seen is not None:
+            self._seen[:] = self._base
         if self._begin_follows and self._rule.takes_change:
             return bool(take_last(self._params, self._base, self._pulled, self._change))
         if self._pulled is self._base:
@@ -92,6 +101,9 @@ class FlatRange:
         return bool(rejoin_and_take(self._params, self._base, self._fetched, self._change))
 
     def merge(self, fraction: float) -> None:
+        if self._seen is not None:
+            add_damped(DAMPING_SCALE, fraction, self._seen, self._change, self._shared)
+            return
         merged = self._change if self._rule.takes_change else self._base
         self._rule.merge(self._shared, merged, fraction)
 
@@ -187,7 +199,8 @@ class RehearsedReplica:
         self._rows = self._touched_rows() if by_rows else None
         self._parts: list[ExchangedPart] = self._flat_parts() if self._rows is None else []
         if self._rows is not None:
-            self._parts = [self._rows, self._flat(self.params, shared.params, layers[0].bias)]
+            start = layers[0].bias
+            self._parts = [self._rows, self._flat(self.params[start:], shared.params[start:])]
         self.reset()
 
     @property
@@ -251,16 +264,15 @@ class RehearsedReplica:
         self.totals[:] = 0
         self.steps[:] = self._shared.steps
 
-    def evaluate(self, start: int, stop: int, batch_size: int) -> NDArray[np.float64]:
-        """Return the totals of the shared parameters over rows [start, stop) of the test set.
+    def evaluate(self, work: Work) -> NDArray[np.float64]:
+        """Return the totals of the shared parameters over the rows of `work`.
 
         A real replica pulls them first. Here this is not necessary, because `begin` follows.
         """
-        test, totals = self._assignment.test, np.zeros(TOTALS)
-        assert test is not None, "evaluation needs a test set"
+        chosen, totals = self._assignment.evaluated(work), np.zeros(TOTALS)
         self._loop.evaluate(
-            *(self._shared_view, test.inputs, test.labels, np.arange(start, stop)),
-            *(self._settings(batch_size), self._line, totals),
+            *(self._shared_view, chosen.inputs, chosen.labels, np.arange(work.start, work.stop)),
+            *(self._settings(work.batch_size), self._line, totals),
         )
         return totals
 
@@ -272,6 +284,12 @@ class RehearsedReplica:
     @property
     def _rule(self) -> MergeRule:
         return MERGE_RULES[self._assignment.welcome.merge]
+
+    @property
+    def damps_weights(self) -> bool:
+        """Whether `merge` damps changes by weights."""
+        damping = self._assignment.welcome.staleness_damping
+        return damping == "per-weight" and self._rule.additive and self._rows is None
 
     @property
     def _exchanges_sums(self) -> bool:
@@ -295,7 +313,8 @@ class RehearsedReplica:
         first = self._assignment.network.layer_views()[0]
         params, *sums = self._tables()
         end = first.weights + first.fan_in * first.fan_out
-        return [self._flat(*params), *(self._flat(own[:end], shared[:end]) for own, shared in sums)]
+        ranges = [self._flat(*params, self.damps_weights)]
+        return [*ranges, *(self._flat(own[:end], shared[:end]) for own, shared in sums)]
 
-    def _flat(self, own: Floats, shared: Floats, start: int = 0) -> FlatRange:
-        return FlatRange(own[start:], shared[start:], self._rule)
+    def _flat(self, own: Floats, shared: Floats, damps_weights: bool = False) -> FlatRange:
+        return FlatRange(own, shared, self._rule, damps_weights=damps_weights)

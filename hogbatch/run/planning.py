@@ -87,11 +87,12 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
             optimizer,
             merge=config.merge,
             merge_every=config.merge_every or 0,
-            staleness_damping=config.staleness_damping,
+            staleness_damping=_staleness_damping(config, loaded, network),
             precision=config.precision,
             lsh=_lsh(config, network),
             record=config.record,
             cpu_teams=config.cpu_teams or 0,
+            evaluate_train=config.evaluate == "train,test",
         ),
         limits=limits_for(config, rows),
         stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
@@ -122,6 +123,17 @@ def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -
         critical_batch=config.critical_batch or critical,
         rows_between_pauses=_rows_between_pauses(config, loaded),
     )
+
+
+def _staleness_damping(config: TrainConfig, loaded: LoadedData, network: Network) -> float | str:
+    """Return how GPU workers merge stale changes.
+
+    In a wide sparse layer with Adagrad, steps are large for rare features, and so would be what
+    damping by weights leaves out; there, it needed more rows than `root`.
+    """
+    if config.staleness_damping is not None:
+        return config.staleness_damping
+    return "per-weight" if _mostly_dense(loaded, network) else "root"
 
 
 def _mostly_dense(loaded: LoadedData, network: Network) -> bool:

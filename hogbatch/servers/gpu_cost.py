@@ -16,6 +16,8 @@ from hogbatch.servers.workload import Workload, weights
 
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
 REJOIN_AND_TAKE = 9  # arrays of parameters that the two operations read or write
+KEEP_SEEN = 2  # the same for the copy that damping by weights needs
+DAMP_ON_HOST = 4  # times the seconds of an addition, measured on two cores
 SPARSE_LINE = 32  # bytes; the least that the link transfers
 
 
@@ -29,10 +31,16 @@ class MergeTimes(NamedTuple):
 
 
 class GpuCost:
-    """Costs of batches and merges on one GPU."""
+    """Costs of batches and merges on one GPU.
 
-    def __init__(self, gpu: ServerGpu, cpu: Cpu, workload: Workload) -> None:
+    `damps_weights`: whether changes are damped by weights (--staleness-damping per-weight).
+    """
+
+    def __init__(
+        self, gpu: ServerGpu, cpu: Cpu, workload: Workload, *, damps_weights: bool = False
+    ) -> None:
         self._gpu, self._cpu, self._workload = gpu, cpu, workload
+        self._damps_weights = damps_weights
         self.densify = workload.may_densify and densifying_is_faster(
             self._train_seconds, workload.rows
         )
@@ -65,7 +73,8 @@ class GpuCost:
         first, gpu = self._workload.layers[0], self._gpu
         cells, slots = self._workload.parameters, self._workload.exchanged_slots
         if touched is None:
-            return self._flat(cells + slots * weights(first))
+            damped = cells if self._damps_weights else 0
+            return self._flat(cells + slots * weights(first), damped)
         flat = self._flat(cells - weights(first))
         nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
         on_device = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
@@ -74,13 +83,20 @@ class GpuCost:
         blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
         return MergeTimes(blocking, merge, flat.fetch, flat.fetch + pulled)
 
-    def _flat(self, cells: int) -> MergeTimes:
-        """Times of a merge of `cells` parameters, added by the device or by the host."""
+    def _flat(self, cells: int, damped: int = 0) -> MergeTimes:
+        """Times of a merge of `cells` parameters, added by the device or by the host.
+
+        The changes of `damped` of them are damped by weights.
+        """
         gpu, nbytes = self._gpu, FLOAT * cells
         blocking = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
         copy = nbytes / gpu.link_speed + gpu.link_seconds
         by_host = copy + nbytes / gpu.host_add_speed
         by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        if damped:
+            blocking += KEEP_SEEN * FLOAT * damped / gpu.exchange_speed + gpu.launch_seconds
+            by_host += FLOAT * damped / gpu.link_speed + gpu.link_seconds
+            by_host += DAMP_ON_HOST * FLOAT * damped / gpu.host_add_speed
         return MergeTimes(blocking, min(by_host, by_device), copy, copy)
 
     def _train_seconds(self, rows: int, densify: bool) -> float:

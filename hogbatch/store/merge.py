@@ -40,6 +40,18 @@ def delta(shared: Floats, change: Floats, weight: float = 1.0) -> None:
             shared[c] += change[c] if weight == 1.0 else factor * change[c]
 
 
+def damped_delta(shared: Floats, change: Floats, seen: Floats, weight: float, scale: float) -> None:
+    """shared += weight * change * scale / (scale + abs(shared - seen)).
+
+    `seen`[P] are the parameters that the change was computed with: the more others have changed a
+    parameter since, the less of the change is added. See `hogbatch.store.staleness.Damping`.
+    """
+    factor, least = np.float32(weight * scale), np.float32(scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for c in _chunks(change):
+            shared[c] += change[c] * (factor / (least + np.abs(shared[c] - seen[c])))
+
+
 def overwrite(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
     """shared = replica, as in the paper's code: concurrent updates by other workers are lost."""
     del weight

@@ -12,6 +12,7 @@ import numpy as np
 
 PERCENTILE = 99.7  # of the observed staleness, as in AdaSGD; larger values are stragglers
 HISTORY = 1000  # merges whose staleness is kept
+DAMPING_SCALE = 1 / 300  # change of a weight by others that halves a stale change of it
 MIN_HISTORY = 20  # minimum number of merges for the percentile
 
 
@@ -23,6 +24,10 @@ class Damping:
     auto   the same with the BETA for which a staleness of t/2 has the weight 1 / (t/2 + 1):
            2/t ln(t/2 + 1), where t is the 99.7th percentile of the observed staleness
     off    1
+    per-weight
+           s / (s + abs(d)) for each weight of the model, where d is its change by others since the
+           pull, and s is DAMPING_SCALE. The replica computes it when it merges. Where only touched
+           rows of a sparse layer are exchanged, as root.
     """
 
     def __init__(self, rule: float | str) -> None:
@@ -37,7 +42,7 @@ class Damping:
 
     def _weight(self, staleness: int) -> float:
         match self._rule:
-            case "root":
+            case "root" | "per-weight":
                 return 1 / math.sqrt(1 + staleness)
             case "auto":
                 return math.exp(-self._learned_beta() * staleness)

@@ -31,6 +31,15 @@ class ReplicaKernels(Protocol):
     def add(self, fraction: float, change: Floats, shared: Floats) -> None:
         """shared[P] += fraction * change."""
 
+    def add_damped(
+        self, scale: float, fraction: float, seen: Floats, change: Floats, shared: Floats
+    ) -> None:
+        """shared[P] += fraction * change * scale / (scale + abs(shared - seen)).
+
+        `seen`[P] are the parameters that the change was computed with; see
+        hogbatch.store.staleness.
+        """
+
     def find_rows(
         self,
         inputs: Inputs,
@@ -104,6 +113,7 @@ REPLICA_OPERATIONS: Final = (
     "take",
     "rejoin",
     "add",
+    "add_damped",
     "find_rows",
     "take_rows",
     "rejoin_rows",

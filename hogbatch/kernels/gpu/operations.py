@@ -37,6 +37,7 @@ class GpuKernels:
     csr_step = staticmethod(sparse.csr_step)
     take = staticmethod(replica.take)
     rejoin = staticmethod(replica.rejoin)
+    add_damped = staticmethod(replica.add_damped)
     add = staticmethod(replica.add)
     find_rows = staticmethod(replica.find_rows)
     take_rows = staticmethod(replica.take_rows)

@@ -5,6 +5,7 @@ from hogbatch.kernels.gpu.launch import WARP, kernel, over_batch, over_cells, ov
 _take = kernel("replica", "take")
 _rejoin = kernel("replica", "rejoin")
 _add = kernel("replica", "add")
+_add_damped = kernel("replica", "add_damped")
 _find_touched = kernel("sparse", "find_touched")
 _unmark = kernel("sparse", "unmark")
 _take_rows = kernel("replica", "take_rows")
@@ -22,6 +23,11 @@ def rejoin(pulled, params, base):
 
 def add(fraction, change, shared):
     over_cells(_add, change.size, float(fraction), change, change.size, shared)
+
+
+def add_damped(scale, fraction, seen, change, shared):
+    arguments = float(scale), float(fraction), seen, change.size, change, shared
+    over_cells(_add_damped, change.size, *arguments)
 
 
 def find_rows(inputs, rows, head, touched, found):

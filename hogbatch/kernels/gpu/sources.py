@@ -59,7 +59,10 @@ KERNELS: Final = {  # the extern "C" names of each source
         *("find_touched", "unmark", "add_up", "step_touched"),
     ),
     "losses": ("loss_gradient", "loss_and_metrics"),
-    "replica": ("take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"),
+    "replica": (
+        *("take", "rejoin", "add", "add_damped"),
+        *("take_rows", "rejoin_rows", "add_rows"),
+    ),
     "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
 }
 

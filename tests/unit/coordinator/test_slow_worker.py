@@ -13,16 +13,16 @@ FAST, SLOW = 1e-5, 1e-3  # seconds per row
 ALONE_S = ROWS * FAST  # an epoch of one fast worker
 
 
-def run(play, seconds_per_row):
+def run(play, seconds_per_row, until=lambda: False):
     """Run workers at their own speeds; return the times at which the epochs ended."""
-    until, ends, epoch = {}, [], 0
-    while play.finish is None:
+    done_at, ends, epoch = {}, [], play.state.epoch
+    while play.finish is None and not until():
         play.shuffle()
         for key, held in play.work.items():
-            if held and key not in until:
-                until[key] = play.now + (held[0].stop - held[0].start) * seconds_per_row[key]
-        key = min(until, key=until.get)
-        work, play.now = play.work[key][0], until.pop(key)
+            if held and key not in done_at:
+                done_at[key] = play.now + (held[0].stop - held[0].start) * seconds_per_row[key]
+        key = min(done_at, key=done_at.get)
+        work, play.now = play.work[key][0], done_at.pop(key)
         play.done(key, seconds=(work.stop - work.start) * seconds_per_row[key])
         if play.state.epoch > epoch:
             epoch = play.state.epoch
@@ -62,3 +62,24 @@ def test_a_slow_worker_gets_leases_of_the_same_duration_as_the_others(stage):
     rows = [work.stop - work.start for key, work in works(play.said) if key == "slow"]
     assert max(rows[2:]) == 16  # whole batches in LEASE_S; the first two were a guess
     assert rows[0] == rows[1] == 32
+
+
+def test_a_worker_whose_first_leases_were_slow_is_measured_again(stage):
+    play = stage(train_rows=ROWS, epochs=200, cpu=(64, 64), lease_seconds=LEASE_S)
+    seconds_per_row = {"fast": FAST, "slow": 1e-2}  # a batch takes longer than an epoch of "fast"
+    play.attach(*seconds_per_row)
+    run(play, seconds_per_row, until=lambda: play.state.epoch == 2)
+    seconds_per_row["slow"] = 2 * FAST
+    run(play, seconds_per_row)
+    slow = play.state.workers["slow"]
+    assert slow.rows > 0.2 * play.state.progress.rows
+
+
+def test_trials_of_a_slow_worker_cost_little(stage):
+    play = stage(train_rows=ROWS, epochs=100, cpu=(64, 64), lease_seconds=LEASE_S)
+    seconds_per_row = {"fast": FAST, "slow": 1e-2}
+    play.attach(*seconds_per_row)
+    ends = run(play, seconds_per_row)
+    trials = sum(key == "slow" for key, _ in works(play.said))
+    assert 2 < trials < 8
+    assert ends[-1] - ends[0] < 1.1 * 99 * ALONE_S

@@ -28,9 +28,13 @@ def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(
     monkeypatch, optimizer, merge, sparse, slots
 ):
     workloads = []
-    monkeypatch.setattr(rehearsal, "GpuCost", lambda gpu, cpu, workload: workloads.append(workload))
+    monkeypatch.setattr(
+        rehearsal, "GpuCost", lambda gpu, cpu, workload, **_: workloads.append(workload)
+    )
     train = examples(20, sparse=sparse)
-    training = SimpleNamespace(lsh=None, optimizer=SimpleNamespace(l2=0.0))
+    training = SimpleNamespace(
+        staleness_damping="root", lsh=None, optimizer=SimpleNamespace(l2=0.0)
+    )
     setup = SimpleNamespace(
         config=SimpleNamespace(optimizer=optimizer, merge=merge),
         network=Network.build(train.features, (8,), 2, "relu", "softmax"),

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import LOSS, ROWS
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.rehearse.replica import RehearsedReplica
+from hogbatch.wire.messages import Work
 from tests.support.assignments import assignment, examples
 from tests.unit.rehearse.conftest import (
     KINDS,
@@ -92,6 +93,23 @@ def test_all_parameters_are_exchanged_as_by_a_real_replica(kind, optimizer, merg
     assert_allclose(exchange_all_intervals(replica, rehearsed.model, {2}), expected, rtol=1e-4)
     assert_allclose(rehearsed.model.params, real.model.params, rtol=1e-3, atol=1e-4)
     assert_allclose(rehearsed.model.first, real.model.first, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_changes_are_damped_by_weights_as_by_a_real_replica(by_rows):
+    models = []
+    for make in (RealReplica, RehearsedReplica):
+        for damping in ("off", "per-weight"):
+            made = sparse("adagrad")
+            welcome = msgspec.structs.replace(made.welcome, staleness_damping=damping)
+            made = replace(made, welcome=welcome)
+            replica = make(made, by_rows=by_rows)
+            assert replica.damps_weights == (damping == "per-weight" and not by_rows)
+            exchange_all_intervals(replica, made.model, {2})
+            models.append(made.model.params)
+    plain, damped, _, rehearsed = models
+    assert_allclose(rehearsed, damped, rtol=1e-3, atol=1e-4)
+    assert (abs(damped - plain).max() > 0.01) == (not by_rows)
 
 
 @pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
@@ -206,10 +224,10 @@ def test_evaluation_reads_the_shared_parameters():
     train, test = examples(40), examples(30, seed=1)
     one = assignment(train, test)
     replica = RehearsedReplica(one, by_rows=False)
-    before = replica.evaluate(0, 30, 8)
+    before = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
     one.model.params[:] *= 2
-    after = replica.evaluate(0, 30, 8)
+    after = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
     assert before[ROWS] == after[ROWS] == 30
     assert before[LOSS] != after[LOSS]
-    whole = replica.evaluate(0, 30, 30)
+    whole = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 30, 0.0, 0))
     assert_allclose(whole, after, rtol=1e-5)

@@ -32,7 +32,7 @@ def welcome_for(flags, network, data):
 @pytest.mark.parametrize(
     ("flags", "every", "damping", "precision"),
     [
-        ({}, 0, "root", "float32"),
+        ({}, 0, "per-weight", "float32"),
         ({"merge_every": "4", "staleness_damping": "auto"}, 4, "auto", "float32"),
         ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
     ],
@@ -46,6 +46,16 @@ def test_gpu_workers_receive_the_merge_settings(flags, every, damping, precision
         precision,
     )
     assert welcome.lsh is None
+
+
+def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights():
+    data = loaded("binary", 1)
+    features = 50_000
+    data.train.sparse, data.train.inputs = True, SimpleNamespace(indices=range(300))
+    network = Network.build(features, (8,), 1, "relu", "logistic")
+    assert welcome_for({}, network, data).staleness_damping == "root"
+    flags = {"staleness_damping": "per-weight"}
+    assert welcome_for(flags, network, data).staleness_damping == "per-weight"
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,18 @@ def test_a_merge_of_few_rows_is_faster_than_one_of_all():
     assert min(few) > 0
 
 
+def test_damping_by_weights_takes_time_where_all_parameters_are_merged():
+    server, workload = read_server("k80-28cores"), sparse_workload((100_000, 64, 2))
+    costs = [
+        GpuCost(server.gpus[0], server.cpu, workload, damps_weights=each) for each in (False, True)
+    ]
+    plain, damped = (cost.merge(None) for cost in costs)
+    assert damped.blocking > plain.blocking
+    assert damped.merge >= plain.merge
+    assert damped.fetch == plain.fetch
+    assert costs[0].merge(100) == costs[1].merge(100)
+
+
 def test_the_sums_of_adagrad_are_merged_with_the_first_layer():
     server = read_server("h100-16cores")
     gpu = replace(server.gpus[0], link_seconds=1e-12, launch_seconds=1e-12)

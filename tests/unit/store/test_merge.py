@@ -11,6 +11,7 @@ from hogbatch.store.merge import (
     MERGING_FRACTION,
     average,
     batches_between_merges,
+    damped_delta,
     delta,
     overwrite,
 )
@@ -59,6 +60,23 @@ def test_delta_loses_no_update_of_others(shared, sent):
     expected = start + sent + whole(3)
     expected[5] += 10
     assert np.array_equal(shared, expected)
+
+
+def test_less_of_a_damped_change_is_added_where_others_have_changed_more(sent):
+    seen, before, others = whole(3), sent.copy(), np.resize(np.float32([0, 0.25, -0.25, 0.75]), P)
+    shared = seen + others
+    damped_delta(shared, sent, seen, 0.5, scale=0.25)
+    factor = np.resize(np.float32([1, 0.5, 0.5, 0.25]), P)
+    assert np.array_equal(shared, seen + others + 0.5 * factor * sent)
+    assert np.array_equal(sent, before)
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0])
+def test_without_changes_by_others_a_damped_change_is_added_as_it_is(weight, shared, sent):
+    plain, seen = shared.copy(), shared.copy()
+    delta(plain, sent, weight)
+    damped_delta(shared, sent, seen, weight, scale=0.25)
+    assert np.array_equal(shared, plain)
 
 
 def test_overwrite_loses_the_updates_of_others(shared, sent):

@@ -59,9 +59,10 @@ def test_staler_changes_never_weigh_more(beta):
     assert all(0 <= fraction <= 1 for fraction in weights)
 
 
+@pytest.mark.parametrize("rule", ["root", "per-weight"])
 @pytest.mark.parametrize(("staleness", "fraction"), [(0, 1), (3, 0.5), (99, 0.1)])
-def test_the_root_rule_weighs_by_one_over_the_root(staleness, fraction):
-    assert see(Damping("root"), 7, 1000, staleness) == pytest.approx(fraction)
+def test_the_root_rule_weighs_by_one_over_the_root(rule, staleness, fraction):
+    assert see(Damping(rule), 7, 1000, staleness) == pytest.approx(fraction)
 
 
 def test_off_weighs_nothing():

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
@@ -13,6 +13,7 @@ from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
+from hogbatch.store.staleness import DAMPING_SCALE
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
@@ -43,9 +44,9 @@ def model():
     return made
 
 
-def make(model, rule="delta", *, by_rows=False, device=None, way=None):
+def make(model, rule="delta", *, by_rows=False, device=None, way=None, per_weight=False):
     """A replica of `model`; `way` selects the method of merging, the default is the faster one."""
-    made = Replica(device or HostDevice(), model, rule)
+    made = Replica(device or HostDevice(), model, rule, per_weight=per_weight)
     with pytest.MonkeyPatch.context() as patch:
         if way is not None:
             patch.setattr(FlatPart, "_fastest_method", lambda self: way)
@@ -333,7 +334,35 @@ def test_the_cost_of_a_merge_includes_that_of_the_host(model, monkeypatch, rule)
     assert replica.measure_merge(None).background >= 0.02
 
 
-@pytest.mark.parametrize("slow", ["take", "rejoin", "add", "take_rows", "rejoin_rows", "add_rows"])
+@pytest.mark.parametrize("way", [0, 1], ids=["host", "device"])
+def test_less_is_added_to_parameters_that_others_changed_since_the_interval_began(model, way):
+    """Also for those that the replica fetched during the interval."""
+    model.params[:] = 0
+    replica = make(model, way=way, per_weight=True)
+    replica.begin(np.arange(ROWS))
+    replica.params[:] += 1  # the first interval
+    replica.rejoin(None)
+    replica.take()
+    replica.params[:] += 3  # the second interval, in which
+    replica.merge(1.0)  # the first change is merged: others have changed nothing
+    assert_array_equal(model.params, 1)
+    model.params[:] += DAMPING_SCALE  # others
+    replica.fetch()
+    replica.rejoin(None)
+    replica.take()
+    model.params[:] += 2 * DAMPING_SCALE
+    expected = model.params + 3 / (1 + 3)
+    replica.merge(1.0)
+    assert_allclose(model.params, expected, rtol=1e-4)
+    replica.fetch()
+    replica.rejoin(None)
+    assert_allclose(replica.params, expected, rtol=1e-4)
+
+
+DEVICE_WORK = "take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows", "add_rows"
+
+
+@pytest.mark.parametrize("slow", DEVICE_WORK)
 def test_the_cost_of_a_merge_includes_that_of_the_device(model, slow):
     def sleep(*arguments):
         time.sleep(0.02)
@@ -341,7 +370,9 @@ def test_the_cost_of_a_merge_includes_that_of_the_device(model, slow):
 
     device, by_rows = HostDevice(), slow.endswith("_rows")
     device.kernels = Kernels(**{slow: sleep})
-    cost = make(model, by_rows=by_rows, device=device, way=1).measure_merge(np.arange(ROWS))
+    per_weight = slow == "add_damped"
+    replica = make(model, by_rows=by_rows, device=device, way=1, per_weight=per_weight)
+    cost = replica.measure_merge(np.arange(ROWS))
     assert (cost.background >= 0.02) == slow.startswith("add")
     assert (cost.blocking >= 0.02) != slow.startswith("add")
 

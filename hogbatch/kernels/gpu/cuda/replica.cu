@@ -33,6 +33,15 @@ extern "C" __global__ void add(double fraction, const float* change, long long c
     EACH(i, count) shared[i] += (float)fraction * change[i];
 }
 
+extern "C" __global__ void add_damped(double scale, double fraction, const float* seen,
+                                      long long count, const float* change, float* shared)
+{
+    EACH(i, count) {
+        float now = shared[i], weight = (float)(fraction * scale);
+        shared[i] = now + change[i] * (weight / ((float)scale + fabsf(now - seen[i])));
+    }
+}
+
 // The same for touched rows only: `change`[t] belongs to row touched[t] of H columns.
 extern "C" __global__ void take_rows(const int* touched, const int* found, long long H,
                                      const float* params, float* base, float* change, float* finite)

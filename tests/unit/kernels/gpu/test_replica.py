@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hypothesis import given
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.store.layout import stored_width
@@ -57,11 +57,22 @@ def test_add_adds_a_fraction_of_the_change(device_kernels, size, fraction):
     assert_array_equal(change, before)
 
 
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_a_damped_change_is_smaller_where_others_have_changed_more(device_kernels, size, fraction):
+    scale, change, seen, shared = 2.0, flat(1, size), flat(2, size), flat(3, size)
+    expected = shared + fraction * change * scale / (scale + abs(shared - seen))
+    before = change.copy(), seen.copy()
+    device_kernels.add_damped(scale, fraction, seen, change, shared)
+    assert_allclose(shared, expected, rtol=1e-6, atol=1e-5)
+    assert_array_equal((change, seen), before)
+
+
 def test_an_empty_change_is_taken_and_added(device_kernels):
     empty, seen = (lambda: np.empty(0, np.float32)), finite()
     device_kernels.take(empty(), empty(), empty(), seen)
     device_kernels.rejoin(empty(), empty(), empty())
     device_kernels.add(1.0, empty(), empty())
+    device_kernels.add_damped(1.0, 1.0, empty(), empty(), empty())
     assert seen == 1
 
 
