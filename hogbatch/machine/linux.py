@@ -5,6 +5,8 @@ can simulate machines.
 """
 
 import os
+import platform
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -31,6 +33,14 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     return min(quotas, default=None)
 
 
+def total_memory(root: Path = ROOT) -> int:
+    """Return the memory of the machine in bytes; OSError or ValueError if Linux does not tell."""
+    text = (root / "proc/meminfo").read_text()
+    if match := re.search(r"^MemTotal: +(\d+) kB", text, re.MULTILINE):
+        return 1024 * int(match[1])
+    raise ValueError("/proc/meminfo has no MemTotal")
+
+
 def free_memory(root: Path = ROOT) -> int:
     """Return the kernel's estimate of the bytes available to programs.
 
@@ -49,6 +59,44 @@ def memory_quota(root: Path = ROOT) -> int | None:
         left for group in _groups(root, "memory") if (left := _memory_left(group)) is not None
     ]
     return min(quotas, default=None)
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Return the smallest memory limit of this cgroup and its ancestors, in bytes; None: none."""
+    limits = [
+        limit for group in _groups(root, "memory") if (limit := _memory_limit(group)) is not None
+    ]
+    return min(limits, default=None)
+
+
+def processor_name(root: Path = ROOT) -> str:
+    """Return the name of the processor, or the architecture if Linux does not report a name."""
+    with suppress(OSError):
+        for line in (root / "proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def nvidia_driver(root: Path = ROOT) -> str | None:
+    """Return the version of NVIDIA's kernel module; None: not loaded, "": without a version."""
+    with suppress(OSError):
+        text = (root / "proc/driver/nvidia/version").read_text(errors="replace")
+        match = re.search(r"  (\d+[\d.]+)  ", text.partition("\n")[0])
+        return match[1] if match else ""
+    return None
+
+
+def nvidia_gpus(root: Path = ROOT) -> tuple[str, ...]:
+    """Return the names of the GPUs that NVIDIA's kernel module lists; starts no process."""
+    names = []
+    with suppress(OSError):
+        for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+            match = re.search(
+                r"^Model:\s*(\S.*?)\s*$", file.read_text(errors="replace"), re.MULTILINE
+            )
+            names += [match[1]] if match else []
+    return tuple(names)
 
 
 def _nodes(root: Path, mask: frozenset[int]) -> tuple[frozenset[int], ...]:
@@ -121,6 +169,15 @@ def _memory_left(group: Path) -> int | None:
                 return None
             used = int((group / usage).read_text()) - _inactive_bytes(group, inactive)
             return max(0, maximum - used)
+    return None
+
+
+def _memory_limit(group: Path) -> int | None:
+    """Return the memory limit of one cgroup (version 1 or 2) in bytes; None: no limit."""
+    for limit, _, _ in MEMORY_FILES:
+        with suppress(OSError, ValueError):  # version 2 without a limit: "max"
+            maximum = int((group / limit).read_text())
+            return maximum if maximum < UNLIMITED else None
     return None
 
 

@@ -14,10 +14,12 @@ import re
 import subprocess
 import sys
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+FAILURES = OSError, subprocess.SubprocessError, msgspec.DecodeError  # of `answer_of`
 _CUPY_PACKAGE = re.compile(r"cupy(-cuda.*|-rocm.*)?")
 
 
@@ -44,17 +46,25 @@ def find_gpus(timeout: float = 120.0) -> ProbeResult:
     """
     if importlib.util.find_spec("cupy") is None:
         return probe()
-    command = [sys.executable, "-m", "hogbatch.kernels.gpu.probe"]
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
-        return msgspec.json.decode(answer.stdout, type=ProbeResult)
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        return answer_of("hogbatch.kernels.gpu.probe", ProbeResult, timeout)
+    except FAILURES as error:
         return ProbeResult(reason=f"the GPU probe failed: {error}")
+
+
+def answer_of(module: str, kind: type[T], timeout: float) -> T:
+    """Run `module` in a separate process for up to `timeout` seconds; decode the JSON it prints.
+
+    Raises one of FAILURES.
+    """
+    command = [sys.executable, "-m", module]
+    answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
+    return msgspec.json.decode(answer.stdout, type=kind)
 
 
 def probe() -> ProbeResult:
     """Probe in this process."""
-    packages = _installed_cupy_packages()
+    packages = installed_cupy_packages()
     if len(packages) > 1:
         return ProbeResult(
             reason=f"{' and '.join(packages)} are installed and overwrite each other; "
@@ -67,11 +77,11 @@ def probe() -> ProbeResult:
             return ProbeResult(
                 reason="CuPy is not installed; install hogbatch[cuda12] or hogbatch[cuda13]"
             )
-        return ProbeResult(reason=f"CuPy is installed but cannot be imported: {_first_line(error)}")
+        return ProbeResult(reason=f"CuPy is installed but cannot be imported: {first_line(error)}")
     return _probe_with(cupy)
 
 
-def _installed_cupy_packages() -> list[str]:
+def installed_cupy_packages() -> list[str]:
     """Names of the installed packages that provide `import cupy`."""
     names = {str(found.metadata["Name"]).lower() for found in metadata.distributions()}
     return sorted(name for name in names if _CUPY_PACKAGE.fullmatch(name))
@@ -84,7 +94,7 @@ def _probe_with(cupy: Any) -> ProbeResult:
     except RuntimeError as error:  # base class of CuPy's CUDARuntimeError
         if runtime.driverGetVersion() == 0:
             return ProbeResult(reason="CuPy is installed, but there is no NVIDIA driver")
-        return ProbeResult(reason=f"the NVIDIA driver reports an error: {_first_line(error)}")
+        return ProbeResult(reason=f"the NVIDIA driver reports an error: {first_line(error)}")
     if count == 0:
         return ProbeResult(
             reason="there is an NVIDIA driver, but no GPU is visible to this process"
@@ -95,7 +105,7 @@ def _probe_with(cupy: Any) -> ProbeResult:
     except Exception as error:
         return ProbeResult(
             reason="there is a GPU, but CuPy cannot use it; check that the CUDA libraries are "
-            f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {_first_line(error)}"
+            f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {first_line(error)}"
         )
     return ProbeResult(tuple(_describe(runtime, ordinal) for ordinal in range(count)))
 
@@ -117,7 +127,7 @@ def _describe(runtime: Any, ordinal: int) -> Gpu:
     )
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of the exception's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

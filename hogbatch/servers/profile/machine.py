@@ -1,6 +1,5 @@
 """Measures and describes the machine that this process runs on."""
 
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
-from hogbatch.machine.linux import read_topology
+from hogbatch.machine.linux import processor_name, read_topology
 from hogbatch.machine.topology import Topology, parse_cores
 from hogbatch.servers.cpu_cost import CpuCost, barrier_seconds
 from hogbatch.servers.description import Cpu, ServerGpu
@@ -73,7 +72,7 @@ def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list
     """Measure the CPU; return its description, and the probes it was fitted to."""
     topology = read_topology()
     threads, cores = topology.threads, min(len(topology.siblings), topology.threads)
-    cpu = cpu_at_start(_model(), threads, cores, min(cores, cores_per_cache(CORE)), source)
+    cpu = cpu_at_start(processor_name(), threads, cores, min(cores, cores_per_cache(CORE)), source)
     private, shared = _cache_size(2), _cache_size(3)
     time_slice = measure_slice()
     if time_slice is None:
@@ -236,14 +235,6 @@ def describe_cuda(
     sizes = (16, 64, 256, 1024, 4096, 16384) if effort.networks is None else (16, 64)
     start = gpu_at_start(ordinal, device.model, source)
     return describe_gpu(device, start, cpu, effort, sizes, report)
-
-
-def _model() -> str:
-    """The name of the processor."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def cores_per_cache(core: Path) -> int:

@@ -1,0 +1,56 @@
+"""The identity of a process, with which another process can see whether it still runs."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path("/")
+START_FIELD = 19  # of /proc/<pid>/stat, counted from the state, which follows the name
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process. The same pid is given to other processes later, with another start."""
+
+    host: str
+    namespace: str  # of process ids: containers have their own
+    pid: int
+    start: int  # clock ticks since the machine was booted
+
+    @classmethod
+    def own(cls, root: Path = ROOT) -> Self:
+        """The identity of this process."""
+        pid = os.getpid()
+        return cls(os.uname().nodename, _namespace(root), pid, _start(root, pid) or 0)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self | None:
+        """The identity with these fields; None if they are incomplete or of other types."""
+        match fields:
+            case {"host": str(host), "namespace": str(namespace), "pid": int(), "start": int()}:
+                return cls(host, namespace, fields["pid"], fields["start"])
+        return None
+
+    def is_running(self, root: Path = ROOT) -> bool | None:
+        """Whether the process runs; None if it cannot be seen from this machine or container."""
+        if (self.host, self.namespace) != (os.uname().nodename, _namespace(root)):
+            return None
+        return _start(root, self.pid) == self.start
+
+
+def _namespace(root: Path) -> str:
+    with suppress(OSError):
+        return os.readlink(root / "proc/self/ns/pid")
+    return ""
+
+
+def _start(root: Path, pid: int) -> int | None:
+    """When process `pid` started; None if it does not exist or has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        text = (root / f"proc/{pid}/stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()  # the name may contain spaces and parentheses
+        return None if fields[0] in "ZX" else int(fields[START_FIELD])
+    return None

@@ -1,0 +1,83 @@
+"""Properties of usable GPUs, with a stand-in for CuPy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hogbatch.kernels.gpu import inspection
+from hogbatch.kernels.gpu.inspection import GpuInspection, InspectedGpu, inspect, inspect_gpus
+from tests.unit.kernels.gpu.test_probe import FakeCupy, installed
+
+
+class FakeRuntime(FakeCupy):
+    """The part of CuPy that the inspection uses in addition."""
+
+    def getDeviceProperties(self, ordinal):
+        return super().getDeviceProperties(ordinal) | {"major": 9, "minor": 0}
+
+    def runtimeGetVersion(self):
+        return self.answer("runtime", 12080)
+
+    def setDevice(self, ordinal):
+        self.ordinal = ordinal
+
+    def hostRegister(self, address, size, flags):
+        assert address and size and flags == 3
+        self.answer(f"pin {self.ordinal}")
+        self.registered = address
+
+    def hostUnregister(self, address):
+        assert address == self.registered
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    def put_in(**options):
+        installed(monkeypatch, "cupy-cuda12x")
+        monkeypatch.setitem(sys.modules, "cupy", FakeRuntime(**options))
+
+    return put_in
+
+
+def test_gpus_are_described(cupy):
+    cupy()
+    device = InspectedGpu(0, "Fake 0", 1024, "9.0", "")
+    assert inspect() == GpuInspection((device,), "", 12090, 12080)
+
+
+def test_memory_that_cannot_be_pinned_is_reported_for_its_gpu(cupy):
+    cupy(count=2, failures={"pin 1": RuntimeError("cudaErrorMemoryAllocation: no\nmore")})
+    assert [gpu.pinning_error for gpu in inspect().devices] == ["", "cudaErrorMemoryAllocation: no"]
+
+
+def test_an_unknown_version_is_zero(cupy):
+    cupy(count=0, failures={"runtime": RuntimeError("no runtime")})
+    found = inspect()
+    assert (found.devices, found.driver_cuda, found.runtime_cuda) == ((), 12090, 0)
+    assert "no GPU is visible" in found.reason
+
+
+def test_a_broken_cupy_is_a_reason(monkeypatch):
+    installed(monkeypatch, "cupy-cuda12x")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert inspect().reason.startswith("CuPy is installed but cannot be imported")
+
+
+def test_without_cupy_no_process_is_started(monkeypatch):
+    monkeypatch.setattr(inspection.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert inspect_gpus(1.0) is None
+
+
+def test_a_crash_is_a_reason(monkeypatch):
+    monkeypatch.setattr(inspection.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert inspect_gpus(1.0).reason.startswith("the inspection of GPUs failed: ")
+
+
+def test_the_inspection_prints_one_line_of_json():
+    command = [sys.executable, "-m", "hogbatch.kernels.gpu.inspection"]
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert bool(answer["devices"]) != bool(answer["reason"])
