@@ -14,9 +14,10 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hogbatch.compute.assignment import Assignment, run_sizes
@@ -172,9 +173,16 @@ class CpuEngine:
         """Compile, or load from the cache, with leases that are revoked: no row is computed."""
         raised = int(self._line[0]) - 1
         thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
-        self._compute(Work(0, "train", 0, 0, 1, 1, 0.0, raised), 0, 1, thread, loop)
+        revoked = Work(0, "train", 0, 0, 1, 1, 0.0, raised)
+        self._compute(revoked, 0, 1, thread, loop)
+        evaluated: list[Literal["train", "test"]] = []
         if self._assignment.test is not None:
-            self._compute(Work(0, "evaluate", 0, 0, 1, 1, 0.0, raised), 0, 1, thread, loop)
+            evaluated.append("test")
+        if self._assignment.welcome.evaluate_train:
+            evaluated.append("train")
+        for rows_of in evaluated:
+            work = structs.replace(revoked, task="evaluate", rows_of=rows_of)
+            self._compute(work, 0, 1, thread, loop)
         if self._hashed is not None:
             self._hashed.start()
 
@@ -235,10 +243,9 @@ class CpuEngine:
         loss, optimizer = self._kinds
         lease = BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)
         if work.task == "evaluate":
-            test = self._assignment.test
-            assert test is not None, "the coordinator hands out test rows only if there are any"
-            rows = np.arange(start, stop)
-            loop.evaluate(thread.model, test.inputs, test.labels, rows, lease, self._line, totals)
+            chosen, rows = self._assignment.evaluated(work), np.arange(start, stop)
+            arrays = thread.model, chosen.inputs, chosen.labels, rows
+            loop.evaluate(*arrays, lease, self._line, totals)
         elif self._recording is None:
             self._train_rows(work, (start, stop), thread, loop, lease, totals)
         else:

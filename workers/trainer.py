@@ -24,7 +24,7 @@ from workers.mapping import MappedSegment
 from workers.replica import Replica
 from workers.transfers import Transfers
 
-COPIES = 5  # of the parameters that a replica allocates later: gradients, and changes to send
+COPIES = 6  # of the parameters that a replica allocates later: gradients, and those for merges
 MEASUREMENTS = 3  # per batch size; the fastest counts, because noise only slows down
 MIN_TOGETHER, MAX_TOGETHER = 3, 300  # batches that are queued together for one measurement
 SPARSEST_DENSE = 0.01  # minimum fraction of stored values for trying to make rows dense
@@ -43,7 +43,11 @@ class Trainer:
         first = assignment.network.layer_views()[0]
         sums = assignment.train.sparse and self._optimizer in SUMMED_SLOTS
         self.replica = Replica(
-            device, assignment.model, welcome.merge, first.fan_in * first.fan_out if sums else 0
+            device,
+            assignment.model,
+            welcome.merge,
+            first.fan_in * first.fan_out if sums else 0,
+            per_weight=welcome.staleness_damping == "per-weight",
         )
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
         data = None if assignment.data is None else MappedSegment(device, assignment.data)
@@ -120,13 +124,13 @@ class Trainer:
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, work: Work) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the sums over rows [work.start, work.stop) of the test set.
+        """Return the sums over rows [work.start, work.stop) of the set that `work` names.
 
         The batch is halved whenever the device runs out of memory.
         """
-        test, feed = self._assignment.test, self._test_set
-        assert test is not None and feed is not None, "evaluation needs a test set"
-        feed.set_order(0, np.arange(test.rows))
+        feed = self._train_set if work.rows_of == "train" else self._test_set
+        assert feed is not None, "the coordinator hands out test rows only if there are any"
+        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated(work).rows))
         totals = np.zeros(TOTALS)
         self._evaluated.fill(0)
         start, size = work.start, work.batch_size
@@ -144,6 +148,8 @@ class Trainer:
         return totals
 
     def _evaluate(self, feed: Feed, start: int, stop: int) -> None:
+        if feed.reserve(stop - start):  # training steps were captured with the old buffers
+            self._steps.clear()
         self._steps.evaluate(*feed.batch(start, stop)[1:4], self._evaluated)
 
     def seconds(self, batch: int) -> float:

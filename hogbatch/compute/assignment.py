@@ -12,7 +12,7 @@ from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.wire.messages import Welcome
+from hogbatch.wire.messages import Welcome, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,13 @@ class Assignment:
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
     record_to: Path | None = None  # the folder in which updates are recorded; None: they are not
     data: Segment | None = None  # contains `train` and `test`; None if no segment does
+
+    def evaluated(self, work: Work) -> Examples:
+        """The set that has the rows of `work`, whose task is "evaluate"."""
+        if work.rows_of == "train":
+            return self.train
+        assert self.test is not None, "the coordinator hands out test rows only if there are any"
+        return self.test
 
 
 def run_sizes(assignment: Assignment) -> RunSizes:

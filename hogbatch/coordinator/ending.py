@@ -20,7 +20,7 @@ class Ending:
     stopping: StoppingCriteria
     progress: Progress
     status: Status | None = None  # set once the end is decided
-    reason: str = ""  # of the first interrupt
+    reason: str = ""  # of the first interrupt, or of the failure
     _interrupted_at: float | None = None
     _no_workers_since: float | None = None
 
@@ -44,6 +44,16 @@ class Ending:
         self.decide("stopped")
         if self._interrupted_at is None:
             self._interrupted_at, self.reason = now, reason
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user has asked for the end of the run."""
+        return self._interrupted_at is not None
+
+    def abandon(self, reason: str) -> None:
+        """End the run as failed, unless its end is decided already."""
+        self.decide("failed")
+        self.reason = self.reason or reason
 
     def interrupt_expired(self, now: float) -> bool:
         """Whether the timeout for leases in flight at the interrupt has passed."""

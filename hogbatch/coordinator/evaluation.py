@@ -1,25 +1,40 @@
 """Evaluation of the model: when it is due, how it begins, and what follows from its result."""
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from hogbatch.coordinator.commands import Command, Keep, Report, ShowMean
+from hogbatch.coordinator.commands import Command, Keep, Record, Report, ShowMean
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.leases import Leases
-from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery, too_many_skipped
+from hogbatch.telemetry.records import Evaluation
+
+
+class TestResult(NamedTuple):
+    """What the test rows have shown."""
+
+    evaluation: Evaluation  # without the exact training loss
+    best: bool  # no earlier model was better
+    diverged: str  # why training has diverged; empty if it has not
+    warnings: list[Command]
 
 
 @dataclass(slots=True)
 class Evaluator:
-    """Begins and ends evaluations; workers evaluate the test rows in between."""
+    """Begins and ends evaluations; workers evaluate rows in between.
+
+    They evaluate the test rows, which decide how the run continues, and then, if the exact
+    training loss is wanted and due, all training rows.
+    """
 
     plan: Plan
     progress: Progress
     recovery: Recovery
     leases: Leases
     ending: Ending
+    _tested: TestResult | None = None  # set when the test rows are done
 
     def is_due(self, now: float) -> bool:
         """Whether training must pause for an evaluation, including the last one."""
@@ -29,27 +44,66 @@ class Evaluator:
 
     def begin(self) -> list[Command]:
         """Make all test rows available; no worker writes the model from here to `end`."""
-        self.leases.test_rows = Ledger(self.plan.test_rows)
-        return [ShowMean(True)] * self.plan.stopping.average
+        return [*self._evaluate("test"), *[ShowMean(True)] * self.plan.stopping.average]
 
-    def end(self, now: float) -> tuple[list[Command], str]:
-        """Commands that follow from the result, and why training has diverged; empty if not.
+    def go_on(self, now: float) -> list[Command]:
+        """Make all training rows available if they are to be evaluated, too; else no commands.
 
-        Decides the end of the run where the target is met or the test loss has stalled.
+        To be called when all rows so far are done; without commands, `end` follows. Decides the end
+        of the run where the target is met or the test loss has stalled.
         """
+        if self.test_is_done:
+            return []
+        epoch_ended = self.progress.epoch_ended
+        tested = self._tested = self._end_test(now)
+        if tested.diverged or not self._exact_loss_is_due(epoch_ended=epoch_ended):
+            return []
+        return self._evaluate("train")
+
+    def _evaluate(self, rows_of: Literal["train", "test"]) -> list[Command]:
+        self.leases.evaluate(rows_of)
+        return [Record("evaluation_begins", {"of": rows_of, "rows": self.leases.evaluated.rows})]
+
+    def _exact_loss_is_due(self, *, epoch_ended: bool) -> bool:
+        """Whether to evaluate all training rows: after an epoch, and at the end of the run."""
+        if not self.plan.training.evaluate_train or self.ending.interrupted:
+            return False
+        if self.leases.epochs.quarantined:  # rows that have killed workers are not tried again
+            return False
+        return self.progress.rows > 0 and (epoch_ended or self.ending.status is not None)
+
+    @property
+    def test_is_done(self) -> bool:
+        """Whether an evaluation has a result for the test set already."""
+        return self._tested is not None
+
+    def _end_test(self, now: float) -> TestResult:
         trained = self.progress.trained
+        warnings = self.recovery.warn(trained, self.plan.learning_rate.base)
         roster, since = self.leases.roster, self.progress.evaluated_at
         utilization = roster.interval_utilization(since, self.progress.seconds(now))
-        evaluation = self.progress.end_evaluation(now, utilization)
+        evaluation = self.progress.end_test(now, utilization)
         roster.end_interval(evaluation.seconds)
         if self.progress.target_is_met(evaluation):
             self.ending.status = "target"  # even if the end was decided for another reason
         best = self.progress.is_best(evaluation)
         if self.progress.has_stalled():
             self.ending.decide("finished")
-        commands = [*self.recovery.warn(trained, self.plan.learning_rate.base), Report(evaluation)]
+        return TestResult(evaluation, best, too_many_skipped(trained), warnings)
+
+    def end(self) -> tuple[list[Command], str]:
+        """Commands that follow from the result, and why training has diverged; empty if not.
+
+        The result has no exact training loss if not all training rows are evaluated.
+        """
+        tested, self._tested = self._tested, None
+        assert tested is not None, "end follows go_on"
+        evaluation = tested.evaluation
+        if self.leases.rows_of == "train" and self.leases.evaluated.finished:
+            evaluation = self.progress.with_training_rows(evaluation)
+        commands = [*tested.warnings, Report(evaluation)]
         keep_last = self.ending.status is not None and self.progress.wants_current_model
-        if self.progress.rows > 0 and (best or keep_last):
+        if self.progress.rows > 0 and (tested.best or keep_last):
             commands.append(Keep(evaluation))
         commands += [ShowMean(False)] * self.plan.stopping.average
-        return commands, too_many_skipped(trained)
+        return commands, tested.diverged

@@ -48,6 +48,7 @@ class Training:
     lsh: Lsh | None = None
     record: bool = False
     cpu_teams: int = 0
+    evaluate_train: bool = False  # evaluate all training rows at the end of epochs
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""
@@ -66,6 +67,7 @@ class Training:
             beat_seconds=beat_seconds,
             record=self.record,
             cpu_teams=self.cpu_teams,
+            evaluate_train=self.evaluate_train,
         )
 
 

@@ -1,7 +1,7 @@
 """Progress of a run: rows, losses, training seconds, and when the next evaluation is due."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
@@ -101,14 +101,15 @@ class Progress:
     clock: TrainingClock = field(default_factory=TrainingClock)
     rows: int = 0  # trained on since the start
     trained: LossSums = field(default_factory=LossSums)  # since the last evaluation
-    tested: LossSums = field(default_factory=LossSums)  # in the current evaluation
+    # In the current evaluation, by the set of the rows.
+    evaluated: dict[str, LossSums] = field(default_factory=dict)
     _best: Best = field(default_factory=Best)
     _began: float = 0.0  # start of the current evaluation, by the caller's clock
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
     _expected_row_seconds: float = math.inf  # in training, until the first evaluation
-    _epoch_ended: bool = False  # since the last evaluation
+    epoch_ended: bool = False  # since the last evaluation
 
     def resume(self, saved: SavedState) -> None:
         """Continue where `saved` was taken."""
@@ -144,7 +145,9 @@ class Progress:
     def evaluation_is_due(self, now: float, pause: float) -> bool:
         """Whether it is time to stop training and evaluate the model."""
         if self.plan.stopping.by_epoch:
-            return self._epoch_ended
+            return self.epoch_ended
+        if self.plan.training.evaluate_train and self.epoch_ended:
+            return True
         return self.until_evaluation(now, pause) <= 0.0
 
     def until_evaluation(self, now: float, pause: float) -> float:
@@ -184,27 +187,25 @@ class Progress:
 
     def end_epoch(self) -> None:
         """All rows of an epoch are acknowledged."""
-        self._epoch_ended = True
+        self.epoch_ended = True
 
     def roll_back(self) -> None:
         """Discard the losses and skipped rows of the model that was rolled back."""
         self.trained = LossSums()
 
     def begin_evaluation(self, now: float) -> None:
-        """Stop the clock and reset the sums over the test set."""
+        """Stop the clock and reset the sums over the evaluated rows."""
         self.clock.pause(now)
         self._began = now
-        self.tested = LossSums()
+        self.evaluated = {"train": LossSums(), "test": LossSums()}
 
-    def end_evaluation(self, now: float, utilization: dict[str, float]) -> Evaluation:
-        """Result of the evaluation, with the `utilization` of all workers since the last one.
+    def end_test(self, now: float, utilization: dict[str, float]) -> Evaluation:
+        """Result for the test set, with the `utilization` of all workers since the last one.
 
         Resets the sums of training losses.
         """
-        loss, unit = self.plan.training.loss, self.plan.unit
-        trained = self.trained.measured(loss, unit)
-        # a single row whose score overflows makes the true loss infinite
-        tested = None if self.tested.skipped else self.tested.measured(loss, unit)
+        trained = self.trained.measured(self.plan.training.loss, self.plan.unit)
+        tested = self._mean("test")
         evaluation = Evaluation(
             seconds=self.seconds(now),
             epochs=self.epochs,
@@ -217,8 +218,22 @@ class Progress:
         self.evaluation_seconds = now - self._began
         self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows
         self.trained = LossSums()
-        self._epoch_ended = False
+        self.epoch_ended = False
         return evaluation
+
+    def with_training_rows(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation with the result for all training rows."""
+        mean = self._mean("train")
+        if mean is None:
+            return evaluation
+        return replace(evaluation, exact_train_loss=mean.loss, train_values=mean.metrics)
+
+    def _mean(self, rows_of: str) -> LossAndMetrics | None:
+        """Mean loss and metrics over all rows of a set; None if it has none."""
+        sums = self.evaluated[rows_of]
+        if sums.skipped:  # a single row whose score overflows makes the true loss infinite
+            return None
+        return sums.measured(self.plan.training.loss, self.plan.unit)
 
     def target_is_met(self, evaluation: Evaluation) -> bool:
         """Whether the test loss has met the target; without a test set, the training loss."""

@@ -20,8 +20,9 @@ drain     training pauses: no training lease  → inspect: every training lease 
 inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
           checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
                                               or the user has interrupted the run
-evaluate  the model is finite: test rows are  all test rows are done. → train: the run continues.
-          handed out                          → finished: its end is decided, or it has diverged
+evaluate  the model is finite: test rows are  all these rows are done. → train: the run continues.
+          handed out, and then, if wanted,    → finished: its end is decided, or it has diverged
+          training rows
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
           an interrupt
@@ -41,6 +42,7 @@ from hogbatch.coordinator.commands import (
     Send,
     ShowMean,
     Snapshot,
+    Status,
 )
 from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
@@ -129,7 +131,7 @@ class Coordinator:
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers; request the first row order and a copy of the model."""
         self.ending.no_workers(now)
-        return [*self.epochs.begin(), self._snapshot(with_checkpoint=False)]
+        return [*self.epochs.begin(), *self._snapshot(with_checkpoint=False)]
 
     def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
         """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
@@ -210,12 +212,17 @@ class Coordinator:
         if self.phase == "finished":
             return []
         self.ending.interrupt(now, reason)
+        if self.evaluator.test_is_done:  # only the exact training loss is missing
+            return self._end_evaluation(now)
         if self.phase == "waiting" or not self.workers:  # no lease is in flight
             return self._stop_here(now)
         return self._advance(now)
 
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed; the best model so far is kept, or else the last one."""
+        if self.evaluator.test_is_done:  # only the exact training loss is missing
+            self.ending.abandon(reason)
+            return self._end_evaluation(now)
         return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
 
     # Workers --------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ class Coordinator:
            evaluation waits for step 6, where no worker writes and the copy is exact.
         5. A checkpoint is taken in the background while training continues.
         6. Once the last training lease is back, the model is inspected.
-        7. The evaluation ends, immediately if there are no test rows.
+        7. Evaluation goes on with the training rows, or ends, immediately if there are no rows.
         8. Leases of the phase and epoch reached by now are handed out.
         """
         if self.decisions.failure and self.phase != "finished":
@@ -289,13 +296,17 @@ class Coordinator:
         if self.phase == "train" and self.evaluator.is_due(now):
             self.phase = "drain"
         if self.phase == "train" and self._checkpoint_is_due(now):
-            commands.append(self._snapshot(with_checkpoint=True, now=now))
+            commands += self._snapshot(with_checkpoint=True, now=now)
         if self.phase == "drain" and not self.epochs.rows.held and not self.recovery.copying:
             self.phase = "inspect"
             self.progress.begin_evaluation(now)
-            commands.append(self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now))
-        if self.phase == "evaluate" and self.leases.test_rows.finished:
-            commands += self._end_evaluation(now)
+            commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
+        if self.phase == "evaluate" and self.leases.evaluated.finished:
+            if more := self.evaluator.go_on(now):
+                commands += more
+                to = None
+            else:
+                commands += self._end_evaluation(now)
         if (self.phase, self.epoch) != before:
             to = None
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
@@ -318,9 +329,13 @@ class Coordinator:
         """Whether it is time for a checkpoint; never before any row was trained on."""
         return self.progress.rows > 0 and self.recovery.is_due(now)
 
-    def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> Snapshot:
+    def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> list[Command]:
         self.recovery.begin_snapshot(with_checkpoint, self.progress.rows)
-        return Snapshot(self.saved(now) if with_checkpoint else None)
+        if not with_checkpoint:
+            return [Snapshot(None)]
+        saved = self.saved(now)
+        reached = {"epoch": saved.epoch, "rows": saved.rows, "seconds": saved.seconds}
+        return [Record("checkpoint_begins", reached), Snapshot(saved)]
 
     def _roll_back(self, now: float) -> list[Command]:
         """Continue from the last good snapshot with half the learning rate; no worker writes."""
@@ -342,16 +357,24 @@ class Coordinator:
 
     def _end_evaluation(self, now: float) -> list[Command]:
         self.phase = "train"
-        commands, diverged = self.evaluator.end(now)
+        commands, diverged = self.evaluator.end()
         if diverged:
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:
-            reason = self.progress.why_finished() if status == "finished" else ""
-            return commands + self._finish(Finish(status, reason), now)
+            return commands + self._finish(Finish(status, self._reason(status)), now)
         self.progress.clock.start(now)
         return commands
 
     # End ------------------------------------------------------------------------------------
+
+    def _reason(self, status: Status) -> str:
+        """Why the run ends after an evaluation."""
+        match status:
+            case "finished":
+                return self.progress.why_finished()
+            case "stopped" | "failed":
+                return self.ending.reason
+        return ""
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while no worker writes the model."""

@@ -21,6 +21,7 @@ MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has 
 MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
+TRIAL_INTERVAL = 20  # batches; see Worker.trial_is_due
 MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
 
 
@@ -73,6 +74,7 @@ class Worker:
     limits: tuple[int, int] = (1, 1)
     max_fitting: int | None = None  # rows of the largest batch that may fit; None: not known
     leases: dict[int, Lease] = field(default_factory=dict)
+    assigned_at: float = 0.0  # its last training lease, by the caller's clock
     batch_size: int = 0
     profile: Profile = ()
     merge: tuple[float, float] = (0.0, 0.0)  # seconds of a merge; see Ready
@@ -204,6 +206,16 @@ class Worker:
         training = self.speed.value if self._peak is None else 1 / self._peak
         return FORWARD_FRACTION * training
 
+    def trial_is_due(self, now: float) -> bool:
+        """Whether its last training lease is so long ago that its speed should be measured again.
+
+        A batch that takes longer than an epoch of the other workers would delay each of them, but
+        the measurement may be wrong, for example if its first leases were slow. The delay is at
+        most 1/TRIAL_INTERVAL of the time.
+        """
+        interval = TRIAL_INTERVAL * self.batch_size * self.speed.value
+        return not self.leases and now - self.assigned_at > interval
+
     def credit_evaluation(self, done: Done) -> None:
         """Measure its speed by one finished evaluation lease."""
         if done.rows:
@@ -236,7 +248,14 @@ class Worker:
             }
         return fields
 
-    def assign(self, lease: Lease, epoch: int, learning_rate: float, rollbacks: int = 0) -> Work:
+    def assign(
+        self,
+        lease: Lease,
+        epoch: int,
+        learning_rate: float,
+        rollbacks: int = 0,
+        rows_of: Literal["train", "test"] = "test",
+    ) -> Work:
         """Hold `lease`; return the message that hands it out."""
         self.leases[lease.number] = lease
         return Work(
@@ -251,6 +270,7 @@ class Worker:
             rollbacks=rollbacks,
             merge_every=self.merge_every,
             weight=self.weight if self.device == "gpu" else 1.0,
+            rows_of=rows_of,
         )
 
     def credit(self, done: Done) -> None:

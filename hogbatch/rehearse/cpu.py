@@ -247,16 +247,16 @@ class RehearsedCpu:
             self._train(team, part)
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
-        test, work = self._assignment.test, part.lease.work
-        assert test is not None, "the coordinator hands out test rows only if there are any"
+        work = part.lease.work
+        chosen = self._assignment.evaluated(work)
         rows = np.arange(part.start, part.stop)
         self._loop.evaluate(
-            *(self._evaluating, test.inputs, test.labels, rows, self._settings(work)),
+            *(self._evaluating, chosen.inputs, chosen.labels, rows, self._settings(work)),
             *(self._assignment.fence, part.totals),
         )
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
-        if test.sparse:
-            stored = int(test.inputs.indptr[part.stop] - test.inputs.indptr[part.start])
+        if chosen.sparse:
+            stored = int(chosen.inputs.indptr[part.stop] - chosen.inputs.indptr[part.start])
         own = math.ceil(len(rows) / members), math.ceil(stored / members)
         seconds = self._cost.evaluate_seconds(*own) * self._noise.factor()
         self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))

@@ -128,18 +128,20 @@ class Welcome(Message, frozen=True):
     optimizer: Optimizer
     merge: str
     merge_every: int  # batches between merges; 0: automatic, merging takes a tenth of the time
-    staleness_damping: float | str  # beta of e^(-beta tau), or root, auto, off
+    staleness_damping: float | str  # beta of e^(-beta tau), or the name of a rule of Damping
     precision: str  # of a GPU's matrix products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     record: bool = False  # record every update in the run directory
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
+    evaluate_train: bool = False  # training rows are evaluated, too
 
 
 class Work(Message, frozen=True):
     """A lease: process rows [start, stop). (The paper's ExecuteWork.)
 
-    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the test set.
+    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the set
+    `rows_of`, in the order of that set.
     """
 
     lease: int
@@ -153,6 +155,7 @@ class Work(Message, frozen=True):
     rollbacks: int = 0  # of the model so far; when it changes, workers must discard copies of it
     merge_every: int = 0  # batches between two merges of a GPU; 0: as the worker finds suitable
     weight: float = 1.0  # of a GPU's changes when they are merged
+    rows_of: Literal["train", "test"] = "test"
 
 
 class Stop(Message, frozen=True):

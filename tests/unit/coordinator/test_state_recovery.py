@@ -32,7 +32,9 @@ def checkpoints(commands):
 
 class TestSnapshots:
     def test_the_initial_weights_are_copied_before_training(self):
-        assert Stage().said[:2] == [Shuffle(0), Snapshot(None)]
+        said = Stage().said
+        assert said[:2] == [Shuffle(0), Snapshot(None)]
+        assert records(said, "checkpoint_begins") == []
 
     def test_the_model_is_checked_before_it_is_evaluated(self):
         play = Stage(test_rows=10, train_rows=10)
@@ -41,7 +43,9 @@ class TestSnapshots:
         play.done("a")
         assert play.state.phase == "inspect"
         assert not play.work["a"]
-        assert works(play.copy())[0][1].task == "evaluate"
+        commands = play.copy()
+        assert works(commands)[0][1].task == "evaluate"
+        assert records(commands, "evaluation_begins") == [{"of": "test", "rows": 10}]
 
     def test_its_time_is_not_training_time(self):
         play = Stage(test_rows=10, train_rows=10)
@@ -78,6 +82,8 @@ class TestCheckpoints:
         commands = play.later(10.2)
         (saved,) = checkpoints(commands)
         assert saved.todo and saved.rows > 0
+        reached = {"epoch": saved.epoch, "rows": saved.rows, "seconds": saved.seconds}
+        assert records(commands, "checkpoint_begins") == [reached]
         assert play.state.phase == "train"
         assert works(play.done("a"))  # while it is copied and written
 
