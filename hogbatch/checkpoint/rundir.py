@@ -15,6 +15,7 @@ any two steps.
 
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +25,17 @@ from typing import Final, Self
 
 from hogbatch.checkpoint import folder, marker
 from hogbatch.checkpoint.files import replace_file, sync_directory
+from hogbatch.checkpoint.names import (
+    CONFIG,
+    CRASH,
+    EVENTS,
+    FOLDER,
+    MODEL,
+    REPORT,
+    SUMMARY,
+    TENSORBOARD,
+    WANDB,
+)
 from hogbatch.checkpoint.snapshots import MAX_CHECKPOINTS
 from hogbatch.errors import RunDirectoryHeld, SaveError, UsageError
 from hogbatch.store import quarantine, segment_server
@@ -31,12 +43,6 @@ from hogbatch.telemetry import update_log
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
-FOLDER: Final = "checkpoints"
-MODEL: Final = "model.safetensors"
-SUMMARY: Final = "summary.json"
-EVENTS: Final = "events.jsonl"
-CONFIG: Final = "config.toml"
-CRASH: Final = "crash.txt"
 PREVIOUS: Final = ".previous-run"
 MOVING: Final = ".previous-run.moving"
 UNSAVED: Final = "unsaved-run"
@@ -47,13 +53,19 @@ RUN_FILES: Final = (
     EVENTS,
     CONFIG,
     CRASH,
+    REPORT,
     quarantine.NAME,
     update_log.FOLDER,
-)  # plus the workers' logs
+)  # plus logs of workers and files of trackers
 DIRECTORY_FILES: Final = (
     *(address.NAME, address.SOCKET, segment_server.NAME),
     *(FOLDER, PREVIOUS, MOVING, UNSAVED),
 )
+
+CONTENTS: Final = {  # folder of a run: its files in it
+    update_log.FOLDER: f"*{update_log.SUFFIX}",
+    TENSORBOARD: "events.out.tfevents.*",
+}
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +84,16 @@ class RunDirectory:
 
     @classmethod
     @contextmanager
-    def hold(cls, path: Path, logs: Iterable[str]) -> Iterator[Self]:
-        """Lock `path`, creating it with mode 0700 if missing, for a run with these worker `logs`.
+    def hold(cls, path: Path, others: Iterable[str]) -> Iterator[Self]:
+        """Lock `path`, creating it with mode 0700 if missing, for a run.
+
+        `others` are the files that not every run has: logs of workers, files of trackers.
 
         If the body fails before it has written anything, everything created here is removed.
         UsageError if the directory cannot be used, or if the run would overwrite a file that does
         not belong to a run; RunDirectoryHeld if another process holds the lock.
         """
-        names = (*RUN_FILES, *DIRECTORY_FILES, *logs)
+        names = (*RUN_FILES, *DIRECTORY_FILES, *others)
         with ExitStack() as undo:
             with _usable(path):
                 if not path.exists():
@@ -253,20 +267,22 @@ def _remove(base: Path, names: Iterable[str]) -> None:
     for name in names:
         if Path(name).parent.name == FOLDER:
             folder.remove(base / name)
-        elif name == update_log.FOLDER:
-            _remove_updates(base / name)
+        elif name in CONTENTS:
+            _remove_contents(base / name, CONTENTS[name])
+        elif name == WANDB:
+            shutil.rmtree(base / name, ignore_errors=True)  # a tree of its own, with links
         else:
             (base / name).unlink(missing_ok=True)
     folder.prune(base / FOLDER, 0)  # also partly removed ones of killed processes
     _remove_empty(base)
 
 
-def _remove_updates(updates: Path) -> None:
-    """Remove the record of a run; other files there are kept."""
-    for path in updates.glob(f"*{update_log.SUFFIX}"):
+def _remove_contents(directory: Path, pattern: str) -> None:
+    """Remove the files of a run from a folder of it; other files there are kept."""
+    for path in directory.glob(pattern):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # missing or not empty
-        updates.rmdir()
+        directory.rmdir()
 
 
 def _remove_empty(base: Path) -> None:

@@ -54,10 +54,13 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
-    from hogbatch.run.this_server import ThisServer  # here: help and flag errors do not need it
+    from hogbatch.live.terminal import console_for  # here: help and flag errors do not need it
+    from hogbatch.run.setup import load_data
+    from hogbatch.run.this_server import ThisServer
     from hogbatch.run.training import execute
 
-    return execute(config, ThisServer(launch)).exit_code
+    with console_for(quiet=config.quiet, plain=config.plain) as console:
+        return execute(config, ThisServer(launch), load_data, console).exit_code
 
 
 def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:

@@ -164,9 +164,14 @@ def _readers() -> str:
     return digest.hexdigest()
 
 
+def min_free_bytes(total: int) -> int:
+    """The space that stays free, in bytes, on a disk of `total` bytes."""
+    return max(MIN_FREE_BYTES, int(total * MIN_FREE_FRACTION))
+
+
 def _check_space(directory: Path, size: int) -> None:
     disk = shutil.disk_usage(directory)
-    if disk.free - size < max(MIN_FREE_BYTES, disk.total * MIN_FREE_FRACTION):
+    if disk.free - size < min_free_bytes(disk.total):
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 

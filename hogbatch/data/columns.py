@@ -68,7 +68,7 @@ class ColumnMapping(NamedTuple):
 def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
     """Map the columns of `table`, for training or for the model described by `options`.
 
-    The index of a data frame is not a feature: the number of a row may give its label away.
+    The index of a data frame is not a feature: the number of a row may reveal its label.
     DataError if the requested label column or a feature of the model is missing, or if two columns
     share a required name.
     """

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import RawInputs
+from hogbatch.data.progress import ReadProgress
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 
 if TYPE_CHECKING:  # these modules import this one
@@ -49,6 +50,7 @@ class ReadOptions:
     table: "TableOptions | None" = None  # of a training table; None: only numbers are read
     encoding: "TableEncoding | None" = None  # of the training table, for later tables
     labels: bool = True  # whether the labels of a later table are read
+    progress: ReadProgress | None = None  # is told how far reading is
 
 
 DEFAULTS: Final = ReadOptions()

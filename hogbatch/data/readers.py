@@ -63,7 +63,7 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
         raise UsageError(f"bad lines must be a fraction from 0 to 1; got {options.bad_lines!r}")
     if options.header not in SETTINGS:
         raise UsageError(f"header must be one of {', '.join(SETTINGS)}; got {options.header!r}")
-    with opened(path) as source:
+    with opened(path, options.progress) as source:
         try:
             return _read(source, options, cache if source.persistent else None)
         except MemoryError as error:
@@ -71,6 +71,8 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
                 f"{source}: not enough memory to read it: {error or 'out of memory'}; use "
                 "fewer rows, or a machine with more memory"
             ) from None
+        finally:
+            source.progress.end()
 
 
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
@@ -121,10 +123,15 @@ def _read_after(error: DataError, source: Source, options: ReadOptions) -> RawSe
 def _read_numbers(
     reader: Reader, source: Source, options: ReadOptions, cache: DataCache | None
 ) -> RawSet:
-    if cache is None or reader not in RELEVANT_OPTIONS:
+
+    def parse() -> RawSet:
+        source.begin_reading()
         return reader(source, options)
+
+    if cache is None or reader not in RELEVANT_OPTIONS:
+        return parse()
     relevant = {name: _key(getattr(options, name)) for name in RELEVANT_OPTIONS[reader]}
-    raw = cache.read(source.path, relevant, lambda: reader(source, options))
+    raw = cache.read(source.path, relevant, parse)
     raw.skipped.check(
         source, raw.rows, options.bad_lines
     )  # the entry may be from a run with other --bad-lines

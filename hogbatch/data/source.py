@@ -12,10 +12,12 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from hogbatch.data.progress import CountedFile, ReadProgress
 from hogbatch.data.signatures import FIRST_BYTES, compression_of, is_archive, is_columnar, not_text
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
@@ -26,6 +28,7 @@ ARRAYS: Final = "<arrays>"  # in place of a path: data that Python has given as 
 STANDARD_INPUT: Final = ("-", "/dev/stdin")
 TRANSIENT_PREFIXES: Final = ("/dev/", "/proc/")
 STREAM_CHUNK_BYTES: Final = 1 << 20  # per read of a stream
+BUFFER_BYTES: Final = 1 << 17  # of an open file; each call that fills it is counted in Python
 MEMORY_STEP_BYTES: Final = 1 << 25  # copied between two checks of the available memory
 MAX_LINE_BYTES: Final = 64_000_000  # a file with a longer line is probably not a text file
 
@@ -37,6 +40,8 @@ class Source:
     path: Path  # to open
     given: Path | None = None  # path given by the user, if different
     persistent: bool = True  # whether the path names the same file in the next run
+    # of all reads; counts from `begin_reading` on
+    progress: ReadProgress = field(default_factory=ReadProgress, compare=False)
 
     def __str__(self) -> str:
         return printable(str(self.given or self.path))
@@ -49,8 +54,17 @@ class Source:
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Open the file; DataError if opening or reading fails."""
-        with reading(self), self.path.open("rb") as file:
+        with (
+            reading(self),
+            BufferedReader(CountedFile(self.path, self.progress), BUFFER_BYTES) as file,
+        ):
             yield file
+
+    def begin_reading(self) -> None:
+        """Show in `progress` that the whole file is read from here on."""
+        with reading(self):
+            state = self.path.stat()
+        self.progress.begin(str(self), state.st_size if stat.S_ISREG(state.st_mode) else None)
 
 
 def is_standard_input(path: str | Path) -> bool:
@@ -73,19 +87,21 @@ def plain_name(path: str | Path) -> str:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[Source]:
+def opened(path: str | Path, progress: ReadProgress | None = None) -> Iterator[Source]:
     """Open a file or stream for reading; the copy of a stream is closed at the end.
 
     DataError if it is missing, unreadable or not text, UsageError if it does not fit into memory.
     """
+    progress = progress or ReadProgress()
     if is_standard_input(path):
         if sys.stdin is None or sys.stdin.closed:
             raise DataError("standard input is closed; expected data on it, or give a file name")
-        with _copied(open(0, "rb", 0, closefd=False), Source(Path("standard input"))) as source:
+        given = Source(Path("standard input"), progress=progress)
+        with _copied(open(0, "rb", 0, closefd=False), given) as source:
             yield source
         return
     persistent = not os.path.abspath(path).startswith(TRANSIENT_PREFIXES)
-    source = Source(Path(path), persistent=persistent)
+    source = Source(Path(path), persistent=persistent, progress=progress)
     with reading(source):
         mode = source.path.stat().st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # opening a directory raises the error
@@ -101,9 +117,11 @@ def opened(path: str | Path) -> Iterator[Source]:
 def _copied(stream: BinaryIO, source: Source) -> Iterator[Source]:
     """Copy a stream into memory; `source` has its name."""
     with os.fdopen(os.memfd_create("hogbatch-data"), "wb", 0) as copy:
+        source.progress.begin(str(source), None)
         with reading(source):
             _copy(stream, copy, source)
-        yield Source(Path(f"/proc/self/fd/{copy.fileno()}"), source.path, persistent=False)
+        path = Path(f"/proc/self/fd/{copy.fileno()}")
+        yield replace(source, path=path, given=source.path, persistent=False)
 
 
 def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
@@ -124,6 +142,7 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
             if len(start) == FIRST_BYTES:
                 expect_text(start, source)
         size += len(content)
+        source.progress.add(len(content))
         line = len(content) - content.rfind(b"\n") if b"\n" in content else line + len(content)
         binary = compression_of(start) or is_archive(start) or is_columnar(start)
         if line > MAX_LINE_BYTES and not binary and b"\r" not in start:

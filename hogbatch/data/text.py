@@ -30,6 +30,7 @@ from hogbatch.machine.printable import quoted
 
 BLOCK_BYTES = 1 << 22
 PIECE_BYTES = 1 << 15  # pieces of an unusual block up to this size are parsed line by line
+PASSES = 2  # over the ranges of a file: the first one counts, the second one parses
 MAX_WAITING = 8  # blocks that wait to be parsed
 # Text of at least this size is parsed line by line only after a check of the available memory.
 MIN_CHECKED_BYTES = 1 << 20
@@ -103,6 +104,7 @@ class ByteRange(NamedTuple):
     def read(self) -> bytes:
         """Read the lines, each with its newline."""
         text = os.pread(self.file.fileno(), self.stop - self.start, self.start)
+        self.source.progress.add(len(text) / PASSES)
         if len(text) < self.stop - self.start:
             raise changed_error(self.source)
         return text if text.endswith(b"\n") else text + b"\n"

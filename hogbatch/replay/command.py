@@ -19,7 +19,7 @@ from hogbatch.replay.recorded import RecordedRun, open_run
 from hogbatch.replay.results import Evaluated, Update
 from hogbatch.run.results import build_model
 from hogbatch.store.scan import first_not_finite
-from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.console import PlainConsole
 
 LARGE = 1000.0  # losses from here on are shown with an exponent
 MAX_ROWS_SHOWN = 8  # row numbers of an update in the table
@@ -54,7 +54,7 @@ def execute(run_dir: str, *, until: str | None, output: str | None, json: bool) 
     UsageError if it cannot be replayed.
     """
     limit = parse_limit(until)
-    run = open_run(Path(run_dir), Console(quiet=True))
+    run = open_run(Path(run_dir), PlainConsole(quiet=True))
     with before_compiling(lambda: print(COMPILING, file=sys.stderr, flush=True)):
         result = replay(run, limit, None if output is None else Path(output))
     print(_json(run, result) if json else "\n".join(_lines(run, result)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hogbatch.checkpoint.rundir import CONFIG, EVENTS
+from hogbatch.checkpoint.names import CONFIG, EVENTS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Plan

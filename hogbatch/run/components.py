@@ -54,6 +54,7 @@ class RunComponents:
         policy: BatchPolicy,
         segments: RunSegments,
         directory: RunDirectory,
+        console: Console,
         recorder: RunRecorder,
     ) -> Self:
         """Connect the components of a new run, or restore those of a resumed one."""
@@ -76,7 +77,7 @@ class RunComponents:
             directory.saving,
         )
         return cls(
-            *(setup, segments, directory, recorder.console, recorder),
+            *(setup, segments, directory, console, recorder),
             *(coordinator, moving_mean, snapshots),
         )
 
@@ -149,6 +150,7 @@ def _coordinator(
             "todo": [list(span.rows) for span in saved.todo],
             "rows": saved.rows,
             "seconds": saved.seconds,
+            "evaluations": len(resume_point.history),
         },
     )
     return Coordinator.resumed(setup.plan, policy, saved)

@@ -20,6 +20,14 @@ class Platform(Protocol):
     def marks(self) -> Mapping[str, Any]:
         """Fields added to every event, to summary.json and to the metadata of the model file."""
 
+    @property
+    def process(self) -> Mapping[str, Any]:
+        """The identity of this process; empty if the events must not depend on it."""
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """The versions and the processors of this machine; empty as `process` is."""
+
     def now(self) -> float:
         """The time for events, in seconds: since 1970 on this server, since the start on others."""
 

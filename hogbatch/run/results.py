@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.files import replace_file
-from hogbatch.checkpoint.rundir import MODEL, SUMMARY, RunDirectory
+from hogbatch.checkpoint.names import MODEL, SUMMARY
+from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
 from hogbatch.data.load import LoadedData
@@ -23,8 +24,9 @@ from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.model.network import Network
+from hogbatch.run.components import RunComponents
 from hogbatch.store.scan import first_not_finite
-from hogbatch.telemetry.recorder import RunRecorder
+from hogbatch.telemetry.console import Console
 from hogbatch.version import version
 
 
@@ -99,18 +101,18 @@ def build_model(
     )
 
 
-def conclude(run: Run, finish: Finish, recorder: RunRecorder, directory: RunDirectory) -> None:
+def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     """Save the model and the summary, and print the final line.
 
     Once the files are written, raises NoWorkers if no worker was left, and UsageError if there is
     no model or the model is not finite. Raises SaveError, with the run, if a file cannot be
     written.
     """
-    failed = finish.status == "failed"
+    recorder, failed = components.recorder, finish.status == "failed"
     model = None if failed and recorder.kept_params is None else run.trained
     finite = model is None or first_not_finite(recorder.params) is None
     try:
-        save_results(directory, model if finite else None, run.summary)
+        save_results(components.directory, model if finite else None, run.summary)
     except SaveError as error:
         if failed and model is None:
             raise _failure(finish, f"no model was saved; {error}") from None
@@ -125,16 +127,16 @@ def conclude(run: Run, finish: Finish, recorder: RunRecorder, directory: RunDire
     untrained = " before any row was trained on" if model is None else ""
     if untrained and finish.status != "stopped":
         raise UsageError(f"the run ended ({run.status}){untrained}; {saved}; let it run longer")
-    _print_conclusion(run, finish, recorder, untrained, saved)
+    _print_conclusion(run, finish, components.console, untrained, saved)
 
 
 def _print_conclusion(
-    run: Run, finish: Finish, recorder: RunRecorder, untrained: str, saved: str
+    run: Run, finish: Finish, console: Console, untrained: str, saved: str
 ) -> None:
     test = run.summary["test"]
     result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
-    recorder.console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
+    console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":
         with suppress(OSError):  # the terminal may be closed
             print(f"hogbatch: {finish.reason}{untrained}; {saved}", file=sys.stderr)

@@ -10,7 +10,8 @@ import numpy as np
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.folder import Checkpoint
-from hogbatch.checkpoint.rundir import CONFIG, FOLDER, located
+from hogbatch.checkpoint.names import CONFIG, FOLDER
+from hogbatch.checkpoint.rundir import located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.sources import to_toml
-from hogbatch.config.train import TrainConfig
+from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
+from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
@@ -30,7 +32,12 @@ from hogbatch.run.resume import (
     identity_of,
     resumed_dir,
 )
+from hogbatch.telemetry.announced import description
 from hogbatch.telemetry.console import Console
+from hogbatch.trackers.choose import expect_installed
+from hogbatch.trackers.names import run_settings
+from hogbatch.trackers.tracking import Tracking, describe_run
+from hogbatch.version import version
 from hogbatch.wire.endpoint import parse_listen
 
 ReadData = Callable[[TrainConfig, Console], LoadedData]  # prints notes about the data
@@ -54,11 +61,41 @@ class RunSetup:
         """The configuration as TOML, with which the run can be repeated in another directory."""
         return to_toml(replace(self.config, run_dir=None, resume=None, overwrite=False))
 
+    def started_fields(self) -> dict[str, object]:
+        """Fields of the event "started": data, network, and when the run ends."""
+        plan, stopping = self.plan, self.plan.stopping
+        return {
+            "hogbatch": version(),
+            "data": shown(self.config.data),
+            "train_rows": plan.train_rows,
+            "test_rows": plan.test_rows,
+            "features": self.data.train.features,
+            "sparse": self.data.train.sparse,
+            "network": self.network.widths,
+            "loss": self.network.loss,
+            "by_metric": plan.training.lsh is not None,
+            "epochs": stopping.epochs,
+            "max_seconds": stopping.max_seconds,
+            "patience": stopping.patience,
+            "target_loss": stopping.target_loss,
+        }
+
+    def tracking(self, say: Callable[[str], None], marks: Mapping[str, Any]) -> Tracking:
+        """The experiment trackers of the run; `say` prints a line, `marks` are further settings."""
+        settings = run_settings(self.config, self.started_fields() | dict(marks))
+        point = self.resume_point
+        reached = (point.saved.seconds, point.saved.rows) if point else (0.0, 0)
+        evaluated = point.history[-1].rows if point and point.history else -1
+        rows = evaluated if self.continues else None
+        run = describe_run(self.run_dir, settings, reached[0], rows)
+        return Tracking(self.config.log, run, say, reached)
+
 
 def check_environment(config: TrainConfig) -> None:
     """UsageError or DataError if the run cannot start; called before anything is written."""
     check_limits()
     parse_listen(config.listen, config.insecure)
+    expect_installed(config.log)
     if config.resume is not None:
         expect_checkpoints(config.resume)
 
@@ -71,7 +108,7 @@ def choose_run_dir(config: TrainConfig) -> Path:
         return resumed
     name = plain_name(config.data)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{stamp}-{name}-{secrets.token_hex(2)}"
+    return Path(RUNS) / f"{stamp}-{name}-{secrets.token_hex(2)}"
 
 
 def print_cache_note(console: Console) -> None:
@@ -103,10 +140,11 @@ def prepare(
     identity = identity_of(config, data, network)
     if resume_point:
         resume_point.check(identity)
-    console.say(_summary_line(config, data, network, run_dir))
     plan = plan_for(config, data, network, run_dir.name)
+    setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
+    console.say(f"{description(setup.started_fields())}; run directory {run_dir}")
     expect_memory(memory_for(config, data, network, plan, workers), "this run")
-    return RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
+    return setup
 
 
 def _choose_resume_point(
@@ -141,6 +179,8 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             "the run was trained on arrays in Python, which are not in its directory; give them "
             "to hogbatch.train(X, y, resume=RUN_DIR)"
         )
+    progress = ReadProgress()
+    console.busy("reading the data", progress)
     data = load(
         config.data,
         options=ReadOptions(
@@ -152,6 +192,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             table=TableOptions(
                 config.drop, config.categorical, config.numeric, config.text, config.scale
             ),
+            progress=progress,
         ),
         test=config.test,
         test_fraction=config.test_fraction,
@@ -163,13 +204,3 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     for note in data.notes:
         console.say(note)
     return data
-
-
-def _summary_line(config: TrainConfig, data: LoadedData, network: Network, run_dir: Path) -> str:
-    """Describe data and network in one line."""
-    form = "sparse" if data.train.sparse else "dense"
-    testing = f"{data.test.rows:,} test rows" if data.test is not None else "no test set"
-    return (
-        f"{shown(config.data)}: {data.train.rows:,} training rows, {testing}, {form}; "
-        f"network {network.widths}, loss {network.loss}; run directory {run_dir}"
-    )

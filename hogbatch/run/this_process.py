@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from hogbatch.checkpoint.rundir import CRASH
+from hogbatch.checkpoint.names import CRASH
 from hogbatch.compute.assignment import Assignment
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup

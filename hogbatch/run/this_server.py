@@ -3,14 +3,16 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hogbatch.checkpoint.rundir import CRASH
+from hogbatch.checkpoint.names import CRASH
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import Loop
 from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.machine.environment import read_environment
+from hogbatch.machine.process import ProcessIdentity
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import is_small
@@ -36,6 +38,14 @@ class ThisServer:
     @property
     def marks(self) -> Mapping[str, Any]:
         return {}
+
+    @property
+    def process(self) -> Mapping[str, Any]:
+        return asdict(ProcessIdentity.own())
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return read_environment()
 
     def now(self) -> float:
         return time.time()

@@ -1,15 +1,16 @@
 """One training run from start to end: setup, shared memory, training, results."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
-from hogbatch.errors import UsageError
+from hogbatch.config.values import WorkerRequest
+from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.launch.local import log_name
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
@@ -30,8 +31,19 @@ from hogbatch.run.setup import (
     print_cache_note,
 )
 from hogbatch.run.this_server import ThisServer
-from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.console import Console, PlainConsole
+from hogbatch.telemetry.observer import Observer
 from hogbatch.telemetry.recorder import RunRecorder
+from hogbatch.trackers.choose import files_of
+from hogbatch.trackers.tracking import Tracking
+
+
+class OpenRun(NamedTuple):
+    """A run that is set up."""
+
+    components: RunComponents
+    workers: tuple[WorkerRequest, ...]
+    tracking: Tracking
 
 
 def train(
@@ -88,19 +100,41 @@ def train(
     return run
 
 
-def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data) -> Run:
-    """Execute a run on `platform`, on the data that `read` returns."""
-    console = Console(config.quiet, prefix=platform.prefix)
+def execute(
+    config: TrainConfig,
+    platform: Platform,
+    read: ReadData = load_data,
+    console: Console | None = None,
+) -> Run:
+    """Execute a run on `platform`, on the data that `read` returns.
+
+    `console` shows the run; by default it prints plain lines to stdout.
+    """
+    console = console or PlainConsole(config.quiet, prefix=platform.prefix)
+    with open_run(config, platform, read, console) as (components, workers, tracking):
+        outcome = _outcome(platform, components, workers)
+        if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
+            components.save_checkpoint()
+        return _finished_run(components, outcome, tracking)
+
+
+@contextmanager
+def open_run(
+    config: TrainConfig, platform: Platform, read: ReadData, console: Console
+) -> Iterator[OpenRun]:
+    """Set up a run that can be trained; its memory and files are released at the end."""
     check_environment(config)
     run_dir = choose_run_dir(config)
     workers = platform.choose_workers(config, console)
     print_cache_note(console)
     make_policy = find(config.policy)
     logs = [log_name(number) for number in range(len(workers))]
-    with RunDirectory.hold(run_dir, logs) as directory, ExitStack() as cleanup:
+    files = [*logs, *files_of(config.log)]
+    with RunDirectory.hold(run_dir, files) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
         policy = make_policy(policy_settings(config, setup.data, setup.network))
+        console.busy("copying the data to shared memory")
         segments = RunSegments(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy
@@ -108,16 +142,33 @@ def execute(config: TrainConfig, platform: Platform, read: ReadData = load_data)
         cleanup.callback(lambda: _print_if_any(console, directory.end()))
         directory.begin(setup.settings, setup.continues)
         params, continues = segments.model.params, setup.continues
-        recorder = RunRecorder(run_dir, console, params, continues, platform.marks, platform.now)
+        tracking = cleanup.enter_context(setup.tracking(console.say, platform.marks))
+        observers: list[Observer] = [console, tracking]
+        recorder = RunRecorder(run_dir, observers, params, continues, platform.marks, platform.now)
         cleanup.callback(recorder.log.close)
-        components = RunComponents.build(setup, policy, segments, directory, recorder)
+        where = {"process": platform.process, "environment": platform.environment}
+        recorder.record("started", setup.started_fields() | where)
+        components = RunComponents.build(setup, policy, segments, directory, console, recorder)
+        yield OpenRun(components, workers, tracking)
+
+
+def _outcome(
+    platform: Platform, components: RunComponents, workers: tuple[WorkerRequest, ...]
+) -> Outcome:
+    """Train until the run ends, also if it ends with an error; record how it has ended."""
+    record = components.recorder.record
+    try:
         outcome = platform.run(components, workers)
-        if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
-            components.save_checkpoint()
-        return _finished_run(components, outcome)
+    except HogbatchError as error:
+        record("ended", {"status": "failed", "reason": str(error)})
+        raise
+    finish, totals = outcome.finish, outcome.totals
+    reached = {"seconds": totals.seconds, "epochs": totals.epochs, "rows": totals.rows}
+    record("ended", {"status": finish.status, "reason": finish.reason, **reached})
+    return outcome
 
 
-def _finished_run(components: RunComponents, outcome: Outcome) -> Run:
+def _finished_run(components: RunComponents, outcome: Outcome, tracking: Tracking) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
     trained = None
@@ -126,8 +177,9 @@ def _finished_run(components: RunComponents, outcome: Outcome) -> Run:
         trained = build_model(setup.config, setup.data, setup.network, params, marks)
     summary = recorder.summary(finish.status, finish.reason, totals, refused)
     recorder.log.close()
+    tracking.conclude(summary)
     run = Run(setup.run_dir, trained, summary, exit_code(finish))
-    conclude(run, finish, recorder, components.directory)
+    conclude(run, finish, components)
     return run
 
 

@@ -55,6 +55,7 @@ class HeldRows:
     key: str
     pid: int
     task: str
+    rows_of: str  # of an evaluation: "train" or "test"
     start: int
     stop: int
     batch_size: int
@@ -69,6 +70,7 @@ class Audit:
     rows: int = 0  # trained on
     done: list[Rows] = field(default_factory=list)  # of the current epoch, with quarantined ones
     tested: list[Rows] = field(default_factory=list)
+    evaluated: list[Rows] = field(default_factory=list)  # training rows, in an evaluation
     finish: Finish | None = None
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
@@ -107,7 +109,8 @@ class Audit:
         if (whole or cut) and not useless:
             self._release(message.lease)
             if hold.task == "evaluate" and message.rows:
-                self.tested.append((hold.start, hold.start + message.rows))
+                done = hold.start, hold.start + message.rows
+                (self.tested if hold.rows_of == "test" else self.evaluated).append(done)
 
     def copied(self, finite: bool) -> None:
         """The snapshot that was commanded last is taken, if the model was `finite`."""
@@ -140,7 +143,11 @@ class Audit:
             case Report(evaluation):
                 _check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
+                whole = _tile(self.evaluated, self.plan.train_rows)
+                exact = evaluation.exact_train_loss is not None
+                _check(whole or not exact, f"training rows evaluated: {self.evaluated}")
                 self.tested.clear()
+                self.evaluated.clear()
             case RollBack():
                 _check(not self._held, "rolled back while workers write")
             case Snapshot(saved):
@@ -158,7 +165,7 @@ class Audit:
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
         _check(number is not None, f"{work} to {key}, which is not attached")
         _check(work.fence == world.fence(number or 0), f"{work} has another fence value")
-        rows = self._rows_of(work.task)
+        rows = self._rows_of(work)
         _check(0 <= work.start < work.stop <= rows, f"{work} is out of bounds")
         smallest, largest = self._limits[self._names[key]]
         if work.task == "train":
@@ -168,7 +175,9 @@ class Audit:
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
         pid = self._pids[key]
-        hold = HeldRows(key, pid, work.task, work.start, work.stop, work.batch_size)
+        hold = HeldRows(
+            *(key, pid, work.task, work.rows_of, work.start, work.stop, work.batch_size)
+        )
         for other in self._held.values():  # all have one task, so that one comparison is enough
             _check(hold.task == other.task, f"{work} while others {other.task}")
             break
@@ -181,8 +190,9 @@ class Audit:
         self._held[work.lease] = hold
         insort(self._order, (work.start, work.lease))
 
-    def _rows_of(self, task: str) -> int:
-        return self.plan.test_rows if task == "evaluate" else self.plan.train_rows
+    def _rows_of(self, work: Work) -> int:
+        tests = work.task == "evaluate" and work.rows_of == "test"
+        return self.plan.test_rows if tests else self.plan.train_rows
 
     def _take_back(self, number: int) -> None:
         _check(number in self._keys, f"fence {number} is raised, but no worker has it")
@@ -246,7 +256,7 @@ class Audit:
         self.done = list(done)
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for kept in (self.tested, self._order, self._revoked):
+        for kept in (self.tested, self.evaluated, self._order, self._revoked):
             kept.clear()
         for table in (self._held, self._keys, self._pids, self._limits, self._names):
             table.clear()

@@ -59,13 +59,17 @@ def simulated_plan(
     beta: float,
     start_with: int = 1,
     checkpoint_seconds: float = float("inf"),
+    evaluate_train: bool = False,
 ) -> Plan:
     """A plan for `rows` (training rows, test rows) that do not exist: nothing is computed."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     layers = (DenseLayer(1, 1, "linear"),)
     return Plan(
         identity=Identity("simulated", "0", ""),
-        training=Training(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
+        training=Training(
+            *(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
+            evaluate_train=evaluate_train,
+        ),
         limits=limits,
         stopping=stopping,
         learning_rate=LearningRate(0.1),
@@ -180,6 +184,7 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
         beta=rng.choice([1.0, 1.0, 0.5]),
         start_with=rng.choice([1, 1, workers, workers + 2]),
         checkpoint_seconds=rng.choice([float("inf"), 0.2, 1.0]),
+        evaluate_train=rng.random() < 0.3,
     )
 
 

@@ -1,16 +1,33 @@
-"""Progress for the user: one plain line per evaluation."""
+"""What the user sees of a run while it trains."""
 
 import sys
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
 
+from hogbatch.data.progress import ReadProgress
 from hogbatch.machine.printable import encodable, printable_lines
+from hogbatch.telemetry.announced import ANNOUNCED, sentence
+from hogbatch.telemetry.observer import Observer
 from hogbatch.telemetry.records import Evaluation, RunTotals, WorkerRecord
 
 
-class Console:
-    """Prints to `stream`, by default the current stdout. Every line starts with `prefix`.
+class Console(Observer, Protocol):
+    """Shows a run to the user. Stops, without an error, when its stream is closed."""
 
-    Stops printing, without an error, when the stream is closed.
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+    def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
+        """The run is busy with `activity` until the next call or event.
+
+        `progress` is that of the files which are read meanwhile.
+        """
+
+
+class PlainConsole(Console):
+    """Prints one line per evaluation, and per event in ANNOUNCED, that starts with `prefix`.
+
+    `stream` is by default the current stdout.
     """
 
     def __init__(self, quiet: bool, stream: TextIO | None = None, prefix: str = "") -> None:
@@ -19,7 +36,6 @@ class Console:
         self._last = (0.0, 0)  # training seconds and rows at the last line
 
     def say(self, line: str) -> None:
-        """Print one line."""
         if self._stream is None:
             return
         try:
@@ -28,8 +44,14 @@ class Console:
         except OSError:  # a closed pipe or terminal
             self._stream = None
 
+    def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
+        pass
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if event["event"] in ANNOUNCED:
+            self.say(sentence(event["event"], event))
+
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        """Print the progress of the run."""
         seconds, rows = self._last
         self._last = (evaluation.seconds, evaluation.rows)
         elapsed = evaluation.seconds - seconds
@@ -42,12 +64,9 @@ def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> s
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
-        f"{rows_per_second:,.0f} rows/s",
-        f"train {_number(evaluation.train_loss)}",
+        speed_text(rows_per_second),
+        *result_parts(evaluation),
     ]
-    if evaluation.test_loss is not None:
-        parts.append(f"test {_number(evaluation.test_loss)}")
-    parts += [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
     parts += [
         _worker(worker, evaluation.utilization.get(worker.name))
         for worker in totals.workers
@@ -56,10 +75,26 @@ def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> s
     return "  ".join(parts)
 
 
+def speed_text(rows_per_second: float) -> str:
+    """A speed as in progress lines."""
+    return f"{rows_per_second:,.0f} rows/s"
+
+
+def result_parts(evaluation: Evaluation) -> list[str]:
+    """Losses and metrics as in progress lines."""
+    parts = [f"train {loss_text(evaluation.train_loss)}"]
+    if evaluation.exact_train_loss is not None:
+        parts[0] += f" (exact {loss_text(evaluation.exact_train_loss)})"
+    if evaluation.test_loss is not None:
+        parts.append(f"test {loss_text(evaluation.test_loss)}")
+    return parts + [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
+
+
+def loss_text(loss: float | None) -> str:
+    """A loss as in progress lines."""
+    return "-" if loss is None else f"{loss:.4f}"
+
+
 def _worker(worker: WorkerRecord, utilization: float | None) -> str:
     shown = f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
     return shown if utilization is None else f"{shown} utilization {utilization:.0%}"
-
-
-def _number(loss: float | None) -> str:
-    return "-" if loss is None else f"{loss:.4f}"

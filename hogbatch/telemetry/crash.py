@@ -10,7 +10,7 @@ from pathlib import Path
 from hogbatch.errors import HogbatchError
 from hogbatch.version import version
 
-PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors")
+PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "rich", "safetensors")
 
 ReceivedMessage = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
 

@@ -38,17 +38,19 @@ class EventLog:
         except OSError as error:
             log.warning("%s: cannot log events: %s", path, error.strerror)
 
-    def write(self, event: str, fields: Mapping[str, object]) -> None:
-        """Append one event; after an error, which is logged once, no more events are written."""
-        if self._file is None:
-            return
-        about = {"event": event, "at": round(self._now(), 4), **self._marks}
-        line = json.dumps({**about, **fields}) + "\n"
-        try:
-            self._file.write(line)
-        except OSError as error:
-            log.warning("%s: event logging has stopped: %s", self._file.name, error.strerror)
-            self.close()
+    def write(self, event: str, fields: Mapping[str, object]) -> Mapping[str, object]:
+        """Append one event and return all its fields.
+
+        After an error, which is logged once, no more events are written.
+        """
+        whole = {"event": event, "at": round(self._now(), 4), **self._marks, **fields}
+        if self._file is not None:
+            try:
+                self._file.write(json.dumps(whole) + "\n")
+            except OSError as error:
+                log.warning("%s: event logging has stopped: %s", self._file.name, error.strerror)
+                self.close()
+        return whole
 
     def close(self) -> None:
         """Close the file; no more events are written."""

@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,36 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.event_log import EventLog
+from hogbatch.telemetry.observer import Observer
 from hogbatch.telemetry.records import Evaluation, RunTotals
-
-ANNOUNCED = {  # events that are also printed, with the sentence to print
-    "worker_joined": "{worker} joined: process {pid}, {runs_on}",
-    "worker_compiles": "{worker} is compiling its kernels, which takes about 30 s; this happens "
-    "once per installation and kind of network",
-    "worker_ready": "{worker} is ready, batch size {batch_size}",
-    "worker_lost": "{worker} was lost: {reason}; its rows are reassigned",
-    "goodbye": "{worker} has left; its rows are reassigned",
-    "worker_restarted": "{runs_on} was restarted ({times} of {most})",
-    "worker_given_up": "{runs_on} will not be restarted: {reason}",
-    "rows_skipped": "{worker}: {skipped} of the rows {rows} of epoch {epoch} had no finite "
-    "gradient and were skipped, among them row {row} of the training set",
-    "merge_refused": "{worker}: {refused} merges over the rows {rows} of epoch {epoch} were not "
-    "finite and were skipped",
-    "rows_often_skipped": "{warning}",
-    "poisoned": "the model is not finite at {where}: rolling back to the last good snapshot and "
-    "halving the learning rate ({times} of {most} roll-backs without progress between them); the "
-    "first skipped rows were in {suspects}",
-    "recovered": "training has made progress since the roll-back: the learning rate is now "
-    "{rate_factor:.0%} of its configured value",
-    "quarantined": "rows {rows} of epoch {epoch} have killed {deaths} workers and are excluded "
-    "from training; see bad-leases.jsonl",
-    "checkpoint_failed": "{reason}; training continues",
-    "worker_parked": "{worker} is parked, so it only evaluates: {reason}",
-    "worker_unparked": "{worker} trains again",
-    "out_of_memory": "{worker} ran out of memory: batch size {from} -> {to}",
-}
 
 
 class RefusalCounts(NamedTuple):
@@ -56,7 +29,7 @@ class RunRecorder:
     def __init__(
         self,
         run_dir: Path,
-        console: Console,
+        observers: Sequence[Observer],
         params: NDArray[np.float32],
         append: bool = False,
         marks: Mapping[str, Any] = MappingProxyType({}),
@@ -67,7 +40,7 @@ class RunRecorder:
         self.marks = marks
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
-        self.console = console
+        self._observers = observers
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
         self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
@@ -82,16 +55,17 @@ class RunRecorder:
         self.history, self.kept, self._copy = history, kept, params
 
     def record(self, event: str, fields: Mapping[str, object]) -> None:
-        """Log an event, and print it if it is in ANNOUNCED."""
-        self.log.write(event, fields)
-        if event in ANNOUNCED:
-            self.console.say(ANNOUNCED[event].format(**fields))
+        """Log an event, and tell the observers."""
+        logged = self.log.write(event, fields)
+        for observer in self._observers:
+            observer.event(logged)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        """Log and print one evaluation."""
+        """Log one evaluation, and tell the observers."""
         self.history.append(evaluation)
-        self.log.write("evaluation", asdict(evaluation))
-        self.console.report(evaluation, totals)
+        self.record("evaluation", asdict(evaluation))
+        for observer in self._observers:
+            observer.report(evaluation, totals)
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the shared parameters; `evaluation` is theirs, None if they were not evaluated."""

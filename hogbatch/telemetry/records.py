@@ -16,6 +16,10 @@ class Evaluation:
     # worker name → rows per second since the last evaluation over its measured peak; without
     # workers that have not measured it
     utilization: dict[str, float] = field(default_factory=dict)
+    # Of the evaluated model over all training rows, without updates between them; only with
+    # --evaluate train,test, at the end of an epoch and of the run.
+    exact_train_loss: float | None = None
+    train_values: dict[str, float] = field(default_factory=dict)  # metric name → value
 
 
 @dataclass(frozen=True, slots=True)

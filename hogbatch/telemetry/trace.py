@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 MAX_POINTS = 1000
+DIGITS = 4  # of the training seconds of a point, after the decimal point
 
 
 @dataclass(slots=True)
@@ -17,7 +18,7 @@ class Trace:
 
     def add(self, seconds: float, value: int) -> None:
         """Add a change to `value` at training second `seconds`."""
-        point = (round(seconds, 4), value)
+        point = (round(seconds, DIGITS), value)
         if self.points and seconds - self.points[-1][0] < self._min_distance:
             self.points[-1] = (self.points[-1][0], value)
             return

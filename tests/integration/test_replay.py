@@ -16,7 +16,7 @@ from hogbatch.jit import COMPILING
 from hogbatch.replay import player as player_module
 from hogbatch.replay.player import Player
 from hogbatch.replay.recorded import open_run
-from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.console import PlainConsole
 from hogbatch.telemetry.update_log import FOLDER, Kind, read_folder, record
 from tests.support.fault_injection import cli
 
@@ -139,7 +139,7 @@ def test_a_batch_of_one_thread_is_in_the_model_once_it_is_counted(recorded):
         states.setdefault(updates, []).append(player.params.copy())
         return updates == 20
 
-    with played(open_run(recorded("cpu:1"), Console(quiet=True))) as player:
+    with played(open_run(recorded("cpu:1"), PlainConsole(quiet=True))) as player:
         player.play(until)
     for number in range(1, 20):
         first, *others = states[number]
@@ -157,7 +157,7 @@ def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
 
     model = player_module.ConcurrentModel
     monkeypatch.setattr(player_module, "ConcurrentModel", keep)
-    with played(open_run(recorded("cpu:1"), Console(quiet=True))):
+    with played(open_run(recorded("cpu:1"), PlainConsole(quiet=True))):
         ((inputs, labels, *_),) = ((each.inputs, each.labels) for each in given)
         for array in (*inputs, *labels):
             if isinstance(array, np.ndarray):
@@ -167,7 +167,7 @@ def test_a_replay_trains_on_read_only_data(recorded, monkeypatch):
 def test_tables_built_after_a_roll_back_have_all_outputs(recorded, labels, monkeypatch):
     """The build is recorded before the first batch after the roll-back."""
     flags = ("--deterministic", "--output", "lsh", "--average", "off", "--lsh", "dwta:rehash=7")
-    run = open_run(recorded("cpu:1", *flags, data=labels), Console(quiet=True))
+    run = open_run(recorded("cpu:1", *flags, data=labels), PlainConsole(quiet=True))
     coordinator, worker = run.files
     third = np.flatnonzero(worker.records["kind"] == Kind.UPDATE)[2]
     at = int(worker.records["end"][third])

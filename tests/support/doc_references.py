@@ -20,8 +20,9 @@ from hogbatch.config.train import FLAGS, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("hogbatch", "workers", "tests", "benchmarks", "scripts")
-CREATED_BY_A_RUN = {"unsaved-run/"}  # directories in a run directory, not in the repository
-OF_OTHER_PROGRAMS = {"--help", "--durations", "--index-url"}
+# Directories in a run directory, not in the repository.
+CREATED_BY_A_RUN = {"unsaved-run/", "tensorboard/", "wandb/"}
+OF_OTHER_PROGRAMS = {"--help", "--durations", "--index-url", "--logdir", "--backend-store-uri"}
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *(```|~~~)")

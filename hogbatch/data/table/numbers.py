@@ -1,6 +1,7 @@
 """Parquet, Arrow and Feather files of numbers, for models that were trained on other files."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.data.batch import double_inputs
 from hogbatch.data.columns import TableForm, map_columns, numbered
@@ -43,7 +44,7 @@ def read(source: Source, options: ReadOptions) -> RawSet:
     )
 
 
-def _numbers(table: Table, position: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _numbers(table: Table, position: int) -> NDArray[np.float64]:
     """The cells of a column; DataError for the first that is missing or not a number."""
     column, unexpected = typed(table, position, "number")
     name = quoted(table.names[position])

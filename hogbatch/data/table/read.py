@@ -94,6 +94,7 @@ def read(source: Source, options: ReadOptions) -> RawSet:
     DataError names file, line and column of the first cell or row that cannot be read.
     """
     require_arrow(source)
+    source.begin_reading()
     file = open_table(source, options)
     if options.encoding is None:
         return _for_training(file, options)
@@ -116,7 +117,7 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
         raise DataError(f"{source}: expected a file, or a folder of table files; got no file in it")
     if found[0].suffix.lower() in COLUMNAR:
         return _columnar(source)
-    files = [Source(each) for each in found]
+    files = [Source(each, progress=source.progress) for each in found]
     dialects = [examine(each, options) for each in files]
     for other, dialect in zip(files, dialects, strict=True):
         if dialect.names != dialects[0].names:

@@ -351,3 +351,39 @@ class TestKilled:
         new = {"events.jsonl": "new", CONFIG: "new", "000001": "new"}
         for victim in doomed(tmp_path, "recover"):
             assert started_again(victim) == (new if saved else OLD)
+
+
+class TestTrackers:
+    FILES = ("metrics.csv", "tensorboard", "wandb", "wandb-run-id")
+
+    def logged_run(self, path):
+        with RunDirectory.hold(path, (*LOGS, *self.FILES)) as directory:
+            directory.begin("old", resuming=False)
+            write_run(directory, "old")
+            (path / "metrics.csv").write_text("old")
+            (path / "tensorboard").mkdir()
+            (path / "tensorboard" / "events.out.tfevents.1.host.2").write_text("old")
+            files = path / "wandb" / "offline-run-1" / "files"
+            files.mkdir(parents=True)
+            (files / "config.yaml").write_text("old")
+            (path / "wandb" / "latest-run").symlink_to("offline-run-1")
+
+    def replace(self, path):
+        with RunDirectory.hold(path, LOGS) as directory:  # the new run has no trackers
+            directory.begin("new", resuming=False)
+            assert not any((path / name).exists() for name in self.FILES)
+            with directory.saving():
+                (path / MODEL).write_text("new")
+
+    def test_their_files_are_replaced_with_the_run(self, path):
+        self.logged_run(path)
+        self.replace(path)
+        assert not (path / PREVIOUS).exists()
+        assert not any((path / name).exists() for name in self.FILES)
+
+    def test_other_files_beside_those_of_tensorboard_are_kept(self, path):
+        self.logged_run(path)
+        (path / "tensorboard" / "notes.txt").write_text("mine")
+        self.replace(path)
+        kept = [file for file in (path / PREVIOUS).rglob("*") if file.is_file()]
+        assert [file.name for file in kept] == ["notes.txt"]

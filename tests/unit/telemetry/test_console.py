@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hogbatch.telemetry.console import Console, line
+from hogbatch.telemetry.console import PlainConsole, line
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
 
@@ -48,7 +48,7 @@ def test_a_line_omits_what_was_not_measured():
 
 
 def test_the_speed_is_that_since_the_last_line(screen):
-    live = Console(quiet=False, stream=screen)
+    live = PlainConsole(quiet=False, stream=screen)
     for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
         live.report(evaluation(seconds=seconds, rows=rows), STANDING)
     speeds = [text.split("  ")[-6] for text in screen.getvalue().splitlines()]
@@ -56,7 +56,7 @@ def test_the_speed_is_that_since_the_last_line(screen):
 
 
 def test_quiet_prints_nothing(screen):
-    live = Console(quiet=True, stream=screen)
+    live = PlainConsole(quiet=True, stream=screen)
     live.say("hello")
     live.report(evaluation(), STANDING)
     assert screen.getvalue() == ""
@@ -65,7 +65,7 @@ def test_quiet_prints_nothing(screen):
 def test_a_line_is_flushed(screen):
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:
-        Console(quiet=False, stream=stream).say("hello")
+        PlainConsole(quiet=False, stream=stream).say("hello")
         assert os.read(reader, 100) == b"hello\n"
     os.close(reader)
 
@@ -73,7 +73,7 @@ def test_a_line_is_flushed(screen):
 def test_a_run_goes_on_when_nobody_reads_any_more():
     reader, writer = os.pipe()
     stream = io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True)
-    live = Console(quiet=False, stream=stream)
+    live = PlainConsole(quiet=False, stream=stream)
     os.close(reader)
     live.say("lost")
     live.report(evaluation(), STANDING)
@@ -82,5 +82,5 @@ def test_a_run_goes_on_when_nobody_reads_any_more():
 
 def test_what_a_terminal_cannot_show_is_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Console(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
+    PlainConsole(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
     assert stream.buffer.getvalue() == b"a\\x1b[31m\nb\\xf6\\udcff\n"

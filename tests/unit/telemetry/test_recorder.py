@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.console import PlainConsole
 from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
 
@@ -29,7 +29,7 @@ def shared():
 
 @pytest.fixture
 def recorder(tmp_path, screen, shared):
-    recorder = RunRecorder(tmp_path, Console(quiet=False, stream=screen), shared)
+    recorder = RunRecorder(tmp_path, [PlainConsole(quiet=False, stream=screen)], shared)
     yield recorder
     recorder.log.close()
 
@@ -127,6 +127,8 @@ def test_the_summary_has_the_final_totals(recorder):
         "test_value": 0.6,
         "test_values": {"P@1": 0.6, "P@3": 0.5},
         "utilization": {"cpu-0": 0.8},
+        "exact_train_loss": None,
+        "train_values": {},
     }
     assert [entry["test_value"] for entry in history] == [0.6, 0.5]
     (worker,) = summary.pop("workers")
@@ -170,3 +172,25 @@ def test_an_evaluation_without_metrics_has_no_leading_one(recorder):
     recorder.report(Evaluation(1.5, 0.5, 100, 0.4, None), TOTALS)
     (entry,) = recorder.summary("finished", "", TOTALS, NONE)["history"]
     assert entry["test_value"] is None
+
+
+class Watcher:
+    def __init__(self):
+        self.seen = []
+
+    def event(self, event):
+        self.seen.append(event)
+
+    def report(self, evaluation, totals):
+        self.seen.append((evaluation, totals))
+
+
+def test_an_observer_sees_all_that_is_logged(tmp_path, shared):
+    watcher = Watcher()
+    recorder = RunRecorder(tmp_path, [watcher], shared)
+    recorder.record("worker_ready", {"worker": "cpu-0", "batch_size": 16})
+    recorder.report(FIRST, TOTALS)
+    recorder.log.close()
+    logged = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert watcher.seen[:2] == logged
+    assert watcher.seen[2:] == [(FIRST, TOTALS)]

@@ -117,9 +117,9 @@ def _parse(
     counts: Counts,
     released: threading.Event,
 ) -> pa.Table | str:
-    """The table, or what is wrong with it; `released` is set when PyArrow has left the stream.
+    """The table, or what is wrong with it; `released` is set when PyArrow has released the stream.
 
-    An exception would keep the stream alive by its traceback.
+    The problem is returned, because an exception would keep the stream alive through its traceback.
     """
     stream = LineStream(source, dialect.first_line, counts)
     weakref.finalize(stream, released.set).atexit = False

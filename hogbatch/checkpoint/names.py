@@ -1,0 +1,18 @@
+"""The names of files in a run directory that several packages read or write."""
+
+from typing import Final
+
+FOLDER: Final = "checkpoints"
+MODEL: Final = "model.safetensors"
+SUMMARY: Final = "summary.json"
+EVENTS: Final = "events.jsonl"
+CONFIG: Final = "config.toml"
+CRASH: Final = "crash.txt"
+REPORT: Final = "report.html"
+
+# Files and folders of experiment trackers.
+METRICS: Final = "metrics.csv"
+TENSORBOARD: Final = "tensorboard"
+MLFLOW_RUN: Final = "mlflow-run-id"
+WANDB_RUN: Final = "wandb-run-id"
+WANDB: Final = "wandb"

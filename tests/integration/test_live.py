@@ -1,0 +1,227 @@
+"""The live view of real runs on a pseudo-terminal, as a terminal emulator shows it."""
+
+import contextlib
+import gzip
+import json
+import os
+import random
+import re
+import signal
+
+import pytest
+
+from tests.support.fault_injection import cli, wait_for
+from tests.support.terminal import Terminal
+
+SIZES = [(80, 24), (200, 60), (60, 20), (40, 10)]
+COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+NETWORK = ("--hidden", "16", "--workers", "cpu:1,cpu:1")
+
+
+@pytest.fixture
+def terminal():
+    """Start a command on a terminal; it is killed after the test."""
+    with contextlib.ExitStack() as cleanup:
+
+        def start(*arguments, **settings):
+            made = Terminal(*arguments, **settings)
+            cleanup.callback(made.close)
+            return made
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory):
+    """A synthetic file of 20,000 rows."""
+    path, draw = tmp_path_factory.mktemp("data") / "larger.svm.gz", random.Random(0)
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        for _ in range(20_000):
+            features = sorted(draw.sample(range(1, 200), 8))
+            label = int(features[0] < 20)
+            file.write(f"{label} {' '.join(f'{n}:1' for n in features)}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A file that is trained on in the process of the coordinator."""
+    path = tmp_path_factory.mktemp("data") / "small.svm"
+    path.write_text("".join(f"{n % 2} 1:{n % 7} 2:{n % 3}\n" for n in range(300)))
+    return path
+
+
+@pytest.fixture
+def long_dir(tmp_path):
+    """A run directory whose path has 150 characters."""
+    return tmp_path / ("d" * (149 - len(str(tmp_path))))
+
+
+def expect_one_frame(shown, *, starts, result):
+    """The terminal has one frame, and below it only the result, which may wrap."""
+    text = shown.text.split("\n")
+    everything = shown.everything
+    heads = [line for line in everything if line.startswith(("epoch ", "run  ", "worker "))]
+    least = 3 if shown.screen.lines > 10 else 1  # the result takes most of a small terminal
+    assert len(heads) == len({line.split()[0] for line in heads}) >= least, "one of each line"
+    tables = [line for line in everything if line.startswith("cpu-")]
+    assert len(tables) == len({line.split()[0] for line in tables}) >= least - 1
+    state = next(n for n, line in enumerate(text) if line.startswith(starts))
+    end = next(n for n, line in enumerate(text) if line.startswith(result))
+    columns = shown.screen.columns
+    assert state < end and all(len(line) < columns for line in text[state:end])
+    below = "".join(text[end:])
+    assert below.replace(" ", "").endswith("model.safetensors"), "the message is complete"
+    assert shown.shows_cursor
+    assert (shown.screen.cursor.x, shown.screen.cursor.y) == (0, len(text))
+    trains = [line for line in everything if line.startswith("train 0.")]
+    assert len(trains) == (least == 3), "no part of an earlier frame is left"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_bundled_sample_ends_with_one_frame_and_the_result(terminal, long_dir, size):
+    flags = ("--epochs", 2, "--run-dir", long_dir)
+    shown = terminal("train", "a9a", *NETWORK, *flags, columns=size[0], lines=size[1])
+    assert shown.finish() == 0
+    expect_one_frame(shown, starts="finished: all epochs", result="finished: test loss")
+    assert "epoch   2.00 of 2" in shown.text
+    assert COLOURS.search(shown.raw)
+
+
+def test_a_larger_file_is_read_and_trained_on(terminal, larger, long_dir):
+    flags = ("--max-seconds", 300, "--eval-seconds", 0.1, "--checkpoint-seconds", 0.2)
+    limits = (*flags, "--run-dir", long_dir, "--data-cache", "off")
+    shown = terminal("train", larger, *NETWORK, *limits, columns=60, lines=20)
+    shown.wait_for("training", "epoch ", "cpu-0", "cpu-1", "trains")
+    scrolled = len(shown.history)
+    shown.wait_for("test 0.", "⠑")
+    full = len(shown.text.split("\n"))
+    shown.type(b"\x03")
+    assert shown.finish() == 130
+    expect_one_frame(shown, starts="stopped", result="stopped: test loss")
+    assert full < 20 and not any("cpu-" in line for line in shown.history[scrolled:])
+
+
+def test_a_terminal_that_is_resized_has_one_frame(terminal, tmp_path):
+    flags = ("--max-seconds", 300, "--eval-seconds", 0.2, "--run-dir", tmp_path / "run")
+    shown = terminal("train", "a9a", *NETWORK, *flags, columns=100, lines=30)
+    shown.wait_for("train 0.", "cpu-1")
+    for columns, lines in ((60, 20), (120, 40), (80, 24)):
+        shown.resize(columns, lines)
+        wait_for(
+            lambda: (
+                sum(line.startswith("epoch ") for line in shown.display) == 1
+                and max(map(len, shown.display)) < shown.screen.columns
+            ),
+            "the view is drawn for the new size",
+        )
+    shown.type(b"\x03")
+    assert shown.finish() == 130
+    text = shown.text
+    assert text.count("epoch  ") == text.count("worker  ") == 1
+    assert text.split("\n")[-1].endswith("model.safetensors")
+
+
+def test_ctrl_c_leaves_a_usable_terminal(terminal, tmp_path):
+    flags = ("--max-seconds", 300, "--eval-seconds", 0.2, "--run-dir", tmp_path / "run")
+    shown = terminal("train", "a9a", *NETWORK, *flags)
+    shown.wait_for("training", "test 0.")
+    shown.type(b"\x03")
+    assert shown.finish() == 130
+    text = shown.text
+    assert "stopped: interrupted" in text and "hogbatch: interrupted; the model is in" in text
+    assert text.count("epoch  ") == 1 and shown.shows_cursor
+    assert shown.screen.cursor.x == 0 and "Traceback" not in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_coordinator_leaves_a_usable_terminal(terminal, tmp_path, number):
+    flags = ("--max-seconds", 300, "--run-dir", tmp_path / "run")
+    shown = terminal("train", "a9a", *NETWORK, *flags)
+    shown.wait_for("training", "cpu-1")
+    shown.process.send_signal(number)
+    code = shown.finish()
+    assert code == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert shown.shows_cursor and shown.screen.cursor.x == 0
+    assert b"\x1b[?25l" not in shown.raw, "the cursor was never hidden"
+    assert ("hogbatch: interrupted" in shown.text) == (number == signal.SIGTERM)
+
+
+def test_an_error_is_printed_below_the_view_and_on_stderr(terminal, tmp_path):
+    (tmp_path / "bad.svm").write_text("1 1:0.5\n1 x\n")
+    shown = terminal("train", "bad.svm", cwd=tmp_path)
+    assert shown.finish() == 2
+    assert shown.text.split("\n")[-1].startswith("hogbatch: bad.svm:2")
+    with (tmp_path / "errors").open("w") as stderr:
+        shown = terminal("train", "bad.svm", cwd=tmp_path, stderr=stderr)
+        assert shown.finish() == 2
+    assert (tmp_path / "errors").read_text().startswith("hogbatch: bad.svm:2")
+    assert "hogbatch:" not in shown.text
+
+
+def test_no_color_and_ascii(terminal, small, tmp_path):
+    flags = ("--epochs", 3, "--run-dir", tmp_path / "run")
+    env = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    shown = terminal("train", small, *flags, **env)
+    assert shown.finish() == 0
+    assert not COLOURS.search(shown.raw) and shown.raw.isascii()
+    assert "epoch   3.00 of 3" in shown.text and "####" in shown.text
+
+
+@pytest.mark.parametrize("how", ["--plain", "plain = true", "CI"])
+def test_plain_lines_are_those_of_a_pipe(terminal, small, tmp_path, how):
+    flags = ["train", small, "--epochs", 2, "--hidden", 16, "--run-dir", tmp_path / "run"]
+    piped = cli(*flags).stdout
+    flags += ["--overwrite", *(["--plain"] if how == "--plain" else [])]
+    if how == "plain = true":
+        (tmp_path / "plain.toml").write_text(f"{how}\n")
+        flags += ["--config", tmp_path / "plain.toml"]
+    shown = terminal(*flags, **({"CI": "1"} if how == "CI" else {}))
+    assert shown.finish() == 0
+    assert b"\x1b" not in shown.raw
+    assert form(shown.raw.decode().replace("\r\n", "\n")) == form(piped)
+
+
+def form(text):
+    """A text without numbers and file names, which differ between two runs."""
+    return [re.sub(r"[\d,.]+", "0", line.partition(" in /")[0]) for line in text.split("\n")]
+
+
+def test_quiet_prints_nothing(terminal, small, tmp_path):
+    shown = terminal("train", small, "--epochs", 2, "--quiet", "--run-dir", tmp_path / "run")
+    assert (shown.finish(), shown.raw) == (0, b"")
+
+
+def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path):
+    flags = ("--max-seconds", 300, "--eval-seconds", 0.2, "--run-dir", tmp_path / "run")
+    shown = terminal("train", "a9a", *NETWORK, *flags, lines=30)
+    shown.wait_for("test 0.", "cpu-1")
+    follower = terminal("status", tmp_path / "run", "--follow", columns=60, lines=20)
+    plain = terminal("status", tmp_path / "run", "--follow", "--plain")
+    follower.wait_for("training", "test 0.", "cpu-0", "trains")
+    plain.wait_for("state     training")
+    events = (tmp_path / "run" / "events.jsonl").read_text().split("\n")[:-1]
+    joined = [event for event in map(json.loads, events) if event["event"] == "worker_joined"]
+    os.kill(joined[0]["pid"], signal.SIGKILL)
+    name = joined[0]["worker"]
+    for each in (shown, follower):
+        text = each.wait_for(" lost ")
+        assert any(re.match(rf"{name} .* lost \d", line) for line in text.split("\n")), text
+    follower.type(b"\x03")
+    assert follower.finish() == 130
+    assert follower.text.split("\n")[-1].endswith("hogbatch: interrupted")
+    again = terminal("status", tmp_path / "run", "--follow")
+    again.wait_for("training")
+    shown.type(b"\x03")
+    assert shown.finish() == 130
+    assert again.finish() == 0 and plain.finish() == 0
+    assert again.text.startswith("stopped: interrupted") and again.shows_cursor
+    assert b"\x1b" not in plain.raw and "state     stopped: interrupted" in plain.text
+
+
+def test_a_coordinator_shows_that_it_waits(terminal, tmp_path):
+    shown = terminal("coordinator", "a9a", "--run-dir", tmp_path / "run")
+    shown.wait_for("now     waiting for workers", "hogbatch worker cpu")
+    shown.type(b"\x03")
+    assert shown.finish() in (2, 130)
+    assert shown.screen.cursor.x == 0

@@ -1,0 +1,195 @@
+"""`hogbatch report` on real runs, and the files that it may write."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+import webbrowser
+
+import pytest
+
+from tests.support.fault_injection import WITHIN_S, cli
+from tests.unit.report.test_page import ParsedPage
+
+NETWORK = ("--hidden", 32, "--workers", "cpu:1")
+
+
+@pytest.fixture
+def report(main):
+    """Write a report; return the parsed file."""
+
+    def call(*arguments, path):
+        done = main("report", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"report: {path} (")
+        content = path.read_text()
+        assert len(content) < 100_000 and "://" not in content
+        return ParsedPage(content)
+
+    return call
+
+
+def test_a_finished_run_has_a_complete_report(finished_job, report):
+    run_dir = finished_job.run_dir
+    page = report(run_dir, path=run_dir / "report.html")
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert f"test {summary['test']['loss']:.4f}" in page.text
+    assert "finished: all epochs" in page.text and "cpu-0 is ready" in page.text
+    assert "of 16,281 test rows are predicted correctly" in page.text
+    correct = page.text.partition(" of 16,281 test rows are")[0].split()[-1].replace(",", "")
+    assert int(correct) / 16_281 == pytest.approx(summary["test"]["value"], abs=1e-6)
+    assert "Calibration on the test set" in page.text
+    environment = finished_job.wait_for_event("started")["environment"]
+    assert environment["versions"]["numba"] in page.text
+    assert environment["processor"] in page.text
+    settings = tomllib.loads((run_dir / "config.toml").read_text())
+    assert all(key in page.text for key in settings)
+
+
+def test_a_killed_worker_is_in_the_report(job, report):
+    job.coordinate("a9a", "--epochs", 8, "--hidden", 32, "--eval-seconds", 0.2)
+    survivor, victim = job.attach(), job.attach()
+    name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
+    job.wait_for_event("lease", 2, worker=name)
+    victim.send_signal(signal.SIGKILL)
+    job.wait_for_event("worker_lost")
+    running = report(job.run_dir, "--output", job.folder / "now.html", path=job.folder / "now.html")
+    assert "training" in running.text and f"{name} was lost" in running.text
+    assert job.finish() == 0
+    assert survivor.wait(WITHIN_S) == 0
+    page = report(job.run_dir, path=job.run_dir / "report.html")
+    assert f"{name} was lost" in page.text and "finished" in page.text
+    (line,) = [value for key, value in page.attributes if key == "aria-label" and "lost" in value]
+    assert line.startswith("Time line. ") and line.count("then lost") == 1
+
+
+def test_several_runs_are_side_by_side(finished_run, main, tmp_path, report, monkeypatch):
+    other = tmp_path / "other"
+    shutil.copytree(finished_run, other)
+    text = (other / "config.toml").read_text()
+    (other / "config.toml").write_text(text.replace("seed = 0", "seed = 7"))
+    monkeypatch.chdir(tmp_path)
+    assert main("report", finished_run, other).stdout.startswith("report: report.html (")
+    page = ParsedPage((tmp_path / "report.html").read_text())
+    assert "2 runs" in page.text and "Settings that differ" in page.text
+    assert page.tags.count("details") == 2
+    shown = page.text.partition("Settings that differ")[2].partition("Result")[0]
+    assert "seed" in shown and "7" in shown and "hidden" not in shown
+
+
+def test_a_rehearsed_run_has_simulated_times_and_no_environment(tmp_path, report):
+    run_dir = tmp_path / "run"
+    flags = ("--server", "laptop-8cores", "--hidden", 16, "--epochs", 1, "--run-dir", run_dir)
+    assert cli("rehearse", "a9a", *flags).returncode == 0
+    page = report(run_dir, path=run_dir / "report.html")
+    assert "rehearsed on laptop-8cores: all times are simulated" in page.text
+    assert "The run has not recorded its environment." in page.text
+    assert "simulated time" in page.text and "time (UTC)" not in page.text
+
+
+def classes_file(path, shift=0.0):
+    rows = "".join(f"{n % 3 + 1},{n % 3 + shift},{n % 7}\n" for n in range(300))
+    path.write_text("label,a,b\n" + rows)
+
+
+def test_data_that_have_changed_are_not_evaluated(tmp_path, report):
+    data, run_dir = tmp_path / "rows.csv", tmp_path / "run"
+    classes_file(data)
+    flags = ("--label", "label", "--hidden", 4, "--epochs", 2, "--run-dir", run_dir)
+    assert cli("train", data, *flags).returncode == 0
+    path = run_dir / "report.html"
+    assert "test rows are predicted correctly" in report(run_dir, path=path).text
+    classes_file(data, shift=0.25)
+    assert "the data are not those of the run any more" in report(run_dir, path=path).text
+    data.write_text("a,b\n")
+    assert "Left out: " in report(run_dir, path=path).text
+    data.unlink()
+    assert f"Left out: {data} is no longer there." in report(run_dir, path=path).text
+    (run_dir / "model.safetensors").unlink()
+    assert "the run has not saved a model" in report(run_dir, path=path).text
+
+
+def test_a_report_belongs_to_the_run_directory(finished_job, main):
+    run_dir = finished_job.run_dir
+    assert main("report", run_dir).returncode == 0
+    assert "report.html" in json.loads((run_dir / "run.json").read_text())["files"]
+    assert main("report", run_dir).returncode == 0, "an earlier report is replaced"
+    flags = ("--epochs", 1, "--overwrite", "--run-dir", run_dir)
+    assert cli("train", "a9a", *NETWORK, *flags).returncode == 0
+    assert not (run_dir / "report.html").exists(), "it was that of the earlier run"
+    assert not (run_dir / ".previous-run").exists()
+
+
+def test_a_run_of_an_earlier_version_can_be_replaced_after_a_report(finished_job, main):
+    run_dir = finished_job.run_dir
+    marker = json.loads((run_dir / "run.json").read_text())
+    marker["files"].remove("report.html")
+    (run_dir / "run.json").write_text(json.dumps(marker))
+    assert main("report", run_dir).returncode == 0
+    flags = ("--epochs", 1, "--overwrite", "--run-dir", run_dir)
+    assert cli("train", "a9a", *NETWORK, *flags).returncode == 0
+
+
+@pytest.mark.parametrize("content", ["", "notes", "<!doctype html><p>mine"])
+def test_another_file_is_not_replaced(finished_job, main, content):
+    path = finished_job.run_dir / "report.html"
+    path.write_text(content)
+    done = main("report", finished_job.run_dir)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path} exists and is not a report of hogbatch; give another" in done.stderr
+    assert done.stderr.count("\n") == 1 and path.read_text() == content
+    output = finished_job.folder / "mine.html"
+    assert main("report", finished_job.run_dir, "--output", output).returncode == 0
+    assert path.read_text() == content and output.exists()
+
+
+def test_wrong_arguments_are_one_sentence(finished_run, main, tmp_path):
+    (tmp_path / "link.html").symlink_to(tmp_path / "target")
+    for arguments, words in (
+        ((tmp_path,), "is not a run directory"),
+        ((tmp_path / "gone",), "does not exist"),
+        ((), "required"),
+        ([finished_run] * 25, "expected at most 24 run directories; got 25"),
+        ((finished_run, "--output", tmp_path), "exists and is not a report"),
+        ((finished_run, "--output", tmp_path / "link.html"), "exists and is not a report"),
+        ((finished_run, "--output", tmp_path / "no" / "x.html"), "cannot write the report"),
+    ):
+        done = main("report", *arguments, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert words in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html"]
+
+
+def test_damaged_files_do_not_prevent_a_report(finished_job, report):
+    run_dir = finished_job.run_dir
+    with (run_dir / "events.jsonl").open("ab") as file:
+        file.write(b"\xff damaged\n{}\n")
+    (run_dir / "config.toml").write_text("= no settings")
+    (run_dir / "model.safetensors").write_bytes(b"no model")
+    page = report(run_dir, path=run_dir / "report.html")
+    assert "2 lines of events.jsonl, ignored" in page.text
+    assert "the settings are damaged" in page.text and "Left out: " in page.text
+
+
+def test_the_file_is_opened_in_the_browser(finished_run, main, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)))
+    path = tmp_path / "a b.html"
+    done = main("report", finished_run, "--output", path, "--open")
+    assert done.returncode == 0 and "no browser was found" in done.stderr
+    assert opened == [path.as_uri()]
+
+
+def test_a_report_without_predictions_does_not_import_what_trains(finished_job):
+    (finished_job.run_dir / "model.safetensors").unlink()
+    program = (
+        "import sys; from hogbatch import cli; "
+        f"code = cli.main(['report', {str(finished_job.run_dir)!r}]); "
+        "heavy = {'numba', 'llvmlite', 'cupy', 'zmq', 'hogbatch.coordinator', 'hogbatch.kernels', "
+        "'hogbatch.run', 'numpy'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

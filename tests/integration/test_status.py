@@ -1,0 +1,140 @@
+"""`hogbatch status` and `hogbatch runs` beside real runs: in progress, killed, resumed, ended."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.fault_injection import WITHIN_S, cli, wait_for
+
+LONG = ("--workers", "cpu:1", "--hidden", "64,64", "--max-seconds", 300, "--eval-seconds", 0.2)
+
+
+@pytest.fixture
+def status(main):
+    """The report on a run, as JSON."""
+
+    def call(run_dir):
+        done = main("status", run_dir, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    return call
+
+
+def follow(job):
+    """Start `hogbatch status --follow` as a job of its own."""
+    return job._start("hogbatch.cli", "status", job.run_dir, "--follow")
+
+
+def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main, status):
+    job.train("a9a", *LONG, "--checkpoint-seconds", 0.2)
+    job.wait_for_event("checkpoint")
+    job.wait_for_event("evaluation", 2)
+    report = status(job.run_dir)
+    assert report["state"] == "training" and report["rows_per_second"] > 0
+    assert report["started"]["train_rows"] == 32_561 and 0 < report["seconds_left"] < 300
+    (worker,) = report["workers"]
+    assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
+    assert job.coordinator.poll() is None, "looking at a run does not disturb it"
+
+    follower = follow(job)
+    wait_for(lambda: "state     training" in job.printed(follower), "the run is shown")
+    job.coordinator.kill()
+    job.coordinator.wait()
+    wait_for(lambda: "state     killed?" in job.printed(follower), "the kill is noticed")
+    report = status(job.run_dir)
+    assert report["state"] == "killed?" and "--resume" in report["reason"]
+    (listed,) = json.loads(main("runs", job.folder, "--json").stdout)["runs"]
+    assert listed["state"] == "killed?" and listed["test_loss"] == report["best"]["test_loss"]
+
+    seconds = report["seconds"] + 0.5
+    job.train("--resume", job.run_dir, "--hidden", "64,64", "--max-seconds", seconds)
+    assert job.coordinator.wait(WITHIN_S) == 0
+    assert follower.wait(WITHIN_S) == 0, "it ends with the run"
+    assert "state     finished: the maximum training time is over" in job.printed(follower)
+    assert "\x1b" not in job.printed(follower), "a file is not cleared"
+    report, summary = status(job.run_dir), job.summary()
+    assert report["state"] == "finished"
+    assert report["rows"] == summary["rows"] and report["seconds"] == summary["train_seconds"]
+    assert report["best"]["test_loss"] == summary["test"]["loss"]
+    assert [worker["left_at"] is None for worker in report["workers"]] == [False, True]
+    assert sum(worker["rows"] for worker in report["workers"]) == summary["rows"]
+
+
+def test_a_new_run_in_the_directory_is_followed(finished_job, status):
+    job = finished_job
+    assert status(job.run_dir)["state"] == "finished"
+    job.train("a9a", *LONG, "--overwrite")
+    wait_for(lambda: status(job.run_dir)["state"] == "training", "the new run trains")
+    follower = follow(job)
+    wait_for(lambda: "state     training" in job.printed(follower), "the new run is shown")
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(WITHIN_S) == 130
+    assert job.said(follower) == "hogbatch: interrupted\n"
+    job.coordinator.send_signal(signal.SIGINT)
+    assert job.coordinator.wait(WITHIN_S) == 130
+    report = status(job.run_dir)
+    assert (report["state"], report["reason"]) == ("stopped", "interrupted")
+
+
+def test_a_finished_run_and_the_list_agree(finished_run, main, status):
+    report = status(finished_run)
+    summary = json.loads((finished_run / "summary.json").read_text())
+    (listed,) = json.loads(main("runs", finished_run.parent, "--json").stdout)["runs"]
+    for fields in (report, listed):
+        assert (fields["state"], fields["reason"]) == ("finished", "all epochs")
+        assert (fields["rows"], fields["seconds"]) == (summary["rows"], summary["train_seconds"])
+    assert listed["test_loss"] == report["best"]["test_loss"] == summary["test"]["loss"]
+    assert (listed["metric"], listed["workers"]) == ("accuracy", "cpu:1")
+
+
+def test_data_that_are_trained_on_in_one_process_have_a_status(main, status, tmp_path):
+    rows = "".join(f"{n % 2} 1:{n % 7} 2:{n % 3}\n" for n in range(200))
+    (tmp_path / "small.svm").write_text(rows)
+    flags = ("--epochs", 3, "--hidden", 4, "--run-dir", tmp_path / "run")
+    assert cli("train", tmp_path / "small.svm", *flags).returncode == 0
+    assert status(tmp_path / "run")["state"] == "finished"
+
+
+def test_a_run_that_fails_says_why(job, status):
+    job.coordinate("a9a", "--wait-for-workers", 0.1)
+    assert job.finish() == 6
+    report = status(job.run_dir)
+    assert report["state"] == "failed" and "no worker" in report["reason"]
+
+
+@pytest.mark.parametrize("command", ["status", "runs"])
+@pytest.mark.parametrize("kind", ["gone", "file", "other"])
+def test_a_wrong_path_is_one_sentence(main, tmp_path, command, kind):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.json").write_text("{}") if command == "runs" else None
+    done = main(command, tmp_path / kind)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hogbatch: {tmp_path / kind} ")
+    assert "expected" in done.stderr or "it has no run.json" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_default_directory_and_a_missing_argument_are_one_sentence(main, tmp_path):
+    assert main("runs", cwd=tmp_path).stderr.startswith("hogbatch: runs does not exist; expected")
+    for arguments in (("status",), ("runs", "--sort", "name"), ("runs", "--limit", "0")):
+        done = main(*arguments, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("status",), ("runs",)])
+def test_the_commands_do_not_import_what_trains(finished_run, command):
+    path = finished_run if command == ("status",) else finished_run.parent
+    program = (
+        "import sys; from hogbatch import cli; "
+        f"code = cli.main({[*command, str(path)]!r}); "
+        "heavy = {'numba', 'llvmlite', 'cupy', 'zmq', 'hogbatch.coordinator', 'hogbatch.kernels', "
+        "'hogbatch.run', 'numpy'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

@@ -1,0 +1,66 @@
+"""Frames of random runs fit into the terminal, whatever has happened."""
+
+from hypothesis import given, strategies as st
+from rich.cells import cell_len
+
+from hogbatch.live.activity import Activity, running
+from hogbatch.live.capabilities import Capabilities, Size
+from hogbatch.live.frame import View, frame
+from hogbatch.status.condition import condition_of
+from hogbatch.status.state import RunState
+from tests.support.property_tests import max_examples
+from tests.unit.status.conftest import (
+    ended,
+    evaluation,
+    event,
+    joined,
+    lease,
+    ready,
+    started,
+)
+
+NAMES = st.sampled_from(["cpu-0", "gpu-0", "w" * 60, "数据" * 9, "\x1b[2J\n"]) | st.text(max_size=9)
+NUMBERS = st.integers(0, 10**12)
+SECONDS = st.floats(0, 1e7)
+LOSS = st.none() | st.floats(0, 1e9)
+EVENTS = st.one_of(
+    st.builds(
+        lambda data, limit, target: started(data=data, max_seconds=limit, target_loss=target),
+        NAMES,
+        st.none() | SECONDS,
+        LOSS,
+    ),
+    st.builds(joined, NAMES, NAMES),
+    st.builds(ready, NAMES, NUMBERS),
+    st.builds(
+        lambda at, rows, name, n: lease(at, 0, rows, name, n), SECONDS, NUMBERS, NAMES, NUMBERS
+    ),
+    st.builds(
+        lambda at, rows, loss, name: evaluation(at, rows, loss, test_values={name: 0.5}),
+        *(SECONDS, NUMBERS, LOSS, NAMES),
+    ),
+    st.builds(lambda name, why: event("worker_lost", worker=name, reason=why), NAMES, NAMES),
+    st.builds(lambda name: event("worker_compiles", worker=name), NAMES),
+    st.builds(lambda rows: event("evaluation_begins", rows=rows), NUMBERS),
+    st.builds(lambda why: ended("failed", why), NAMES),
+)
+SIZES = st.builds(Size, st.integers(0, 250), st.integers(0, 80))
+ABLE = st.builds(Capabilities, st.booleans(), st.booleans())
+ACTIVITIES = st.none() | st.builds(
+    Activity, NAMES, st.none() | st.floats(0, 1), st.sampled_from(["", "5 MB of 10 MB"])
+)
+
+
+@max_examples(300)
+@given(st.lists(EVENTS, max_size=40), SIZES, ABLE, ACTIVITIES, st.sampled_from([True, False, None]))
+def test_every_frame_is_smaller_than_the_terminal(events, size, able, activity, exists):
+    run = RunState()
+    for each in events:
+        run.apply(each)
+    condition = condition_of(run, exists, "")
+    view = View(run, condition, activity or running(run, condition), 5.0)
+    lines = [line.plain for line in frame(view, size, able)]
+    assert len(lines) < max(1, size.height) or not lines
+    assert all(cell_len(line) < size.width for line in lines)
+    assert all(line.isprintable() for line in lines)
+    assert able.unicode or "".join(lines).isascii()

@@ -1,0 +1,32 @@
+"""Evaluations and workers of a run, as trackers are given them."""
+
+from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
+from hogbatch.trackers.base import RunDescription
+
+
+def worker(name="cpu-0", **fields):
+    usual = {
+        "device": "cpu",
+        "threads": 2,
+        "rows": 200,
+        "updates": 5,
+        "update_share": 0.75,
+        "busy": 0.9,
+        "batch_size": 16,
+        "batch_trace": [],
+        "update_trace": [],
+    }
+    return WorkerRecord(name, **usual | fields)
+
+
+def evaluation(rows=100, **fields):
+    usual = {"seconds": rows / 50, "epochs": rows / 200, "train_loss": 0.5, "test_loss": 0.25}
+    return Evaluation(rows=rows, **usual | fields)
+
+
+def totals(*workers, rows=100):
+    return RunTotals(rows / 50, rows / 200, rows, list(workers), Faults())
+
+
+def described(run_dir, resumed_rows=None, **settings):
+    return RunDescription(str(run_dir), {"seed": 3, **settings}, 1_700_000_000.0, resumed_rows)

@@ -1,0 +1,255 @@
+import pytest
+
+from tests.unit.status.conftest import (
+    TRAINING,
+    ended,
+    evaluation,
+    event,
+    joined,
+    lease,
+    ready,
+    started,
+    state_after,
+)
+
+
+def test_leases_add_up_to_rows_updates_and_seconds():
+    state = state_after(*TRAINING)
+    (worker,) = state.workers
+    assert (state.rows.value, state.seconds, state.epochs) == (1000, 2.0, 1.0)
+    assert (worker.rows.value, worker.updates.value, worker.batch_size) == (1000, 8, 16)
+    assert worker.updates.course.points == [(1.0, 4), (2.0, 8)]
+    assert worker.utilization == [(2.0, 0.5)]
+    assert state.damaged == 0
+
+
+def test_a_run_trains_once_a_lease_is_done():
+    state = state_after(*TRAINING[:3])
+    assert not state.trains
+    state.apply(TRAINING[3])
+    assert state.trains
+
+
+def test_batch_sizes_are_recorded_when_they_change():
+    state = state_after(*TRAINING, lease(3.0, 0, 64, batch_size=32), lease(4.0, 64, 99))
+    assert state.workers[0].batch_sizes.points == [(0.0, 16), (3.0, 32), (4.0, 16)]
+
+
+def test_the_speed_is_recent():
+    slow = [lease(float(second), 0, 100) for second in range(1, 21)]
+    fast = [lease(20.0 + second, 0, 500) for second in range(1, 11)]
+    state = state_after(started(), joined(), ready(), *slow, *fast)
+    assert state.rows_per_second == pytest.approx(500)
+    assert state.workers[0].rows.speed(30.0) == pytest.approx(500)
+    assert state.workers[0].rows.speed(35.0) == pytest.approx(250), "idle for 5 of 10 s"
+
+
+def test_the_speed_of_a_finished_run_is_its_mean():
+    state = state_after(*TRAINING, ended(seconds=4.0, rows=1000, epochs=1.0))
+    assert state.rows_per_second == 250.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({"epochs": 10}, 18.0),  # 9000 rows at 500 rows/s
+        ({"epochs": None, "max_seconds": 5.0}, 3.0),
+        ({"epochs": 10, "max_seconds": 5.0}, 3.0),
+        ({"epochs": None, "max_seconds": 1.0}, 0.0),
+        ({"epochs": None}, None),
+    ],
+)
+def test_the_time_left_follows_from_the_stopping_criteria(changes, left):
+    assert state_after(started(**changes), *TRAINING[1:]).seconds_left() == left
+
+
+def test_patience_is_counted_from_the_best_model():
+    later = evaluation(5.0, 2500, 0.41)
+    state = state_after(started(patience=4), *TRAINING[1:], later)
+    assert state.best.rows == 1000 and state.patience_left() == 2.5
+
+
+def test_the_best_model_has_the_lowest_test_loss():
+    state = state_after(*TRAINING, evaluation(3, 1500, 0.3), evaluation(4, 2000, 0.35))
+    assert state.best.test_loss == 0.3
+    assert [each.test_loss for each in state.history] == [0.4, 0.3, 0.35]
+
+
+def test_with_hashed_outputs_the_best_model_has_the_highest_metric():
+    values = [evaluation(n, n * 500, n, test_values={"P@1": p}) for n, p in ((1, 0.5), (2, 0.6))]
+    state = state_after(started(by_metric=True, loss="softmax"), *values)
+    assert state.best.test_values == {"P@1": 0.6}
+
+
+def test_without_a_test_set_no_model_is_the_best():
+    assert state_after(started(), evaluation(1, 500, None, test_values={})).best is None
+
+
+def test_workers_that_leave_are_kept_with_the_reason():
+    events = (
+        *(joined("gpu-0", "gpu:0"), ready("gpu-0", 1024)),
+        event("worker_lost", worker="gpu-0", reason="process 7 was killed"),
+        event("worker_left", worker="gpu-0", reissued=[]),
+        *(event("goodbye", worker="cpu-0"), event("worker_left", worker="cpu-0", reissued=[])),
+    )
+    state = state_after(*TRAINING, *events)
+    assert [(each.name, each.state, each.left_at) for each in state.workers] == [
+        *(("cpu-0", "left", 2.0), ("gpu-0", "lost", 2.0)),
+    ]
+    assert state.workers[1].reason == "process 7 was killed"
+    assert state.present == []
+
+
+def test_parking_changes_the_state_of_a_worker():
+    parked = event("worker_parked", worker="cpu-0", reason="slow")
+    state = state_after(*TRAINING, parked)
+    assert (state.workers[0].state, state.workers[0].reason) == ("parked", "slow")
+    state.apply(event("worker_unparked", worker="cpu-0"))
+    assert (state.workers[0].state, state.workers[0].reason) == ("trains", "")
+
+
+def test_staleness_is_the_mean_over_updates():
+    gpu = [lease(n, 0, 8, "gpu-0", updates=n, staleness=s) for n, s in ((1, 4.0), (3, 8.0))]
+    state = state_after(started(), joined("gpu-0", "gpu:0"), ready("gpu-0"), *gpu)
+    assert state.workers[0].staleness == pytest.approx((1 * 4 + 3 * 8) / 4)
+
+
+def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
+    lost = (lease(3.0, 0, 500), evaluation(3.0, 1500, 0.1), joined("cpu-1"), ready("cpu-1"))
+    resumed = event("resumed", checkpoint="c/1", epoch=1, todo=[[0, 1000]], rows=1000, seconds=2.0)
+    state = state_after(*TRAINING, *lost, started(), resumed)
+    assert (state.rows.value, state.seconds, state.best.test_loss) == (1000, 2.0, 0.4)
+    (worker,) = state.workers
+    assert (worker.name, worker.rows.value, worker.updates.value) == ("cpu-0", 1000, 8)
+    assert worker.left_at == 2.0 and worker.utilization == [(2.0, 0.5)]
+    assert not state.trains and state.ended is None
+    assert state.notices[-1].text == "resumed from c/1"
+
+
+def test_an_evaluation_that_followed_the_checkpoint_with_equal_rows_is_forgotten():
+    again = evaluation(2.0, 1000, 0.4)
+    fields = {"checkpoint": "c/1", "epoch": 1, "todo": [], "rows": 1000, "seconds": 2.0}
+    state = state_after(
+        started(),
+        evaluation(1.0, 500, 0.5),
+        evaluation(2.0, 1000, 0.4),
+        started(),
+        event("resumed", evaluations=1, **fields),
+        again,
+    )
+    assert [each.rows for each in state.history] == [500, 1000]
+
+
+def test_a_run_that_is_resumed_in_another_directory_begins_where_its_checkpoint_was():
+    resumed = event("resumed", checkpoint="c/1", epoch=1, todo=[], rows=1500, seconds=2.0)
+    state = state_after(started(), resumed)
+    assert (state.rows.value, state.seconds, state.rows_per_second) == (1500, 2.0, None)
+    for each in (joined(), ready(), lease(3.0, 0, 100)):
+        state.apply(each)
+    assert (state.rows.value, state.epochs) == (1600, 1.6)
+    assert state.rows_per_second == state.workers[0].rows.speed(3.0) == 100.0
+
+
+def test_a_finished_run_that_is_resumed_has_not_ended():
+    assert state_after(*TRAINING, ended()).ended is not None
+    assert state_after(*TRAINING, ended(), started()).ended is None
+
+
+def test_the_size_of_the_training_set_of_an_earlier_version_follows_from_its_evaluations():
+    state = state_after(*TRAINING[1:5])
+    assert state.epochs is None
+    state.apply(TRAINING[5])
+    assert state.epochs == 1.0
+
+
+def test_checkpoints_and_other_incidents_are_counted_over_the_seconds():
+    state = state_after(
+        *TRAINING,
+        event("checkpoint", epoch=1, rows=1000, seconds=1.5),
+        lease(3.0, 0, 16),
+        event("out_of_memory", worker="cpu-0", **{"from": 16, "to": 8}),
+    )
+    assert state.occurrences["checkpoint"].course.points == [(2.0, 1)]
+    assert state.occurrences["out_of_memory"].course.points == [(3.0, 1)]
+    assert state.occurrences["poisoned"].value == 0
+    assert state.notices[-1].seconds == 3.0
+    state.apply(event("resumed", checkpoint="c/1", rows=1000, seconds=2.0))
+    assert state.occurrences["checkpoint"].value == 1
+    assert state.occurrences["out_of_memory"].value == 0, "repeated, so it is forgotten"
+    assert state.occurrences["resumed"].course.points == [(2.0, 1)]
+
+
+def test_the_seconds_in_which_a_worker_is_parked_are_known():
+    parked = event("worker_parked", worker="cpu-0", reason="it is slow")
+    back = event("worker_unparked", worker="cpu-0")
+    state = state_after(*TRAINING, parked, evaluation(3.0, 1000, 0.4), back)
+    assert state.workers[0].parked.points == [(2.0, 1), (3.0, 0)]
+
+
+def test_the_staleness_of_a_gpu_is_summed_over_its_updates():
+    leases = [lease(n, 0, 100, staleness=s, updates=4) for n, s in ((1.0, 2.5), (2.0, 0.5))]
+    (worker,) = state_after(started(), joined(), ready(), *leases).workers
+    assert worker.missed.course.points == [(1.0, 10), (2.0, 12)]
+    assert worker.staleness == 1.5
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        event("lease", seconds="x", rows=[0, 1], worker="cpu-0", batch_size=1, updates=1),
+        event("lease", seconds=3.0, epoch=0, rows=[0], worker="cpu-0", batch_size=1, updates=1),
+        lease(3.0, 0, 10, worker="cpu-7"),
+        event("evaluation", seconds=3.0),
+        event("worker_ready", worker="cpu-0"),
+        event("worker_restarted", runs_on="cpu:2"),
+    ],
+)
+def test_a_damaged_event_is_counted_and_ignored(damaged):
+    state = state_after(*TRAINING, damaged)
+    assert state.damaged == 1
+    assert state.last_at == TRAINING[-1]["at"]
+
+
+def test_an_event_of_a_later_version_is_ignored():
+    assert state_after(*TRAINING, event("invented", worker=3)).damaged == 0
+
+
+def test_news_are_evaluations_and_events_in_words_but_no_leases():
+    state = state_after(*TRAINING)
+    before = state.news
+    state.apply(lease(3.0, 0, 16))
+    assert state.news == before
+    state.apply(evaluation(3.0, 1016, 0.5))
+    state.apply(event("worker_unparked", worker="cpu-0"))
+    assert state.news == before + 2
+
+
+def test_an_evaluation_is_under_way_until_its_result():
+    state = state_after(*TRAINING, event("evaluation_begins", rows=100))
+    assert state.evaluates
+    state.apply(evaluation(3.0, 2000, 0.3))
+    assert not state.evaluates
+    state.apply(event("evaluation_begins", rows=100))
+    state.apply(ended("stopped"))
+    assert not state.evaluates
+
+
+@pytest.mark.parametrize(
+    "last", ["checkpoint", "checkpoint_failed", "poisoned", "started", "ended"]
+)
+def test_a_checkpoint_is_being_written_until_it_is_written_or_given_up(last):
+    reached = {"epoch": 0, "rows": 400, "seconds": 1.0}
+    state = state_after(*TRAINING, event("checkpoint_begins", **reached))
+    assert state.saves and state.checkpoint_at is None
+    fields = {"reason": "", "where": "", "times": 1, "most": 5, "suspects": []}
+    state.apply(
+        {"started": started(), "ended": ended()}.get(last, event(last, **reached, **fields))
+    )
+    assert not state.saves and state.damaged == 0
+
+
+def test_a_lease_at_the_moment_of_the_checkpoint_is_kept():
+    at = 2.00006  # is rounded up in the course of the rows
+    resumed = event("resumed", checkpoint="1", epoch=0, todo=[], rows=400, seconds=at)
+    state = state_after(started(), joined(), ready(), lease(at, 0, 400), started(), resumed)
+    assert [worker.rows.value for worker in state.workers] == [400]
