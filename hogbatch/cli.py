@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from hogbatch.commands import models, simulated, training
+from hogbatch.commands import cluster, doctor, models, report, simulated, status, training
 from hogbatch.commands.parser import Usage
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines
@@ -29,12 +29,17 @@ COMMANDS: Final = {
         Command(training.TRAIN, training.train),
         Command(training.COORDINATOR, training.coordinate),
         Command(training.WORKER, training.worker),
+        Command(status.STATUS, status.status),
+        Command(status.LIST, status.runs),
+        Command(report.REPORT, report.report),
         Command(models.EVALUATE, models.evaluate),
         Command(models.PREDICT, models.predict),
         Command(simulated.SIMULATE, simulated.simulate),
         Command(simulated.REHEARSE, simulated.rehearse),
         Command(simulated.REPLAY, simulated.replay),
         Command(simulated.PROFILE, simulated.profile),
+        Command(cluster.PLAN, cluster.plan),
+        Command(doctor.DOCTOR, doctor.doctor),
     )
 }
 

@@ -1,5 +1,6 @@
 """Options, markers and caches of all tests."""
 
+import os
 import signal
 
 import pytest
@@ -19,17 +20,22 @@ def pytest_addoption(parser):
         action="append",
         default=[],
         metavar="BACKEND",
-        help="fail instead of skipping tests of this kernel backend if it cannot run; may repeat",
+        help="fail instead of skipping tests of this kernel backend, or of the browser, if it "
+        "cannot run; may repeat",
     )
 
 
 @pytest.fixture(scope="session")
 def missing(request):
-    """Call with a backend and what it lacks: skips, or fails if `--require` names the backend."""
+    """Call with a backend and what it lacks: skips, or fails if `--require` names the backend.
+
+    The browser is required in continuous integration, where scripts/browser can install it.
+    """
+    required = request.config.getoption("--require") + ["browser"] * bool(os.environ.get("CI"))
 
     def report(backend, reason):
         message = f"{backend}: {reason}"
-        if backend in request.config.getoption("--require"):
+        if backend in required:
             pytest.fail(message)
         pytest.skip(message)
 

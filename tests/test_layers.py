@@ -15,9 +15,11 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
     "compute",
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
-    "servers",
-    *("launch", "run", "estimators"),
-    *("simulate", "rehearse", "replay", "commands", "cli", "__main__"),
+    *("servers", "status", "trackers"),
+    "live",
+    *("launch", "run", "estimators", "cluster"),
+    *("simulate", "rehearse", "replay", "doctor", "report"),
+    *("commands", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.errors", "hogbatch.version", "hogbatch.machine", "hogbatch.jit"),
@@ -37,11 +39,24 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.launch.restarts", "hogbatch.model.layers", "hogbatch.model.losses"),
     *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
+    *("hogbatch.status.state", "hogbatch.status.workers", "hogbatch.status.series"),
+    *("hogbatch.status.condition", "hogbatch.status.settings", "hogbatch.status.estimate"),
+    *("hogbatch.live.capabilities", "hogbatch.live.curve", "hogbatch.live.layout"),
+    *("hogbatch.live.frame", "hogbatch.live.activity", "hogbatch.live.budget"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),
     *("hogbatch.servers.description", "hogbatch.servers.estimates"),
     *("hogbatch.servers.workload", "hogbatch.servers.cpu_cost"),
     *("hogbatch.servers.gpu_cost", "hogbatch.servers.host_cost", "hogbatch.servers.toml_text"),
     "hogbatch.servers.profile.fit",
+    *("hogbatch.cluster.reduction", "hogbatch.cluster.merging", "hogbatch.cluster.link"),
+    *("hogbatch.cluster.estimate", "hogbatch.cluster.text"),
+    *("hogbatch.doctor.facts", "hogbatch.doctor.verdict", "hogbatch.doctor.checks"),
+    *("hogbatch.doctor.redaction", "hogbatch.doctor.text"),
+    *("hogbatch.report.figure", "hogbatch.report.run_figures", "hogbatch.report.comparison"),
+    *("hogbatch.report.tables", "hogbatch.report.quality", "hogbatch.report.reported"),
+    *("hogbatch.report.ticks", "hogbatch.report.markup", "hogbatch.report.plots"),
+    "hogbatch.report.bars",
+    *("hogbatch.trackers.base", "hogbatch.trackers.names", "hogbatch.trackers.credentials"),
     "workers.speed_check",
 ]
 IMPURE_EXCEPTIONS = [
@@ -55,6 +70,10 @@ ONLY_IN = {  # outside package: the modules that may import it
     "cupyx": ["hogbatch.kernels.gpu", "workers.gpu"],
     "pickle": [],
     "pyarrow": ["hogbatch.data.table.arrow"],
+    "mlflow": ["hogbatch.trackers.mlflow_run"],
+    "tensorboard": ["hogbatch.trackers.tensorboard_events"],
+    "wandb": ["hogbatch.trackers.wandb_run"],
+    "rich": ["hogbatch.live"],
 }
 
 

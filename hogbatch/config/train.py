@@ -33,6 +33,8 @@ from hogbatch.config.values import (
 from hogbatch.model.losses import LOSSES
 from hogbatch.model.optimizers import OPTIMIZERS
 
+TRACKERS: Final = ("csv", "tensorboard", "mlflow", "wandb")
+RUNS: Final = "runs"  # directory of the run directories that are named by hogbatch
 SCALES: Final = ("auto", "none", "standard", "max", "quantile")
 
 
@@ -44,6 +46,7 @@ def _parses_as_lsh(text: str) -> bool:
 
 FEATURES: Final = Constraint("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 LSH: Final = Constraint("hashing settings", _parses_as_lsh)
+TRACKER: Final = Constraint(f"one of {', '.join(TRACKERS)}", lambda name: name in TRACKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,13 +364,15 @@ class TrainConfig:
         "BATCHES",
         POSITIVE,
     )
-    staleness_damping: Damping = flag(  # noqa: RUF009
+    staleness_damping: Damping | None = flag(  # noqa: RUF009
         Group.GPU_MERGING,
-        "root",
+        None,
         DAMPING,
-        "weight of a GPU's change after N updates by other workers: root: 1/sqrt(1+N); a number "
-        "BETA: exp(-BETA*N); auto: BETA from the measured staleness; off: 1",
-        "root|auto|BETA|off",
+        "factor of a GPU's change after N updates by other workers: per-weight: smaller for the "
+        "weights that they have changed more; root: 1/sqrt(1+N); a number BETA: exp(-BETA*N); "
+        "auto: BETA from the measured staleness; off: 1 (default: per-weight if most of the work "
+        "is in dense layers, else root)",
+        "per-weight|root|auto|BETA|off",
     )
     precision: str = choice(
         Group.GPU_MERGING,
@@ -412,6 +417,13 @@ class TrainConfig:
         "take a small part of the time)",
         "S",
         POSITIVE,
+    )
+    evaluate: str = choice(
+        Group.STOPPING,
+        "test",
+        "rows to evaluate; train,test: also all training rows, after each epoch and at the end, "
+        "for the exact training loss (not within the training time)",
+        *("test", "train,test"),
     )
     average: str = choice(
         Group.STOPPING,
@@ -471,6 +483,21 @@ class TrainConfig:
         False,
         BOOLEAN,
         "recording of every update in the run directory, for hogbatch replay",
+    )
+    log: tuple[str, ...] = flag(
+        Group.OUTPUT,
+        (),
+        NAMES,
+        f"experiment trackers that are given the values of each evaluation: {', '.join(TRACKERS)}; "
+        "see docs/trackers.md (default: none)",
+        "NAME,...",
+        TRACKER,
+    )
+    plain: bool = flag(
+        Group.OUTPUT,
+        False,
+        BOOLEAN,
+        "plain lines on a terminal, in place of a view that is updated, see docs/live.md",
     )
     quiet: bool = flag(Group.OUTPUT, False, BOOLEAN, "no progress output")
 

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from hogbatch.cluster.settings import SeveralServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.jit import COMPILING, before_compiling
 from hogbatch.rehearse.concurrent_model import Interleave
 from hogbatch.rehearse.rehearsal import Reached, Rehearsal
+from hogbatch.rehearse.several_servers import RehearsalOfServers
 from hogbatch.run.training import execute as run_on
 from hogbatch.servers.description import read_server
 
@@ -54,21 +56,36 @@ class ProgressLines:
             print(line, file=sys.stderr, flush=True)
 
 
-def execute(config: TrainConfig, *, server: str, interleave: Interleave, json: bool) -> int:
+def execute(
+    config: TrainConfig,
+    *,
+    server: str,
+    interleave: Interleave,
+    json: bool,
+    servers: SeveralServers | None = None,
+) -> int:
     """Rehearse the run on `server`, a bundled name or a file; return the exit code.
 
-    With `json`, print the summary as JSON to stdout, and progress lines only to stderr. UsageError
-    if `server` does not exist or is not valid.
+    With `servers`, it is rehearsed on several servers of this kind. With `json`, print the summary
+    as JSON to stdout, and progress lines only to stderr. UsageError if `server` does not exist or
+    is not valid.
     """
     _expect_rehearsable(config)
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
     with before_compiling(progress.compiling):
-        run = run_on(settings, Rehearsal(described, interleave, progress.observe))
+        if servers is None:
+            run, several = run_on(settings, Rehearsal(described, interleave, progress.observe)), {}
+        else:
+            platform = RehearsalOfServers(described, interleave, progress.observe, servers)
+            run = run_on(settings, platform, platform.read)
+            merges = platform.merges
+            several = {"all_rows": merges.rows, "merges": merges.merges} if merges else {}
     if json:
         seconds = progress.seconds
-        cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
+        rows = several.get("all_rows", run.summary["rows"])
+        cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
         print(json_format.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
     return run.exit_code
 

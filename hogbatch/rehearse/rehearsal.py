@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from hogbatch.checkpoint.rundir import CRASH
+from hogbatch.checkpoint.names import CRASH
 from hogbatch.compute.teams import Teams
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -65,9 +65,11 @@ class Rehearsal:
         server: Server,
         interleave: Interleave,
         observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
+        queue: EventQueue | None = None,
     ) -> None:
+        """Servers that are simulated together have one `queue`."""
         self._server, self._interleave, self._observe = server, interleave, observe
-        self._queue = EventQueue()
+        self._queue = queue or EventQueue()
 
     @property
     def prefix(self) -> str:
@@ -76,6 +78,14 @@ class Rehearsal:
     @property
     def marks(self) -> Mapping[str, Any]:
         return {"rehearsed": self._server.name}
+
+    @property
+    def process(self) -> Mapping[str, Any]:
+        return {}  # two rehearsals with one seed have equal events
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return {}
 
     def now(self) -> float:
         return self._queue.now
@@ -93,13 +103,8 @@ class Rehearsal:
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
-        keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
-        effects, world = self._world(components, workers)
-        interrupts = Interrupts()
-        world.begin()
-        if components.setup.plan.stopping.average:
-            self._keep_sampling(components, effects.cost)
-        setup = components.setup
+        world = self.begin(components, workers)
+        interrupts, setup = Interrupts(), components.setup
         crashes = crash_report(setup.run_dir / CRASH, setup.settings, ())
         with interrupts.counted(), crashes:
             while world.finish is None and self._queue.step():
@@ -110,6 +115,17 @@ class Rehearsal:
                 )
         assert world.finish is not None, "the coordinator ticks until it finishes"
         return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
+
+    def begin(
+        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
+    ) -> World[RehearsedEffects]:
+        """Begin the run at the present simulated time."""
+        keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
+        effects, world = self._world(components, workers)
+        world.begin()
+        if components.setup.plan.stopping.average:
+            self._keep_sampling(components, effects.cost)
+        return world
 
     def _world(
         self, components: RunComponents, workers: tuple[WorkerRequest, ...]
@@ -168,11 +184,11 @@ class EngineFactory:
         `teams` are those of a CPU worker.
         """
         setup, noise = self.components.setup, Noise(self.rng, SPREAD)
-        spec = OPTIMIZERS[setup.config.optimizer]
+        spec, rule = OPTIMIZERS[setup.config.optimizer], MERGE_RULES[setup.config.merge]
         workload = Workload.of(
             *(setup.network, setup.data.train, spec.slots, setup.plan.training.lsh),
             may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
-            exchanges_sums=spec.summed_slots and MERGE_RULES[setup.config.merge].additive,
+            exchanges_sums=spec.summed_slots and rule.additive,
         )
         if teams is not None:
             cost = CpuCost(self.server.cpu, workload, self.threads, teams.members)
@@ -180,7 +196,8 @@ class EngineFactory:
             own = self.model, self.components.assign, noise, self.cores, first, builder
             return RehearsedCpu(request.threads, teams, cost, *own)
         gpu = described_gpu(self.server, request)
-        gpu_cost = GpuCost(gpu, self.server.cpu, workload)
+        damps_weights = rule.additive and setup.plan.training.staleness_damping == "per-weight"
+        gpu_cost = GpuCost(gpu, self.server.cpu, workload, damps_weights=damps_weights)
         busy = self.threads + THREADS_OF_HOST
         shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
         return RehearsedGpu(

@@ -66,7 +66,7 @@ def checkout(tmp_path):
 
 
 def install(extras):
-    return [f"install --quiet --editable .{extras}"]
+    return [f"install --quiet --no-compile --editable .{extras}"]
 
 
 def test_without_a_driver_only_the_extras_are_installed(checkout):

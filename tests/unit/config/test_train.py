@@ -119,6 +119,9 @@ def test_a_parser_has_only_the_selected_flags():
     assert "--hidden" not in parser.format_help()
 
 
+DAMPINGS = "expected per-weight, root, auto, off or a number above 0"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -163,10 +166,26 @@ def test_a_parser_has_only_the_selected_flags():
         ("cpu-teams", "1.5", "cpu-teams: expected auto or a whole number; got '1.5'"),
         ("cpu-teams", True, "cpu-teams: expected auto or a whole number; got True"),
         ("cpu-teams", 2.0, "cpu-teams: expected auto or a whole number; got 2.0"),
-        ("staleness-damping", "on", "expected root, auto, off or a number above 0; got 'on'"),
-        ("staleness-damping", "0", "expected root, auto, off or a number above 0; got '0'"),
-        ("staleness-damping", "inf", "expected root, auto, off or a number above 0; got 'inf'"),
-        ("staleness-damping", True, "expected root, auto, off or a number above 0; got True"),
+        (
+            "staleness-damping",
+            "on",
+            f"{DAMPINGS}; got 'on'",
+        ),
+        (
+            "staleness-damping",
+            "0",
+            f"{DAMPINGS}; got '0'",
+        ),
+        (
+            "staleness-damping",
+            "inf",
+            f"{DAMPINGS}; got 'inf'",
+        ),
+        (
+            "staleness-damping",
+            True,
+            f"{DAMPINGS}; got True",
+        ),
         ("data", "", "DATA is missing"),
         ("data", "\udcff", "data: expected text in UTF-8; got '\\udcff'"),
     ],
@@ -251,7 +270,7 @@ configs = st.builds(
     cpu_teams=st.none() | st.integers(1, 99),
     gpu_batch=st.none() | limits,
     merge_every=st.none() | st.integers(1, 99),
-    staleness_damping=st.sampled_from(["root", "off", "auto"]) | positive,
+    staleness_damping=st.sampled_from(["per-weight", "root", "off", "auto"]) | positive,
 )
 
 

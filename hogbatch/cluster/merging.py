@@ -1,0 +1,91 @@
+"""What is decided when the models of several servers are merged: Adaptive SGD.
+
+Servers train on their own copies of the model during a mega-batch, a fixed number of rows over all
+servers, from which the next rows go to the server that asks. Then their changes are merged, and
+their batch sizes are changed so that all servers do equally many updates in the next mega-batch
+(Ma & Rusu et al. 2021, "Adaptive Elastic Training for Sparse Deep Learning on Heterogeneous
+Multi-GPU Servers", arXiv 2110.07029, algorithms 1 and 2).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+DELTA: Final = 0.1  # of the perturbation
+NORM_THRESHOLD: Final = 0.1  # largest norm per parameter with which weights are perturbed
+
+
+@dataclass(frozen=True, slots=True)
+class MegaBatch:
+    """What one server did in a mega-batch."""
+
+    updates: int
+    batch_size: int  # rows
+    norm: float = 0.0  # Euclidean norm of its model over the number of parameters
+
+
+class ServerLimits(NamedTuple):
+    """Smallest and largest batch of a server, in rows."""
+
+    smallest: int
+    largest: int
+
+
+def scaled_batches(done: Sequence[MegaBatch], limits: Sequence[ServerLimits]) -> list[int]:
+    """Batch sizes for the next mega-batch (algorithm 1).
+
+    A server with more updates than the mean gets larger batches, one with fewer smaller ones: those
+    with which it would do the mean number of updates at its present speed, within its limits. Its
+    learning rate is to be multiplied by the same factor. The paper adds half of the smallest batch
+    for each update above the mean instead. With a hundred updates in a mega-batch, that is several
+    times the difference: the sizes alternate, or stay where the next step would leave the limits.
+    """
+    mean = sum(each.updates for each in done) / len(done)
+    if mean == 0.0:
+        return [each.batch_size for each in done]
+    return [
+        min(max(round(each.batch_size * each.updates / mean), limit.smallest), limit.largest)
+        for each, limit in zip(done, limits, strict=True)
+    ]
+
+
+def merged_step(
+    changes: Sequence[Floats], weights: Sequence[float], before: Floats, momentum: float
+) -> Floats:
+    """The step of the merged model: the weighted changes, and a part of the step `before`.
+
+    `changes`[N][P] are those of the servers since the last merge, each relative to the same merged
+    model. A server that has trained on meanwhile adds the step and subtracts its own change.
+    """
+    step = np.multiply(before, momentum, dtype=np.float32)
+    for change, weight in zip(changes, weights, strict=True):
+        step += np.float32(weight) * change
+    return step
+
+
+def merge_weights(
+    done: Sequence[MegaBatch], *, delta: float = DELTA, threshold: float = NORM_THRESHOLD
+) -> list[float]:
+    """Weights of the servers' changes in the merged model (algorithm 2).
+
+    In proportion to the updates, or to the batch sizes if all did equally many. While the models
+    are small, `norm` below `threshold` for all, the weight of the server with the most updates is
+    increased by the factor 1 + `delta` and that with the fewest decreased by 1 - `delta`: without
+    this, equal servers would stay in one neighbourhood. Servers without updates have weight 0.
+    """
+    if not any(each.updates for each in done):
+        return [0.0] * len(done)
+    counts = [each.updates for each in done]
+    equal = len(set(counts)) == 1
+    shares = [each.batch_size if equal else each.updates for each in done]
+    weights = [share / sum(shares) for share in shares]
+    if len(done) > 1 and all(each.norm < threshold for each in done):
+        weights[counts.index(max(counts))] *= 1 + delta
+        # with equal counts the last server, so that two are changed
+        weights[len(counts) - 1 - counts[::-1].index(min(counts))] *= 1 - delta
+    return weights

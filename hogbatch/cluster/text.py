@@ -1,0 +1,107 @@
+"""The plan of `hogbatch plan` in words, and as an object for JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from hogbatch.cluster.estimate import EFFICIENCY, MOST_SERVERS, ClusterPlan
+
+
+def lines(plan: ClusterPlan) -> Iterator[str]:
+    """The lines of a plan."""
+    task, link = plan.task, plan.link
+    yield (
+        f"model: {task.parameters:,} parameters, {_size(task.model_bytes)}; "
+        f"{task.rows:,} training rows; one server: {task.rows_per_second:,.0f} rows/s"
+    )
+    yield (
+        f"link: {8e-9 * link.speed:g} Gbit/s, {1e6 * link.latency:g} us; "
+        f"{task.merges_per_epoch:g} merges per epoch"
+    )
+    yield "All times below are predicted from these figures."
+    yield ""
+    wanted = f"rows for {_percent(plan.share)}"
+    yield (
+        f"{'servers':>7}  {'merge every':>11}  {'merge':>8}  {'share':>7}  {'reduction':9}  "
+        f"{'messages':>8}  {'sent by one':>11}  {wanted:>14}"
+    )
+    for each in plan.servers:
+        cost = each.merge.cost
+        yield (
+            f"{each.servers:7}  {_time(each.interval):>11}  {_time(each.merge.seconds):>8}  "
+            f"{_percent(each.share):>7}  {cost.name:9}  {cost.messages:8,}  "
+            f"{_size(each.merge.sent):>11}  {each.fewest_rows:14,}"
+        )
+    yield ""
+    yield from _conclusions(plan)
+
+
+def _conclusions(plan: ClusterPlan) -> Iterator[str]:
+    if plan.most_servers > 1:
+        several = _servers(plan.most_servers)
+        yield f"Up to {several}, merging takes at most {_percent(plan.share)} of the time."
+    else:
+        yield f"Merging takes more than {_percent(plan.share)} of the time, even with two servers."
+    if plan.most_servers < MOST_SERVERS:
+        rows = round(plan.task.rows / plan.task.merges_per_epoch)
+        yield (
+            f"With more, they train on the {rows:,} rows between two merges too fast: merge less "
+            "often (last column: rows between two merges)."
+        )
+    waiting = _servers(plan.most_waiting)
+    yield (
+        f"If training waited for merges, up to {waiting} would have an efficiency of "
+        f"{_percent(EFFICIENCY)}."
+    )
+
+
+def fields(plan: ClusterPlan) -> dict[str, Any]:
+    """The plan as an object for JSON; times in seconds, sizes in bytes."""
+    task, link = plan.task, plan.link
+    return {
+        "parameters": task.parameters,
+        "rows": task.rows,
+        "rows_per_second": task.rows_per_second,
+        "merges_per_epoch": task.merges_per_epoch,
+        "link": {"latency": link.latency, "bytes_per_second": link.speed},
+        "wanted_share": plan.share,
+        "most_servers": plan.most_servers,
+        "most_servers_if_training_waited": plan.most_waiting,
+        "plans": [
+            {
+                "servers": each.servers,
+                "seconds_between_merges": each.interval,
+                "merge_seconds": each.merge.seconds,
+                "share": each.share,
+                "reduction": each.merge.cost.name,
+                "steps": each.merge.cost.steps,
+                "messages": each.merge.cost.messages,
+                "sent_bytes": each.merge.sent,
+                "fewest_rows_between_merges": each.fewest_rows,
+            }
+            for each in plan.servers
+        ],
+    }
+
+
+def _servers(count: int) -> str:
+    if count >= MOST_SERVERS:
+        return f"{MOST_SERVERS} servers or more"
+    return "one server" if count == 1 else f"{count} servers"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:,.3g} %" if fraction < 10 else f"{100 * fraction:,.0f} %"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 1.0:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def _size(nbytes: float) -> str:
+    for unit, factor in (("GB", 1e-9), ("MB", 1e-6), ("kB", 1e-3)):
+        if nbytes * factor >= 1.0:
+            return f"{nbytes * factor:.3g} {unit}"
+    return f"{nbytes:.0f} B"

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.cluster.merging import (
+    MegaBatch,
+    ServerLimits,
+    merge_weights,
+    merged_step,
+    scaled_batches,
+)
+
+LIMITS = ServerLimits(128, 1024)
+
+
+def test_a_faster_server_gets_larger_batches_and_a_slower_one_smaller():
+    done = [MegaBatch(12, 512), MegaBatch(8, 512)]
+    assert scaled_batches(done, [LIMITS] * 2) == [614, 410]
+
+
+def test_equal_updates_change_nothing():
+    assert scaled_batches([MegaBatch(10, 512), MegaBatch(10, 300)], [LIMITS] * 2) == [512, 300]
+
+
+def test_sizes_stay_within_their_limits():
+    done = [MegaBatch(30, 1000), MegaBatch(10, 130), MegaBatch(20, 512)]
+    assert scaled_batches(done, [LIMITS] * 3) == [1024, 128, 512]
+
+
+def test_a_server_without_updates_gets_the_smallest_batches():
+    assert scaled_batches([MegaBatch(4, 500), MegaBatch(0, 512)], [LIMITS] * 2) == [1000, 128]
+    assert scaled_batches([MegaBatch(0, 512)] * 2, [LIMITS] * 2) == [512, 512]
+
+
+def test_the_updates_become_equal():
+    """Two servers of different speed, each rows/s / batch updates per second."""
+    speeds, sizes = (10_000.0, 4_000.0), [1024, 1024]
+    for _ in range(5):
+        rates = [speed / size for speed, size in zip(speeds, sizes, strict=True)]
+        seconds = 50_000 / sum(speeds)
+        done = [
+            MegaBatch(round(rate * seconds), size) for rate, size in zip(rates, sizes, strict=True)
+        ]
+        sizes = scaled_batches(done, [LIMITS] * 2)
+    assert abs(done[0].updates - done[1].updates) <= 1
+    assert sizes[0] / sizes[1] == pytest.approx(2.5, rel=0.1)
+
+
+def test_weights_are_the_shares_of_the_updates():
+    done = [MegaBatch(30, 512, norm=1.0), MegaBatch(10, 512, norm=0.0)]
+    assert merge_weights(done) == pytest.approx([0.75, 0.25])
+
+
+def test_with_equal_updates_weights_are_the_shares_of_the_batches():
+    done = [MegaBatch(10, 768, norm=1.0), MegaBatch(10, 256, norm=1.0)]
+    assert merge_weights(done) == pytest.approx([0.75, 0.25])
+
+
+def test_small_models_are_perturbed():
+    done = [MegaBatch(20, 512, 0.01), MegaBatch(10, 512, 0.01), MegaBatch(10, 512, 0.01)]
+    assert merge_weights(done) == pytest.approx([0.5 * 1.1, 0.25, 0.25 * 0.9])
+
+
+def test_equal_servers_are_perturbed_too():
+    done = [MegaBatch(10, 512)] * 4
+    assert merge_weights(done) == pytest.approx([0.25 * 1.1, 0.25, 0.25, 0.25 * 0.9])
+
+
+def test_a_single_server_has_all_the_weight():
+    assert merge_weights([MegaBatch(10, 512)]) == [1.0]
+
+
+def test_a_server_without_updates_has_no_weight():
+    assert merge_weights([MegaBatch(0, 512), MegaBatch(5, 64, norm=1.0)]) == [0.0, 1.0]
+    assert merge_weights([MegaBatch(0, 512)] * 2) == [0.0, 0.0]
+
+
+batches = st.builds(MegaBatch, st.integers(0, 10**6), st.integers(1, 10**5), st.floats(0.0, 1.0))
+
+
+@given(st.lists(batches, min_size=1, max_size=8))
+def test_weights_are_fractions_that_sum_to_about_one(done):
+    weights = merge_weights(done)
+    assert all(0.0 <= each <= 1.1 for each in weights)
+    expected = 1.0 if any(each.updates for each in done) else 0.0
+    assert sum(weights) == pytest.approx(expected, abs=0.1 + 1e-9)
+
+
+@given(st.lists(batches, min_size=1, max_size=8))
+def test_batches_within_their_limits_stay_within_them(done):
+    limits = [ServerLimits(1, 10**5)] * len(done)
+    assert all(1 <= size <= 10**5 for size in scaled_batches(done, limits))
+
+
+def test_a_step_has_the_weighted_changes_and_a_part_of_the_step_before():
+    changes = [np.array([1, 2], np.float32), np.array([10, 20], np.float32)]
+    step = merged_step(changes, [0.5, 0.25], np.array([4, 0], np.float32), 0.5)
+    assert step.tolist() == [0.5 + 2.5 + 2.0, 1.0 + 5.0] and step.dtype == np.float32
+
+
+def test_servers_that_add_the_step_and_subtract_their_change_agree():
+    random = np.random.default_rng(0)
+    merged = random.normal(size=5).astype(np.float32)
+    changes = [random.normal(size=5).astype(np.float32) for _ in range(3)]
+    step = merged_step(changes, [1.0] * 3, np.zeros(5, np.float32), 0.0)
+    copies = [merged + change + (step - change) for change in changes]
+    for copy in copies:
+        np.testing.assert_allclose(copy, merged + step, rtol=1e-5)

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from hogbatch.cluster.reduction import halving, halving_cost, ring, ring_cost
+
+SERVERS = [2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 100]
+schedules = pytest.mark.parametrize(
+    ("made", "cost"), [(ring, ring_cost), (halving, halving_cost)], ids=["ring", "halving"]
+)
+
+
+def carry_out(schedule, models):
+    """Carry out all steps; what is sent in a step is what the sender had before the step."""
+    parts = models.reshape(len(models), schedule.parts, -1)
+    for step in schedule.steps:
+        sent = [parts[each.sender, slice(*each.parts)].copy() for each in step]
+        for each, values in zip(step, sent, strict=True):
+            own = parts[each.receiver, slice(*each.parts)]
+            own[:] = own + values if each.then == "add" else values
+
+
+@schedules
+@pytest.mark.parametrize("servers", SERVERS)
+def test_every_server_has_the_sum(made, cost, servers):
+    schedule = made(servers)
+    models = np.random.default_rng(0).integers(0, 100, (servers, 3 * schedule.parts))
+    total = models.sum(axis=0)
+    carry_out(schedule, models)
+    assert (models == total).all()
+
+
+@schedules
+@pytest.mark.parametrize("servers", SERVERS)
+def test_the_cost_is_that_of_the_steps(made, cost, servers):
+    schedule, found = made(servers), cost(servers)
+    assert found.name == schedule.name
+    assert found.steps == len(schedule.steps)
+    assert found.messages == sum(map(len, schedule.steps))
+    largest = [
+        max((stop - start) / schedule.parts for _, _, (start, stop), _ in step)
+        for step in schedule.steps
+    ]
+    added = [
+        size for size, step in zip(largest, schedule.steps, strict=True) if step[0].then == "add"
+    ]
+    assert found.models == pytest.approx(sum(largest))
+    assert found.added == pytest.approx(sum(added))
+
+
+@schedules
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_server_sends_and_receives_one_part_at_a_time(made, cost, servers):
+    for step in made(servers).steps:
+        for end in ("sender", "receiver"):
+            ends = [getattr(each, end) for each in step]
+            assert len(set(ends)) == len(ends)
+
+
+@schedules
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_server_moves_about_two_models_whatever_their_number(made, cost, servers):
+    limit = 2.0 if made is ring or servers & (servers - 1) == 0 else 4.0
+    assert cost(servers).models < limit
+
+
+@schedules
+def test_one_server_sends_nothing(made, cost):
+    assert made(1).steps == () and cost(1) == (made(1).name, 0, 0, 0.0, 0.0)
