@@ -14,10 +14,12 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("config.flags", "config.train", "config.arguments", "config.sources"),
     *("wire", "data", "store", "kernels", "model.metrics", "model.network", "model.footprint"),
     "compute",
+    "cluster",
     *("policy", "telemetry", "coordinator", "checkpoint", "model.file", "model.prediction"),
     *("servers", "status", "trackers"),
     "live",
-    *("launch", "run", "estimators", "cluster"),
+    *("launch", "run", "estimators"),
+    "distributed",
     *("simulate", "rehearse", "replay", "doctor", "report"),
     *("commands", "cli", "__main__"),
 ]
@@ -48,8 +50,7 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.servers.workload", "hogbatch.servers.cpu_cost"),
     *("hogbatch.servers.gpu_cost", "hogbatch.servers.host_cost", "hogbatch.servers.toml_text"),
     "hogbatch.servers.profile.fit",
-    *("hogbatch.cluster.reduction", "hogbatch.cluster.merging", "hogbatch.cluster.link"),
-    *("hogbatch.cluster.estimate", "hogbatch.cluster.text"),
+    "hogbatch.cluster",
     *("hogbatch.doctor.facts", "hogbatch.doctor.verdict", "hogbatch.doctor.checks"),
     *("hogbatch.doctor.redaction", "hogbatch.doctor.text"),
     *("hogbatch.report.figure", "hogbatch.report.run_figures", "hogbatch.report.comparison"),
@@ -74,6 +75,8 @@ ONLY_IN = {  # outside package: the modules that may import it
     "tensorboard": ["hogbatch.trackers.tensorboard_events"],
     "wandb": ["hogbatch.trackers.wandb_run"],
     "rich": ["hogbatch.live"],
+    "ray": ["hogbatch.distributed.ray"],
+    "nixl": ["hogbatch.distributed.planes.nixl"],
 }
 
 

@@ -59,7 +59,7 @@ def plan(arguments: Sequence[str]) -> int:
     link, share = link_of(given.gbit, given.latency_us), positive("--share", given.share)
     from hogbatch.cluster import text
     from hogbatch.cluster.estimate import predict
-    from hogbatch.cluster.measured import task_of
+    from hogbatch.status.training_task import task_of
 
     found = predict(task_of(given.run_dir, merges), link, share, counts)
     if given.json:

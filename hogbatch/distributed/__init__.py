@@ -1,0 +1,1 @@
+"""Training on several servers: the process of a server, transfers between servers, and Ray."""
