@@ -16,7 +16,7 @@ halving   2 log2 N               2 (N - 1) / N; for N that is not a power of two
 The ring has the smallest steps, halving the fewest.
 """
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Parts = tuple[int, int]  # [first, last) of the equal parts that the model is divided into
 
@@ -46,6 +46,18 @@ class Cost(NamedTuple):
     messages: int  # transfers of all servers
     models: float  # sum over the steps of their largest transfer, in models
     added: float  # the part of `models` that is added to what the receiver has
+
+
+SMALL: Final = 1 << 16  # parameters of a model whose parts are sent in the time of the latency
+
+
+def fastest(servers: int, parameters: int) -> Literal["ring", "halving"]:
+    """The schedule for a model: few steps for a small one, small ones for a large one.
+
+    Halving moves more bytes than a ring if the number of servers is not a power of two.
+    """
+    whole = servers & (servers - 1) == 0
+    return "halving" if whole or parameters <= SMALL else "ring"
 
 
 def ring_cost(servers: int) -> Cost:

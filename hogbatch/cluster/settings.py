@@ -7,6 +7,19 @@ from hogbatch.cluster.link import ServerLink
 
 
 @dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """How the models of several servers are merged."""
+
+    rows: int  # of all servers between two merges
+    parameters: int  # of the model
+    rule: Literal["sum", "average"] = "sum"  # changes are added, or averaged as by Adaptive SGD
+    momentum: float = 0.0  # of the merged model; 0: none
+    transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
+    robust: Literal["none", "median"] = "none"
+    share: float = 0.05  # largest fraction of the time that merges may take
+
+
+@dataclass(frozen=True, slots=True)
 class SeveralServers:
     """The number of servers, and how they merge their models."""
 

@@ -47,13 +47,22 @@ class LeaseAccounting:
         self.faults["rows_quarantined"] += self.epochs.quarantined - quarantined
         reissued = [[lease.start, lease.stop] for lease in worker.leases.values()]
         worker.leases.clear()
+        discarded = self.epochs.rows.discard(worker.unmerged)
+        self.progress.discard(sum(stop - start for start, stop in discarded))
+        reissued += map(list, discarded)
+        worker.unmerged.clear()
         left = Record("worker_left", {"worker": worker.name, "reissued": reissued})
         return [*commands, left]
 
     def _credit_training(
         self, worker: Worker, lease: Lease, done: Done, seconds: float
     ) -> list[Record]:
-        rows = self.epochs.rows.acknowledge(lease.number, done.rows)
+        ledger = self.epochs.rows
+        if worker.device == "server":
+            rows = ledger.keep_unmerged(lease.number, done.rows)
+            worker.unmerged.append(lease.number)
+        else:
+            rows = ledger.acknowledge(lease.number, done.rows)
         self.progress.add(done)
         self.faults["rows_skipped"] += done.skipped
         self.faults["merges_refused"] += done.refused

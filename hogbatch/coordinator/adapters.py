@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hogbatch.coordinator.commands import Exchange
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.store.fence import Fences
 from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.channel import CoordinatorChannel
+from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,35 @@ class SnapshotAdapter(Protocol):
         """Restore the model from the last copy that was kept."""
 
 
+class ServersAdapter(Protocol):
+    """The servers whose models the coordinator merges."""
+
+    def load(self, worker: str, source: str) -> str:
+        """Write the model of server `source` to the memory of server `worker`; see LoadServer.
+
+        Returns why that failed, or an empty string. May take long.
+        """
+
+
+class UpstreamAdapter(Protocol):
+    """The coordinator of all servers, for which this process is a worker."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when a message has arrived."""
+
+    def receive(self) -> Iterator[ToWorker]:
+        """Yield received messages, without waiting."""
+
+    def send(self, message: ToCoordinator) -> None:
+        """Send `message` without waiting."""
+
+    def exchange(self, asked: Exchange) -> ToCoordinator | None:
+        """Do what `asked` asks for; return the answer, if there is one. May take long."""
+
+    def interrupt_exchange(self) -> None:
+        """End a call of `exchange` that is in progress on another thread, as it waits in vain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """Everything outside the coordinator's state, as the run has set it up."""
@@ -97,3 +128,5 @@ class Adapters:
     report: Callable[[Evaluation, RunTotals], None]
     show_mean: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
+    servers: ServersAdapter | None = None  # None: the workers share one model
+    upstream: UpstreamAdapter | None = None  # None: this coordinator decides about the rows

@@ -46,7 +46,8 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self.wakeup = Wakeup()
         self._outcomes: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self.shuffles, self.copies, self.writes = (_Thread(self._put) for _ in range(3))
+        kinds = (_Thread(self._put) for _ in range(4))
+        self.shuffles, self.copies, self.writes, self.exchanges = kinds
 
     def events(self) -> Iterator[Event]:
         """Results of the tasks finished so far; raises the exception of a task that failed."""
@@ -59,7 +60,7 @@ class BackgroundTasks:
 
     def finish(self) -> None:
         """Wait until all submitted tasks are done; no more are accepted."""
-        for thread in (self.shuffles, self.copies, self.writes):
+        for thread in (self.shuffles, self.copies, self.writes, self.exchanges):
             thread.finish()
 
     def _put(self, outcome: Event | Exception) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.telemetry.records import Evaluation
-from hogbatch.wire.messages import ToWorker
+from hogbatch.wire.messages import ToCoordinator, ToServer, ToWorker
 
 Status = Literal["finished", "target", "time", "stopped", "failed"]
 
@@ -102,6 +102,39 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadServer:
+    """Write the model to the memory of server `worker`, in the background; answered by
+    `Coordinator.model_written`.
+
+    It is the model of server `source`, or this process's if that is empty.
+    """
+
+    worker: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send `message` to the coordinator of all servers, for whom this process is a worker."""
+
+    message: ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Do what `message` asks for, in the background; answered by
+    `SuppliedCoordinator.exchanged`.
+
+    The server has finished `leases` training leases so far, with `updates` updates of `rows` rows.
+    """
+
+    message: ToServer
+    leases: int
+    updates: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """End the run."""
 
@@ -123,5 +156,8 @@ Command = (
     | Report
     | ShowMean
     | Keep
+    | LoadServer
+    | Answer
+    | Exchange
     | Finish
 )

@@ -52,7 +52,7 @@ class Leases:
                 if len(worker.leases) == in_flight and self._may_take(worker, ledger, now):
                     if phase == "train" and not worker.trial_is_due(now):
                         # If one would, so would all after it: their batches take longer.
-                        delays = delays or self.roster.would_delay(worker, ledger.remaining)
+                        delays = delays or self.roster.would_delay(worker, ledger.ahead)
                         if delays:
                             continue
                     if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
@@ -107,7 +107,7 @@ class Leases:
             return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
         if ledger is self.epochs.rows:
             seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            return self.roster.lease_rows(worker, worker.batch_size, seconds, ledger.remaining)
+            return self.roster.lease_rows(worker, worker.batch_size, seconds, ledger.ahead)
         held = ledger.rows - ledger.acknowledged - ledger.remaining
         batch = worker.evaluation_batch
         return self.roster.evaluation_rows(worker, batch, seconds, ledger.remaining, held)

@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MANY_ROWS: Final = 1 << 40  # more than any pass has
 
 Rows = tuple[int, int]  # [start, stop)
 
@@ -24,13 +26,19 @@ class RowRange(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """The rows [0, rows) of one pass: each is in `todo`, held under a lease, or acknowledged."""
+    """The rows [0, rows) of one pass: each is in `todo`, held under a lease, or acknowledged.
+
+    With several servers, rows that a server has trained on are in `unmerged` before they are
+    acknowledged: until its model is merged, they are lost with the server.
+    """
 
     rows: int
     todo: deque[RowRange] = field(default_factory=deque)
     held: dict[int, RowRange] = field(default_factory=dict)  # by lease
     acknowledged: int = 0
     remaining: int = 0  # rows in `todo`
+    unmerged: dict[int, RowRange] = field(default_factory=dict)  # by lease
+    grows: bool = False  # whether rows are added during the pass, by `extend`
 
     def __post_init__(self) -> None:
         if self.rows:
@@ -57,8 +65,24 @@ class Ledger:
 
     @property
     def unfinished(self) -> list[RowRange]:
-        """All rows that are not acknowledged: those held, then those in the queue."""
-        return [*self.held.values(), *self.todo]
+        """All rows that are not acknowledged: those trained on or held, then those in the queue."""
+        return [*self.unmerged.values(), *self.held.values(), *self.todo]
+
+    @property
+    def unmerged_rows(self) -> int:
+        """Rows that are trained on but not merged."""
+        return sum(each.stop - each.start for each in self.unmerged.values())
+
+    @property
+    def ahead(self) -> int:
+        """Rows in the queue, as far as is known: many if rows are added."""
+        return MANY_ROWS if self.grows else self.remaining
+
+    def extend(self, start: int, stop: int) -> None:
+        """Add the rows [start, stop), which are not in this pass yet, to the end of the queue."""
+        self.rows += stop - start
+        self.remaining += stop - start
+        self.todo.append(RowRange(start, stop))
 
     def take(self, lease: int, rows: int) -> Rows:
         """Hold the next `rows` rows, or fewer where a range ends, under `lease`."""
@@ -78,6 +102,35 @@ class Ledger:
         if done < stop:
             self._return(RowRange(done, stop, deaths))
         return start, done
+
+    def keep_unmerged(self, lease: int, rows: int) -> Rows:
+        """As `acknowledge`, but the rows are acknowledged only when they are merged."""
+        deaths = self.held[lease].deaths
+        start, done = self.acknowledge(lease, rows)
+        if rows:
+            self.acknowledged -= rows
+            self.unmerged[lease] = RowRange(start, done, deaths)
+        return start, done
+
+    def merge(self, leases: Iterable[int]) -> int:
+        """Acknowledge the unmerged rows of `leases`; return their number."""
+        merged = sum(each.stop - each.start for each in self._unmerged(leases))
+        self.acknowledged += merged
+        return merged
+
+    def discard(self, leases: Iterable[int]) -> list[Rows]:
+        """Return the unmerged rows of `leases` to the head of the queue; return which they are."""
+        discarded = self._unmerged(leases)
+        for each in reversed(discarded):
+            self._return(each)
+        return [each.rows for each in discarded]
+
+    def _unmerged(self, leases: Iterable[int]) -> list[RowRange]:
+        """Remove the rows of `leases` from those unmerged; leases without rows there are left out.
+
+        Rows of leases of an earlier pass are merged, because that pass has ended.
+        """
+        return [self.unmerged.pop(lease) for lease in leases if lease in self.unmerged]
 
     def take_back(self, lease: int, died: bool = False) -> RowRange:
         """Return the rows of `lease` to the head of the queue; `died`: count a death on them."""

@@ -18,10 +18,13 @@ from typing import assert_never
 from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, NotRestarted, Restarted
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import (
+    Answer,
     Command,
+    Exchange,
     Finish,
     Keep,
     Kill,
+    LoadServer,
     Quarantine,
     Record,
     Report,
@@ -34,6 +37,7 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator
 
@@ -46,7 +50,10 @@ class Loop:
     """Runs one coordinator to its end, or until `interrupts` ask for it (default: the signals)."""
 
     def __init__(
-        self, state: Coordinator, adapters: Adapters, interrupts: Interrupts | None = None
+        self,
+        state: Coordinator | SuppliedCoordinator,
+        adapters: Adapters,
+        interrupts: Interrupts | None = None,
     ) -> None:
         self._state = state
         self._adapters = adapters
@@ -67,6 +74,8 @@ class Loop:
         adapters.endpoint.watch(self._background.wakeup.fd)
         if adapters.segment_server is not None:
             adapters.endpoint.watch(adapters.segment_server.fileno())
+        if adapters.upstream is not None:
+            adapters.endpoint.watch(adapters.upstream.fileno())
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
@@ -94,6 +103,10 @@ class Loop:
         if server is not None and server.fileno() in ready:
             for peer in server.serve():
                 self._watch(peer.pid)
+        if adapters.upstream is not None:
+            assert isinstance(state, SuppliedCoordinator), "only it takes rows from upstream"
+            for order in adapters.upstream.receive():
+                self._execute(state.order(order, time.monotonic()))
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))
             self._execute(state.receive(key, message, time.monotonic()))
@@ -138,12 +151,21 @@ class Loop:
                     self._adapters.show_mean(shown)
                 case Keep(evaluation):
                     self._adapters.keep(evaluation)
+                case LoadServer(worker, source):
+                    self._background.exchanges.submit(self._load, worker, source)
+                case Answer(message):
+                    assert self._adapters.upstream is not None, "it answers to upstream only"
+                    self._adapters.upstream.send(message)
+                case Exchange():
+                    assert self._adapters.upstream is not None, "upstream has asked for it"
+                    self._adapters.upstream.interrupt_exchange()
+                    self._background.exchanges.submit(self._exchange, command)
                 case Finish():
                     self._finish = command
                 case _:
                     assert_never(command)
 
-    # These three run on background threads; the loop passes the events they return to the state.
+    # These run on background threads; the loop passes the events they return to the state.
 
     def _shuffle(self, epoch: int, without: int) -> Event:
         self._adapters.shuffle(epoch, without)
@@ -162,6 +184,16 @@ class Loop:
         if not failure:
             self._adapters.record("checkpoint", draft.about)
         return self._state.checkpoint_written(failure, now)
+
+    def _load(self, worker: str, source: str) -> Event:
+        state, servers = self._state, self._adapters.servers
+        assert servers is not None and isinstance(state, Coordinator), "only it has servers"
+        return partial(state.model_written, worker, servers.load(worker, source))
+
+    def _exchange(self, asked: Exchange) -> Event:
+        state, upstream = self._state, self._adapters.upstream
+        assert upstream is not None and isinstance(state, SuppliedCoordinator)
+        return partial(state.exchanged, asked, upstream.exchange(asked))
 
     def _watch(self, pid: int) -> None:
         """Watch for the exit of process `pid`, which the kernel reports within a millisecond."""

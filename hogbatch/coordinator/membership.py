@@ -26,6 +26,9 @@ class Membership:
 
     def refusal(self, hello: Hello) -> str:
         """Why the worker that sent `hello` cannot be admitted; empty if it can."""
+        if (hello.device == "server") != (self.plan.merging is not None):
+            expected = "a worker" if self.plan.merging is None else "a server"
+            return f"expected {expected} of this run; got {hello.name}, which is another kind"
         return self.plan.identity.mismatch(hello) or self.roster.why_full()
 
     def admit(self, key: str, hello: Hello, now: float) -> list[Command]:
@@ -64,6 +67,7 @@ class Membership:
         self.accounting.faults["workers_lost"] += 1
         lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
         killed = [Kill(worker.pid)] * kill
+        died = died and worker.device != "server"  # rows kill workers of a server, not the server
         return [lost, Revoke(worker.number), *killed, *self._remove(worker, now, died)]
 
     def _remove(self, worker: Worker, now: float, died: bool) -> list[Command]:

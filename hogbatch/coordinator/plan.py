@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from hogbatch.cluster.settings import MergeSettings
 from hogbatch.config.lsh import Lsh
 from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
@@ -116,4 +117,5 @@ class Plan:
     beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
+    merging: MergeSettings | None = None  # None: the workers share one model
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode

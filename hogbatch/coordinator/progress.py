@@ -27,6 +27,10 @@ class TrainingClock:
         """Run from `now` on."""
         self._since = now
 
+    def run(self, now: float) -> None:
+        """Run from `now` on, unless it runs already."""
+        self._since = now if self._since is None else self._since
+
     def pause(self, now: float) -> None:
         """Stop at `now`."""
         self._before = self.read(now)
@@ -136,6 +140,10 @@ class Progress:
         """Add one finished training lease."""
         self.rows += done.rows
         self.trained.add(done)
+
+    def discard(self, rows: int) -> None:
+        """The updates of `rows` rows are lost, so the rows do not count as trained on."""
+        self.rows -= rows
 
     def time_is_up(self, now: float) -> bool:
         """Whether the run has reached its maximum training time."""

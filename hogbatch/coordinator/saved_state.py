@@ -76,7 +76,7 @@ class StateParts:
             todo=self.epochs.rows.unfinished,
             quarantined=self.epochs.quarantined,
             rollbacks=replace(self.recovery.rollbacks),
-            rows=self.progress.rows,
+            rows=self.progress.rows - self.epochs.rows.unmerged_rows,
             seconds=seconds,
             best=self.progress.best_loss,
             best_rows=self.progress.best_rows,

@@ -29,12 +29,10 @@ finished  Finish was commanded, as above or   never
 ========  ==================================  ====================================================
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hogbatch.coordinator.accounting import LeaseAccounting
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
@@ -44,68 +42,29 @@ from hogbatch.coordinator.commands import (
     Snapshot,
     Status,
 )
-from hogbatch.coordinator.decisions import Decisions
-from hogbatch.coordinator.ending import Ending
-from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.evaluation import Evaluator
-from hogbatch.coordinator.leases import Leases
-from hogbatch.coordinator.membership import Membership
+from hogbatch.coordinator.merges import ServerMerges
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.progress import Progress
-from hogbatch.coordinator.recovery import Recovery
-from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.saved_state import SavedState, StateParts
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.worker import Worker
+from hogbatch.coordinator.workforce import Workforce
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.telemetry.records import RunTotals
-from hogbatch.wire.messages import (
-    Done,
-    Failed,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Ready,
-    Refused,
-    Stop,
-    ToCoordinator,
-)
-
-CHECK_INTERVAL_S = 0.05  # between two checks of all workers
-MAX_TICK_GAP_S = 2.0  # a longer gap between two ticks means that this process was stopped
+from hogbatch.wire.messages import FromServer, Loaded, Ready, Reduced, Stop
 
 
 @dataclass(slots=True)
-class Coordinator:
+class Coordinator(Workforce):
     """The state of one training run. Every public method takes an event and returns commands."""
 
-    plan: Plan
-    policy: BatchPolicy
     phase: Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"] = "waiting"
-    roster: Roster = field(init=False)
-    progress: Progress = field(init=False)
-    recovery: Recovery = field(init=False)
-    epochs: Epochs = field(init=False)
-    leases: Leases = field(init=False)
-    ending: Ending = field(init=False)
     evaluator: Evaluator = field(init=False)
-    accounting: LeaseAccounting = field(init=False)
-    decisions: Decisions = field(init=False)
-    membership: Membership = field(init=False)
-    _ticked: float | None = None
-    _next_check: float = -math.inf
+    merges: ServerMerges = field(init=False)
 
     def __post_init__(self) -> None:
-        plan = self.plan
-        progress = self.progress = Progress(plan)
-        recovery = self.recovery = Recovery(plan.checkpoint_seconds)
-        roster = self.roster = Roster(plan.beta)
-        epochs = self.epochs = Epochs(plan.train_rows)
-        leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
-        ending = self.ending = Ending(plan.stopping, progress)
-        self.evaluator = Evaluator(plan, progress, recovery, leases, ending)
-        accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
-        decisions = self.decisions = Decisions(self.policy, roster)
-        self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
+        Workforce.__post_init__(self)
+        parts = self.progress, self.recovery, self.leases, self.ending
+        self.evaluator = Evaluator(self.plan, *parts)
+        self.merges = ServerMerges(self.plan.merging, self.roster, self.epochs)
 
     @classmethod
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: SavedState) -> "Coordinator":
@@ -117,14 +76,13 @@ class Coordinator:
         return state
 
     @property
-    def workers(self) -> dict[str, Worker]:
-        """All attached workers, by key."""
-        return self.roster.attached
-
-    @property
     def epoch(self) -> int:
         """The number of the current epoch, from 0."""
         return self.epochs.number
+
+    @property
+    def finished(self) -> bool:
+        return self.phase == "finished"
 
     # Events ---------------------------------------------------------------------------------
 
@@ -142,6 +100,7 @@ class Coordinator:
         """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
         commands = self.recovery.end_snapshot(not_finite_at)
         if self.phase == "inspect":
+            self.merges.copied()
             commands += self._roll_back(now) if not_finite_at else self._begin_evaluation(now)
         elif not_finite_at and self.phase == "train":
             self.phase = "drain"
@@ -155,57 +114,20 @@ class Coordinator:
         self.accounting.faults["checkpoints_failed"] += 1
         return [Record("checkpoint_failed", {"reason": failure})]
 
-    def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
-        """Handle one message from worker `key`."""
-        if isinstance(message, Hello):
-            return self._admit(key, message, now)
-        worker = self.workers.get(key)
-        if worker is None:  # it counts as lost, and its rows were reassigned
-            return [Send(key, Stop())]
-        worker.last_seen = now
-        match message:
-            case Ready() as ready:
-                return self._make_ready(worker, ready, now)
-            case Done():
-                return self._credit(worker, message, now)
-            case Heartbeat() if worker.starts_compiling(message):
-                return [Record("worker_compiles", {"worker": worker.name})]
-            case Heartbeat():
-                return []
-            case Failed(reason):  # a failing device is not the fault of its rows
-                died = worker.device == "cpu"
-                lost = self.membership.lose(worker, reason, now, died=died, kill=False)
-                return lost + self._advance(now)
-            case Goodbye():
-                return self.membership.leave(worker, now) + self._advance(now)
-
-    def lose(self, key: str, reason: str, now: float, died: bool = True) -> list[Command]:
-        """Worker `key` is gone or unusable; its rows are reassigned.
-
-        Its process is killed before that, if it still exists. `died`: its rows may have killed it.
-        """
-        worker = self.workers.get(key)
-        if worker is None:
-            return []
-        lost = self.membership.lose(worker, reason, now, died=died, kill=True)
-        return lost + self._advance(now)
+    def model_written(self, key: str, failure: str, now: float) -> list[Command]:
+        """The model is in the memory of server `key`, or writing it has failed."""
+        if not failure:
+            return self.merges.written(key)
+        if self.merges.not_written(key):
+            return self.lose(key, failure, now, died=False)
+        return self._advance(now, [])
 
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
-        if self._ticked is not None and now - self._ticked > MAX_TICK_GAP_S:
-            self._skip_stopped_time(now - self._ticked, now)
-        self._ticked = now
-        if now < self._next_check:
-            return self._advance(now, [])
-        self._next_check = now + CHECK_INTERVAL_S
         commands: list[Command] = []
-        for worker, reason in self.roster.unresponsive(now):
-            commands += self.lose(worker.key, reason, now)
-        if self.ending.interrupt_expired(now):
-            commands += self._lose_busy_workers(now)
-        if (reason := self.ending.missing_workers(now)) and self.phase != "finished":
-            return commands + self.abandon(reason, now)
-        return commands + self._advance(now)
+        for key in self.merges.late(now):
+            commands += self.lose(key, "did not finish its part of a merge in time", now)
+        return commands + Workforce.tick(self, now)
 
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
         """End the run when the leases in flight are back, without another evaluation."""
@@ -225,47 +147,6 @@ class Coordinator:
             return self._end_evaluation(now)
         return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
 
-    # Workers --------------------------------------------------------------------------------
-
-    def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
-        if key in self.workers:
-            lost = self.lose(key, "sent Hello twice", now, died=False)
-            return lost + self._admit(key, hello, now)
-        if reason := self.membership.refusal(hello):
-            return [Send(key, Refused(reason))]
-        if self.phase == "finished":
-            return [Send(key, Stop())]
-        return self.membership.admit(key, hello, now)
-
-    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
-        if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
-            return self.lose(worker.key, reason, now)
-        return [*self.membership.make_ready(worker, now), *self._advance(now, [worker])]
-
-    def _skip_stopped_time(self, seconds: float, now: float) -> None:
-        """Leave out time in which this process was stopped and received nothing."""
-        self.progress.clock.skip(seconds, now)
-        self.ending.skip(seconds)
-        self.roster.extend_deadlines(seconds)
-
-    def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
-        lease = worker.leases.pop(done.lease, None)
-        if lease is None:  # reported twice, or never handed out
-            self.accounting.faults["messages_refused"] += 1
-            return []
-        if error := lease.error_in(done):
-            worker.leases[lease.number] = lease
-            return self.lose(worker.key, error, now, died=False)
-        seconds = self.progress.seconds(now)
-        records = self.accounting.credit(worker, lease, done, seconds)
-        if lease.task == "train" and not done.too_large:
-            self.decisions.resize(worker, seconds)
-            records += self.decisions.review(seconds)
-        # Other workers may take the rest of a lease, or may have waited for a parked one.
-        parked = lease.task == "train" and not worker.trains
-        alone = done.rows == lease.stop - lease.start and not parked
-        return [*records, *self._advance(now, [worker] if alone else None)]
-
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
         """Make all transitions between phases that are possible now, then hand out leases.
 
@@ -276,12 +157,14 @@ class Coordinator:
         2. Training starts.
         3. The epoch ends. This may decide the end of the run or make an evaluation due, so it
            comes before step 4.
-        4. Training pauses. This comes before step 5: a checkpoint that is due together with an
-           evaluation waits for step 6, where no worker writes and the copy is exact.
-        5. A checkpoint is taken in the background while training continues.
-        6. Once the last training lease is back, the model is inspected.
-        7. Evaluation goes on with the training rows, or ends, immediately if there are no rows.
-        8. Leases of the phase and epoch reached by now are handed out.
+        4. Training pauses. This comes before step 6: a checkpoint that is due together with an
+           evaluation waits for step 7, where no worker writes and the copy is exact.
+        5. Several servers merge their models, which training waits for only if it pauses or if no
+           rows are left.
+        6. A checkpoint is taken in the background while training continues.
+        7. Once the last training lease is back and merged, the model is inspected.
+        8. Evaluation goes on with the training rows, or ends, immediately if there are no rows.
+        9. Leases of the phase and epoch reached by now are handed out.
         """
         if self.decisions.failure and self.phase != "finished":
             end = Finish("failed", self.decisions.failure, by_policy=True)
@@ -293,11 +176,14 @@ class Coordinator:
             commands += self._start_training(now)
         if self.phase in ("train", "drain") and self.epochs.rows.finished:
             commands += self._end_epoch()
-        if self.phase == "train" and self.evaluator.is_due(now):
+        if self.phase == "train" and (self.evaluator.is_due(now) or self.merges.poisoned):
             self.phase = "drain"
+        if self.phase in ("waiting", "train", "drain"):
+            draining = self.phase == "drain"
+            commands += self.merges.advance(now, draining=draining, may_load=not draining)
         if self.phase == "train" and self._checkpoint_is_due(now):
             commands += self._snapshot(with_checkpoint=True, now=now)
-        if self.phase == "drain" and not self.epochs.rows.held and not self.recovery.copying:
+        if self.phase == "drain" and self._nothing_in_flight:
             self.phase = "inspect"
             self.progress.begin_evaluation(now)
             commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
@@ -311,6 +197,12 @@ class Coordinator:
             to = None
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
 
+    @property
+    def _nothing_in_flight(self) -> bool:
+        """Whether every training lease is back and merged, and no snapshot is being taken."""
+        merged = self.merges.settled or self.merges.poisoned
+        return merged and not self.epochs.rows.held and not self.recovery.copying
+
     def _start_training(self, now: float) -> list[Command]:
         self.phase = "train"
         self.progress.clock.start(now)
@@ -322,6 +214,37 @@ class Coordinator:
         self.progress.end_epoch()
         self.ending.check_epochs(self.epochs)
         return commands if self.ending.status else commands + self.epochs.prepare_next()
+
+    # Servers --------------------------------------------------------------------------------
+
+    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+        if worker.device != "server":
+            return Workforce._make_ready(self, worker, ready, now)
+        self.merges.wait_for_model(worker.key, ready)
+        return self._advance(now, [])
+
+    def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+        """Handle a message about a merge, or about the model that was written to a server."""
+        if worker.device != "server":
+            return Workforce._from_server(self, worker, message, now)
+        if isinstance(message, Loaded):
+            if (loaded := self.merges.loaded(worker.key)) is None:
+                return []
+            ready, commands = loaded
+            return commands + Workforce._make_ready(self, worker, ready, now)
+        if isinstance(message, Reduced) and (key := self.merges.unreachable(message)):
+            return self.lose(key, f"{worker.name} cannot reach it", now, died=False)
+        commands = self.merges.receive(worker, message, now)
+        for key in self.merges.not_finite():
+            commands += self.lose(key, "its model is not finite", now, died=False)
+        return commands + self._advance(now)
+
+    def _removed(self, worker: Worker, now: float) -> list[Command]:
+        commands = self.merges.removed(worker.key, now)
+        if self.merges.model_is_lost and not self.finished:
+            reason = "all servers that had the model are lost; continue with --resume"
+            return commands + self.abandon(reason, now)
+        return commands
 
     # Model ----------------------------------------------------------------------------------
 
@@ -341,6 +264,7 @@ class Coordinator:
         """Continue from the last good snapshot with half the learning rate; no worker writes."""
         where = self.recovery.not_finite_at
         commands = self.recovery.roll_back(self.progress.rows)
+        self.merges.rolled_back()
         self.accounting.faults["roll_backs"] += 1
         self.progress.roll_back()
         if reason := self.recovery.diverged(where):
@@ -381,10 +305,7 @@ class Coordinator:
         return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
 
     def _lose_busy_workers(self, now: float) -> list[Command]:
-        """Lose the workers that have not finished their leases in time after an interrupt."""
-        commands: list[Command] = []
-        for worker in [worker for worker in self.workers.values() if worker.leases]:
-            commands += self.lose(worker.key, "still busy some time after the interrupt", now)
+        commands = Workforce._lose_busy_workers(self, now)
         return commands + (self._stop_here(now) if self.phase == "evaluate" else [])
 
     def _keep_last(self) -> list[Command]:
@@ -404,22 +325,6 @@ class Coordinator:
         stops = [Send(key, Stop()) for key in self.workers]
         return [*[ShowMean(False)] * mean_shown, *stops, end]
 
-    # Totals ---------------------------------------------------------------------------------
-
-    def totals(self, now: float) -> RunTotals:
-        """The totals of the run at `now`."""
-        return self._parts().totals(now)
-
     def saved(self, now: float) -> SavedState:
         """Everything needed to resume from `now`."""
         return self._parts().save(now)
-
-    def _parts(self) -> StateParts:
-        faults = self.accounting.faults
-        return StateParts(
-            self.epochs, self.progress, self.recovery, self.leases, self.roster, faults
-        )
-
-    def validate(self) -> None:
-        """Assert the invariants."""
-        self.leases.validate()

@@ -20,6 +20,7 @@ Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measur
 MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has not measured
 MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
+SERVER_UNIT = 256  # leases of a server are multiples of this number of rows
 SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
 TRIAL_INTERVAL = 20  # batches; see Worker.trial_is_due
 MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
@@ -74,6 +75,8 @@ class Worker:
     limits: tuple[int, int] = (1, 1)
     max_fitting: int | None = None  # rows of the largest batch that may fit; None: not known
     leases: dict[int, Lease] = field(default_factory=dict)
+    unmerged: list[int] = field(default_factory=list)  # leases of a server before the next merge
+    merged_leases: int = 0  # training leases of a server that are not in `unmerged` any more
     assigned_at: float = 0.0  # its last training lease, by the caller's clock
     batch_size: int = 0
     profile: Profile = ()
@@ -117,12 +120,12 @@ class Worker:
         )
 
     def expect_measured_speed(self) -> None:
-        """Expect the speed that a GPU worker measured before training, until a lease is done.
+        """Expect the speed that was measured before training, until a lease is done.
 
-        Its first lease may then be long, which saves merges. Leases of a CPU worker cost nothing,
-        and the first one measures its speed with all threads.
+        The first lease of a GPU worker may then be long, which saves merges. Leases of a CPU worker
+        cost nothing, and the first one measures its speed with all threads.
         """
-        if self.device == "gpu" and self.profile:
+        if self.device != "cpu" and self.profile:
             self.speed.add(batch_seconds(self.profile, self.batch_size), self.batch_size)
 
     def park(self, seconds: float) -> None:
@@ -151,6 +154,8 @@ class Worker:
         blocking, background = ready.merge
         self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
         limits = given.cpu if self.device == "cpu" else given.gpu
+        if self.device == "server":
+            limits = (min(SERVER_UNIT, train_rows),) * 2
         if limits is None and self.device == "cpu":
             largest = largest_cpu_batch(train_rows, ready.members)
             smallest = smallest_cpu_batch(self.profile, given.cpu_min_utilization)

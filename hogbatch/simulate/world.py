@@ -7,10 +7,13 @@ from random import Random
 from typing import Generic, TypeVar, assert_never
 
 from hogbatch.coordinator.commands import (
+    Answer,
     Command,
+    Exchange,
     Finish,
     Keep,
     Kill,
+    LoadServer,
     Quarantine,
     Record,
     Report,
@@ -238,6 +241,8 @@ class World(Generic[E]):
                     self.effects.show_mean(shown)
                 case Keep(evaluation):
                     self.effects.keep(evaluation)
+                case LoadServer() | Answer() | Exchange():
+                    raise AssertionError("no simulated worker is a server")
                 case Finish():
                     self.finish = command
                 case _:

@@ -3,6 +3,12 @@
     worker ─────── Hello, Ready, Done, Heartbeat, Failed, Goodbye ──▶ coordinator
     coordinator ── Welcome, Work, Stop, Refused ───────────────▶ worker
 
+With several servers, each of them is a worker of the coordinator of all, and their models are
+merged:
+
+    server ─────── Collected, Reduced, Applied, Loaded ────────▶ coordinator
+    coordinator ── Servers, Collect, Reduce, Apply, Load, UseMean ──▶ server
+
 A message is a few dozen bytes. Messages contain no arrays: those are in shared memory
 (:mod:`hogbatch.store`), and a message names the rows to process.
 """
@@ -57,8 +63,8 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Hello(Message, frozen=True):
     """The worker has mapped the shared memory and asks to join the run."""
 
-    device: Literal["cpu", "gpu"]
-    name: ShortText  # device, for display: "cpu:2", "gpu:0", "gpu:host"
+    device: Literal["cpu", "gpu", "server"]
+    name: ShortText  # device, for display: "cpu:2", "gpu:0", "gpu:host"; of a server its host
     threads: Annotated[int, msgspec.Meta(ge=1, le=4096)]
     pid: Count
     package: ShortText  # version of hogbatch
@@ -75,6 +81,7 @@ class Ready(Message, frozen=True):
     teams: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # batches computed at the same time
     members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
     merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
+    address: Annotated[bytes, msgspec.Meta(max_length=1 << 14)] = b""  # of a server: see Servers
 
 
 class Done(Message, frozen=True):
@@ -115,6 +122,37 @@ class Failed(Message, frozen=True):
 
 class Goodbye(Message, frozen=True):
     """The worker leaves the run; its unreported leases are returned."""
+
+
+class Collected(Message, frozen=True):
+    """A server has copied the change of its model since the last merge (answers Collect)."""
+
+    merge: Count
+    leases: Count  # training leases that it had finished: their updates are in the change
+    updates: Count  # since the last copy
+    batch_size: Count  # rows, mean over these updates
+    norm: Amount  # Euclidean norm of its model over the number of parameters
+    finite: bool  # whether all parameters are
+
+
+class Reduced(Message, frozen=True):
+    """A server has the sum of all changes (answers Reduce), unless another server failed it."""
+
+    merge: Count
+    attempt: Count
+    unreachable: Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)] = -1  # number of a server; -1: all
+    # servers were reached
+
+
+class Applied(Message, frozen=True):
+    """A server has merged the sum into its model (answers Apply)."""
+
+    merge: Count
+    seconds: Amount  # from Collect to now, in which it trained on
+
+
+class Loaded(Message, frozen=True):
+    """A server has begun to use the model that was written to its memory (answers Load)."""
 
 
 class Welcome(Message, frozen=True):
@@ -168,5 +206,49 @@ class Refused(Message, frozen=True):
     reason: str
 
 
-ToWorker = Welcome | Work | Stop | Refused
-ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye
+class Servers(Message, frozen=True):
+    """The servers whose models are merged; replaces the servers of earlier messages."""
+
+    numbers: tuple[int, ...]  # as in Welcome.worker
+    addresses: tuple[bytes, ...]  # under which others write to their memory, from Ready
+
+
+class Collect(Message, frozen=True):
+    """Copy the change of the model since the last merge."""
+
+    merge: int
+
+
+class Reduce(Message, frozen=True):
+    """Sum the copied changes of some servers, each with its weight."""
+
+    merge: int
+    attempt: int  # increases when a server was lost in the attempt before
+    numbers: tuple[int, ...]  # of the servers
+    weights: tuple[float, ...]  # of their changes
+    schedule: Literal["ring", "halving"]
+    transfer: Literal["float32", "bfloat16", "top-k"]
+    robust: Literal["none", "median"]
+
+
+class Apply(Message, frozen=True):
+    """Merge the sum into the model."""
+
+    merge: int
+    momentum: float  # part of the step before that is added to the sum
+
+
+class Load(Message, frozen=True):
+    """Begin to use the model that was written to the server's memory."""
+
+
+class UseMean(Message, frozen=True):
+    """Replace the model by its moving mean, for an evaluation, or restore it."""
+
+    used: bool
+
+
+ToServer = Servers | Collect | Reduce | Apply | Load | UseMean
+FromServer = Collected | Reduced | Applied | Loaded
+ToWorker = Welcome | Work | Stop | Refused | ToServer
+ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | FromServer

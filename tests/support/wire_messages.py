@@ -3,15 +3,25 @@
 from hogbatch.config.lsh import defaults
 from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import (
+    Applied,
+    Apply,
+    Collect,
+    Collected,
     Done,
     Failed,
     Goodbye,
     Heartbeat,
     Hello,
+    Load,
+    Loaded,
     Optimizer,
     Ready,
+    Reduce,
+    Reduced,
     Refused,
+    Servers,
     Stop,
+    UseMean,
     Welcome,
     Work,
 )
@@ -66,5 +76,17 @@ TO_COORDINATOR = [
     Heartbeat(),
     Failed("out of memory"),
     Goodbye(),
+    Collected(merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True),
+    Reduced(merge=3, attempt=4, unreachable=2),
+    Applied(merge=3, seconds=0.02),
+    Loaded(),
 ]
-TO_WORKER = [WELCOME, WORK, Stop(), Refused("other version")]
+TO_WORKER = [
+    *(WELCOME, WORK, Stop(), Refused("other version")),
+    Servers((0, 4), (b"\0here", b"there")),
+    Collect(merge=3),
+    Reduce(3, 4, (0, 4), (1.0, 0.5), "ring", "bfloat16", "median"),
+    Apply(merge=3, momentum=0.5),
+    Load(),
+    UseMean(used=True),
+]

@@ -1,0 +1,313 @@
+"""When the models of several servers are merged, and which servers take part.
+
+A server is a worker with a model of its own. A merge has three steps, each of which begins when all
+servers have finished the one before, while all of them train on:
+
+=========  ==================================================================  =========
+step       what a server does                                                  answers
+=========  ==================================================================  =========
+collect    copies the change of its model since the last merge                 Collected
+reduce     takes part in summing the changes of all servers                    Reduced
+apply      adds the sum, without its own change, to its model                  Applied
+=========  ==================================================================  =========
+
+When all servers have the sum, the merge counts: the rows whose updates are in the changes are
+acknowledged. A server that is lost before that takes its change with it, and its rows return to the
+queue; the others repeat the step without it. So each row of an epoch is in the merged model once.
+
+A server that joins gets the model of another one between two merges, and takes part from then on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from hogbatch.cluster.merging import MegaBatch, merge_weights
+from hogbatch.cluster.reduction import fastest
+from hogbatch.cluster.settings import MergeSettings
+from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.roster import Roster
+from hogbatch.coordinator.worker import Worker
+from hogbatch.wire.messages import (
+    Applied,
+    Apply,
+    Collect,
+    Collected,
+    FromServer,
+    Load,
+    Loaded,
+    Ready,
+    Reduce,
+    Reduced,
+    Servers,
+)
+
+Step = Literal["", "collect", "reduce", "apply"]
+
+PATIENCE_S: Final = 30.0  # for the answers to a step; longer if the last merge took long
+PATIENCE_FACTOR: Final = 20.0  # times the seconds of the last merge
+
+
+@dataclass(slots=True)
+class ServerMerges:
+    """The merges of the servers in `roster`; `settings` is None for a run on one server."""
+
+    settings: MergeSettings | None
+    roster: Roster
+    epochs: Epochs
+    number: int = 0  # of the last merge that was begun
+    step: Step = ""  # of the merge that is under way; "": none is
+    attempt: int = 0  # of its step "reduce"
+    poisoned: bool = False  # no server has a finite model
+    _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
+    _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
+    _loading: str = ""  # the key of the server that a model is being written to
+    _failures: int = 0  # to write it, in a row
+    _copied: bool = True  # whether this process has the merged model, too
+    _asked: list[str] = field(default_factory=list)  # servers in the current step
+    _answers: dict[str, FromServer] = field(default_factory=dict)  # to the current step
+    _collected: dict[str, Collected] = field(default_factory=dict)
+    _weights: list[float] = field(default_factory=list)
+    _rows: int = 0  # that the merge acknowledged
+    _step_began: float = 0.0
+    _ended: float = -math.inf  # the last merge
+    _seconds: float = 0.0  # that it took
+
+    @property
+    def busy(self) -> bool:
+        """Whether a merge is under way, or a model is being written to a server."""
+        return bool(self.step or self._loading)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all servers have the same model, which contains all rows trained on so far."""
+        return not self.busy and not self.epochs.rows.unmerged
+
+    # Servers that join and leave ------------------------------------------------------------------
+
+    def wait_for_model(self, key: str, ready: Ready) -> None:
+        """Server `key` is ready, except that it needs the model."""
+        self._waiting[key] = ready
+
+    def written(self, key: str) -> list[Command]:
+        """The model was written to the memory of server `key`."""
+        self._failures = 0
+        return [Send(key, Load())] if key == self._loading else []
+
+    def not_written(self, key: str) -> bool:
+        """Writing the model to server `key` has failed; whether that was its own fault.
+
+        The server that the model was read from may have been lost, so others are tried first.
+        """
+        self._failures += 1
+        at_fault = key == self._loading and self._failures > len(self._members)
+        self._loading = ""
+        self._failures = 0 if at_fault else self._failures
+        return at_fault
+
+    def copied(self) -> None:
+        """This process has a copy of the model, which all servers have."""
+        self._copied = True
+
+    @property
+    def model_is_lost(self) -> bool:
+        """Whether the merged model was lost together with the last server that had it."""
+        return not self._members and not self._copied
+
+    def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
+        """Server `key` uses the model: return its Ready, and make it known to all servers.
+
+        None if it was not given a model.
+        """
+        if key != self._loading:
+            return None
+        self._loading = ""
+        ready = self._members[key] = self._waiting.pop(key)
+        return ready, self._introduce()
+
+    def removed(self, key: str, now: float) -> list[Command]:
+        """Server `key` has left or is lost; its leases have been taken back."""
+        self._waiting.pop(key, None)
+        self._loading = "" if self._loading == key else self._loading
+        if self._members.pop(key, None) is None:
+            return []
+        commands = self._introduce()
+        if key not in self._asked:
+            return commands
+        self._asked.remove(key)
+        self._answers.pop(key, None)
+        if not self._asked:
+            self.step = ""
+        elif self.step == "reduce":
+            return commands + self._reduce(now)
+        return commands + self._next_step(now)
+
+    def _introduce(self) -> list[Command]:
+        """Tell all servers which ones there are."""
+        members = [self.roster.attached[key] for key in self._members]
+        numbers = tuple(member.number for member in members)
+        addresses = tuple(ready.address for ready in self._members.values())
+        return [Send(key, Servers(numbers, addresses)) for key in self._members]
+
+    # Merges ---------------------------------------------------------------------------------------
+
+    def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
+        """Begin what is due: writing the model to a server, or a merge.
+
+        `draining`: no more rows are handed out before the next merge. `may_load`: the model of a
+        server may be copied to another one.
+        """
+        if self.settings is None or self.busy or self.poisoned:
+            return []
+        if self._waiting and may_load:
+            self._loading = next(iter(self._waiting))
+            sources = list(self._members) or [""]
+            return [LoadServer(self._loading, sources[self._failures % len(sources)])]
+        if not self._is_due(now, draining):
+            return []
+        self.number += 1
+        self._collected.clear()
+        return self._begin("collect", list(self._members), Collect(self.number), now)
+
+    def _is_due(self, now: float, draining: bool) -> bool:
+        assert self.settings is not None
+        rows = self.epochs.rows
+        if not rows.unmerged:
+            return False
+        if not rows.held and (draining or not rows.todo):
+            return True  # nothing is left to train on before the merge
+        pause = self._seconds * (1.0 / self.settings.share - 1.0)
+        return rows.unmerged_rows >= self.settings.rows and now - self._ended >= pause
+
+    def _begin(
+        self, step: Step, asked: Sequence[str], message: Collect | Reduce | Apply, now: float
+    ) -> list[Command]:
+        self.step, self._asked, self._step_began = step, list(asked), now
+        self._answers.clear()
+        return [Send(key, message) for key in asked]
+
+    def receive(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+        """Handle the answer of `worker` to the current step; others are ignored."""
+        match message:
+            case Collected(merge):
+                expected = self.step == "collect" and merge == self.number
+            case Reduced(merge, attempt):
+                expected = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
+            case Applied(merge):
+                expected = self.step == "apply" and merge == self.number
+            case Loaded():
+                expected = False
+        if not expected or worker.key not in self._asked:
+            return []
+        self._answers[worker.key] = message
+        return self._next_step(now)
+
+    def unreachable(self, message: Reduced) -> str:
+        """The key of the server that another one could not reach in the current step; "" if none.
+
+        A merge with it cannot succeed, so it counts as lost.
+        """
+        current = (message.merge, message.attempt) == (self.number, self.attempt)
+        if self.step != "reduce" or not current:
+            return ""
+        attached = self.roster.attached
+        found = [key for key in self._asked if attached[key].number == message.unreachable]
+        return found[0] if found else ""
+
+    def late(self, now: float) -> list[str]:
+        """Keys of the servers that have not answered the current step in time."""
+        patience = max(PATIENCE_S, PATIENCE_FACTOR * self._seconds)
+        if not self.step or now - self._step_began <= patience:
+            return []
+        return [key for key in self._asked if key not in self._answers]
+
+    def _next_step(self, now: float) -> list[Command]:
+        """Begin the next step if all servers have answered the current one."""
+        if len(self._answers) < len(self._asked):
+            return []
+        match self.step:
+            case "collect":
+                answers = self._answers.items()
+                self._collected = {
+                    key: answer for key, answer in answers if isinstance(answer, Collected)
+                }
+                return self._reduce(now)
+            case "reduce":
+                return self._apply(now)
+            case "apply":
+                return self._end(now)
+        return []
+
+    def _reduce(self, now: float) -> list[Command]:
+        """Sum the finite changes of the servers that are still there."""
+        assert self.settings is not None
+        finite = [key for key in self._asked if self._collected[key].finite]
+        if not finite:
+            self.step, self.poisoned = "", True
+            return []
+        done = [self._collected[key] for key in finite]
+        self._weights = self._weigh(done)
+        self.attempt += 1
+        message = Reduce(
+            self.number,
+            self.attempt,
+            tuple(self.roster.attached[key].number for key in finite),
+            tuple(self._weights),
+            fastest(len(finite), self.settings.parameters),
+            self.settings.transfer,
+            self.settings.robust,
+        )
+        return self._begin("reduce", finite, message, now)
+
+    def _weigh(self, done: Sequence[Collected]) -> list[float]:
+        """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
+        assert self.settings is not None
+        if self.settings.rule == "sum":
+            return [1.0] * len(done)
+        return merge_weights([MegaBatch(each.updates, each.batch_size, each.norm) for each in done])
+
+    def _apply(self, now: float) -> list[Command]:
+        """All servers have the sum: the merge counts."""
+        assert self.settings is not None
+        self._copied = False
+        self._rows = sum(self._acknowledge(key) for key in self._asked)
+        return self._begin("apply", self._asked, Apply(self.number, self.settings.momentum), now)
+
+    def _acknowledge(self, key: str) -> int:
+        """Acknowledge the rows whose updates are in the change of server `key`."""
+        worker = self.roster.attached[key]
+        count = self._collected[key].leases - worker.merged_leases
+        merged, worker.unmerged = worker.unmerged[:count], worker.unmerged[count:]
+        worker.merged_leases += len(merged)
+        return self.epochs.rows.merge(merged)
+
+    def _end(self, now: float) -> list[Command]:
+        answers = [each for each in self._answers.values() if isinstance(each, Applied)]
+        self._seconds = max(each.seconds for each in answers)
+        self._ended, self.step = now, ""
+        fields = {
+            "merge": self.number,
+            "servers": [self.roster.attached[key].name for key in self._asked],
+            "weights": [round(weight, 6) for weight in self._weights],
+            "rows": self._rows,
+            "merge_seconds": round(self._seconds, 6),
+        }
+        return [Record("servers_merged", fields)]
+
+    def not_finite(self) -> list[str]:
+        """Keys of the servers that were left out of the last sum: their models are not finite."""
+        return [
+            key
+            for key, collected in self._collected.items()
+            if not collected.finite and key in self._members and not self.poisoned
+        ]
+
+    def rolled_back(self) -> None:
+        """All servers have been given the last good model; changes since then are discarded."""
+        self.poisoned = False
+        for worker in self.roster.attached.values():
+            worker.merged_leases += len(worker.unmerged)
+            worker.unmerged.clear()
+        self.epochs.rows.merge(list(self.epochs.rows.unmerged))

@@ -1,0 +1,93 @@
+"""The leases that a server was given, and how far its workers have done them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hogbatch.coordinator.worker import Lease
+from hogbatch.wire.messages import Done, Work
+
+Task = Literal["train", "evaluate"]
+
+
+@dataclass(slots=True)
+class SuppliedLease:
+    """One lease, and the sums over those of its rows that are done."""
+
+    work: Work
+    since: float  # by the caller's clock: given, or the lease before it done
+    rows: int = 0
+    updates: int = 0
+    loss: float = 0.0
+    skipped: int = 0
+    skipped_row: int = 0
+    metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    active: float = 0.0  # summed over updates
+
+    @property
+    def remaining(self) -> int:
+        """Rows that are not done."""
+        return self.work.stop - self.work.start - self.rows
+
+    def add(self, done: Done) -> None:
+        """Add what a worker has done."""
+        self.rows += done.rows
+        self.updates += done.updates
+        self.loss += done.loss
+        self.skipped += done.skipped
+        self.skipped_row = done.skipped_row or self.skipped_row
+        self.active += done.active * done.updates
+        for k, value in enumerate(done.metric_sums[:3]):
+            self.metric_sums[k] += value
+
+    def done(self, now: float) -> Done:
+        """The message that it is done."""
+        return Done(
+            lease=self.work.lease,
+            rows=self.rows,
+            updates=self.updates,
+            seconds=max(0.0, now - self.since),
+            loss=self.loss,
+            skipped=self.skipped,
+            metric_sums=tuple(self.metric_sums),
+            active=self.active / self.updates if self.updates else 0.0,
+            skipped_row=self.skipped_row,
+        )
+
+
+@dataclass(slots=True)
+class Supply:
+    """The leases that are not done; their ranges of rows do not overlap within a task."""
+
+    trained: int = 0  # training leases that are done
+    _leases: dict[Task, list[SuppliedLease]] = field(
+        default_factory=lambda: {"train": [], "evaluate": []}
+    )
+
+    def add(self, work: Work, now: float) -> None:
+        """Add a lease."""
+        self._leases[work.task].append(SuppliedLease(work, now))
+
+    def credit(self, lease: Lease, done: Done, now: float) -> Iterator[Done]:
+        """Add what a worker has done of its own `lease`; yield the message of what is complete."""
+        yield from self._add(lease.task, lease.start, done, now)
+
+    def exclude(self, start: int, stop: int, now: float) -> Iterator[Done]:
+        """Count training rows [start, stop), which kill workers, as skipped."""
+        rows = stop - start
+        none = Done(0, rows, updates=0, seconds=0.0, loss=0.0, skipped=rows, metric_sums=())
+        yield from self._add("train", start, none, now)
+
+    def _add(self, task: Task, start: int, done: Done, now: float) -> Iterator[Done]:
+        found = (each for each in self._leases[task] if each.work.start <= start < each.work.stop)
+        supplied = next(found)
+        supplied.add(done)
+        if supplied.remaining > 0:
+            return
+        leases = self._leases[task]
+        leases.remove(supplied)
+        if task == "train":
+            self.trained += 1
+        for other in leases:  # the workers begin with it only now
+            other.since = max(other.since, now)
+        yield supplied.done(now)

@@ -1,0 +1,229 @@
+"""What every coordinator does with its workers, whatever decides about the rows.
+
+:class:`Workforce` is the common part of :class:`hogbatch.coordinator.state.Coordinator` and
+:class:`hogbatch.coordinator.supplied.SuppliedCoordinator`: it admits workers, hands them leases,
+accounts for the results and removes workers that are lost.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hogbatch.coordinator.accounting import LeaseAccounting
+from hogbatch.coordinator.commands import Command, Record, Send
+from hogbatch.coordinator.decisions import Decisions
+from hogbatch.coordinator.ending import Ending
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.leases import Leases
+from hogbatch.coordinator.membership import Membership
+from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.progress import Progress
+from hogbatch.coordinator.recovery import Recovery
+from hogbatch.coordinator.roster import Roster
+from hogbatch.coordinator.saved_state import StateParts
+from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.policy.base import BatchPolicy
+from hogbatch.telemetry.records import RunTotals
+from hogbatch.wire.messages import (
+    Done,
+    Failed,
+    FromServer,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Ready,
+    Refused,
+    Stop,
+    ToCoordinator,
+)
+
+CHECK_INTERVAL_S = 0.05  # between two checks of all workers
+MAX_TICK_GAP_S = 2.0  # a longer gap between two ticks means that this process was stopped
+
+
+@dataclass(slots=True)
+class Workforce(ABC):
+    """The workers of a coordinator. Every public method takes an event and returns commands."""
+
+    plan: Plan
+    policy: BatchPolicy
+    roster: Roster = field(init=False)
+    progress: Progress = field(init=False)
+    recovery: Recovery = field(init=False)
+    epochs: Epochs = field(init=False)
+    leases: Leases = field(init=False)
+    ending: Ending = field(init=False)
+    accounting: LeaseAccounting = field(init=False)
+    decisions: Decisions = field(init=False)
+    membership: Membership = field(init=False)
+    _ticked: float | None = field(init=False, default=None)
+    _next_check: float = field(init=False, default=-math.inf)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        progress = self.progress = Progress(plan)
+        recovery = self.recovery = Recovery(plan.checkpoint_seconds)
+        roster = self.roster = Roster(plan.beta)
+        epochs = self.epochs = self._new_epochs()
+        leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
+        ending = self.ending = Ending(plan.stopping, progress)
+        accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
+        decisions = self.decisions = Decisions(self.policy, roster)
+        self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
+
+    def _new_epochs(self) -> Epochs:
+        return Epochs(self.plan.train_rows)
+
+    # Decided by subclasses --------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the end of the run was commanded."""
+
+    @abstractmethod
+    def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
+        """Do everything that is possible now, then hand out leases to `to`, or to all workers."""
+
+    @abstractmethod
+    def abandon(self, reason: str, now: float) -> list[Command]:
+        """End the run now, as failed."""
+
+    def _lose_busy_workers(self, now: float) -> list[Command]:
+        """Lose the workers that have not finished their leases in time after an interrupt."""
+        commands: list[Command] = []
+        for worker in [worker for worker in self.workers.values() if worker.leases]:
+            commands += self.lose(worker.key, "still busy some time after the interrupt", now)
+        return commands
+
+    def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
+        """What follows from a lease that `worker` has done, besides its accounting."""
+        return []
+
+    def _removed(self, worker: Worker, now: float) -> list[Command]:
+        """What follows from the removal of a worker, besides the return of its leases."""
+        return []
+
+    def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+        """Handle a message about merges of servers; here there are none."""
+        self.accounting.faults["messages_refused"] += 1
+        return []
+
+    # Events -----------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> dict[str, Worker]:
+        """All attached workers, by key."""
+        return self.roster.attached
+
+    def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
+        """Handle one message from worker `key`."""
+        if isinstance(message, Hello):
+            return self._admit(key, message, now)
+        worker = self.workers.get(key)
+        if worker is None:  # it counts as lost, and its rows were reassigned
+            return [Send(key, Stop())]
+        worker.last_seen = now
+        match message:
+            case Ready() as ready:
+                return self._make_ready(worker, ready, now)
+            case Done():
+                return self._credit(worker, message, now)
+            case Heartbeat() if worker.starts_compiling(message):
+                return [Record("worker_compiles", {"worker": worker.name})]
+            case Heartbeat():
+                return []
+            case Failed(reason):  # a failing device is not the fault of its rows
+                died = worker.device == "cpu"
+                lost = self.membership.lose(worker, reason, now, died=died, kill=False)
+                return [*lost, *self._removed(worker, now), *self._advance(now)]
+            case Goodbye():
+                left = self.membership.leave(worker, now)
+                return [*left, *self._removed(worker, now), *self._advance(now)]
+            case _:
+                return self._from_server(worker, message, now)
+
+    def lose(self, key: str, reason: str, now: float, died: bool = True) -> list[Command]:
+        """Worker `key` is gone or unusable; its rows are reassigned.
+
+        Its process is killed before that, if it still exists. `died`: its rows may have killed it.
+        """
+        worker = self.workers.get(key)
+        if worker is None:
+            return []
+        lost = self.membership.lose(worker, reason, now, died=died, kill=True)
+        return [*lost, *self._removed(worker, now), *self._advance(now)]
+
+    def tick(self, now: float) -> list[Command]:
+        """Handle the passing of time; called several times a second."""
+        if self._ticked is not None and now - self._ticked > MAX_TICK_GAP_S:
+            self._skip_stopped_time(now - self._ticked, now)
+        self._ticked = now
+        if now < self._next_check:
+            return self._advance(now, [])
+        self._next_check = now + CHECK_INTERVAL_S
+        commands: list[Command] = []
+        for worker, reason in self.roster.unresponsive(now):
+            commands += self.lose(worker.key, reason, now)
+        if self.ending.interrupt_expired(now):
+            commands += self._lose_busy_workers(now)
+        if (reason := self.ending.missing_workers(now)) and not self.finished:
+            return commands + self.abandon(reason, now)
+        return commands + self._advance(now)
+
+    def totals(self, now: float) -> RunTotals:
+        """The totals of the run at `now`."""
+        return self._parts().totals(now)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self.leases.validate()
+
+    # Workers ----------------------------------------------------------------------------------
+
+    def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
+        if key in self.workers:
+            lost = self.lose(key, "sent Hello twice", now, died=False)
+            return lost + self._admit(key, hello, now)
+        if reason := self.membership.refusal(hello):
+            return [Send(key, Refused(reason))]
+        if self.finished:
+            return [Send(key, Stop())]
+        return self.membership.admit(key, hello, now)
+
+    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+        if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
+            return self.lose(worker.key, reason, now)
+        return [*self.membership.make_ready(worker, now), *self._advance(now, [worker])]
+
+    def _skip_stopped_time(self, seconds: float, now: float) -> None:
+        """Leave out time in which this process was stopped and received nothing."""
+        self.progress.clock.skip(seconds, now)
+        self.ending.skip(seconds)
+        self.roster.extend_deadlines(seconds)
+
+    def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
+        lease = worker.leases.pop(done.lease, None)
+        if lease is None:  # reported twice, or never handed out
+            self.accounting.faults["messages_refused"] += 1
+            return []
+        if error := lease.error_in(done):
+            worker.leases[lease.number] = lease
+            return self.lose(worker.key, error, now, died=False)
+        seconds = self.progress.seconds(now)
+        commands: list[Command] = [*self.accounting.credit(worker, lease, done, seconds)]
+        if lease.task == "train" and not done.too_large:
+            self.decisions.resize(worker, seconds)
+            commands += self.decisions.review(seconds)
+        commands += self._credited(worker, lease, done)
+        # Other workers may take the rest of a lease, or may have waited for a parked one.
+        parked = lease.task == "train" and not worker.trains
+        alone = done.rows == lease.stop - lease.start and not parked
+        return [*commands, *self._advance(now, [worker] if alone else None)]
+
+    def _parts(self) -> StateParts:
+        faults = self.accounting.faults
+        return StateParts(
+            self.epochs, self.progress, self.recovery, self.leases, self.roster, faults
+        )

@@ -1,0 +1,243 @@
+"""A coordinator of several servers, with a simulated clock and servers that a test controls.
+
+The model of a simulated server is the multiset of the rows whose updates it contains, so a test can
+see whether a row is missing in a merged model, or is in it twice.
+"""
+
+import heapq
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from hogbatch.cluster.settings import MergeSettings
+from hogbatch.coordinator.commands import (
+    Finish,
+    LoadServer,
+    Record,
+    Revoke,
+    Send,
+    Shuffle,
+    Snapshot,
+)
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.fixed import Fixed
+from hogbatch.wire.messages import (
+    Applied,
+    Apply,
+    Collect,
+    Collected,
+    Done,
+    Heartbeat,
+    Hello,
+    Load,
+    Loaded,
+    Ready,
+    Reduce,
+    Reduced,
+    Servers,
+    Stop,
+    Welcome,
+    Work,
+)
+from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
+
+LATENCY = 0.001  # seconds of a message
+BEAT = 0.5
+
+
+@dataclass
+class Server:
+    """A simulated server."""
+
+    key: str
+    row_seconds: float
+    number: int = -1  # from Welcome
+    alive: bool = True
+    leases: deque = field(default_factory=deque)
+    merged: Counter = field(default_factory=Counter)  # rows in the last merged model
+    change: Counter = field(default_factory=Counter)  # rows since then
+    copied: Counter = field(default_factory=Counter)
+    finished: int = 0
+    peers: tuple = ()
+    finite: bool = True
+    loaded: bool = False
+
+    @property
+    def model(self):
+        return self.merged + self.change
+
+
+class ServersStage:
+    """Runs the coordinator and its servers; events are in the order of their simulated times."""
+
+    def __init__(self, *, merge_rows=100, rule="sum", share=0.05, **plan):
+        self.settings = MergeSettings(merge_rows, 10, rule, share=share)
+        made = replace(make_plan(**plan), merging=self.settings)
+        self.state = Coordinator(made, Fixed(PolicySettings()))
+        self.now, self._order = 0.0, count()
+        self._events = []
+        self.servers = {}  # by key, those that were lost too
+        self.records = []
+        self.finish = None
+        self.model = Counter()  # of this process, as copied for snapshots
+        self.reductions = 0
+        self._execute(self.state.begin(self.now))
+        self._tick()
+
+    # Servers --------------------------------------------------------------------------------
+
+    def join(self, key, row_seconds=1e-3, profile=()):
+        server = self.servers[key] = Server(key, row_seconds)
+        hello = Hello("server", "a host", 1, len(self.servers), PACKAGE, FINGERPRINT)
+        self._post(server, hello)
+        self._post(server, Ready(profile, address=key.encode()))
+        self._beat(server)
+        return server
+
+    def kill(self, key, reason="killed"):
+        """Let the server die: what it has sent so far may still arrive."""
+        self.servers[key].alive = False
+        self.after(LATENCY, lambda: self._execute(self.state.lose(key, reason, self.now)))
+
+    def silence(self, key):
+        """Let the server stop, as if its network were cut."""
+        self.servers[key].alive = False
+
+    @property
+    def members(self):
+        return [each for each in self.servers.values() if each.alive and each.loaded]
+
+    # Time -----------------------------------------------------------------------------------
+
+    def after(self, seconds, event):
+        heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
+
+    def run(self, until=lambda stage: False, seconds=1000.0):
+        """Run until `until` is true or the coordinator finishes."""
+        limit = self.now + seconds
+        while self.finish is None and not until(self):
+            assert self._events[0][0] <= limit, f"nothing has ended the run in {seconds} s"
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+            self.state.validate()
+
+    def _tick(self):
+        self._execute(self.state.tick(self.now))
+        self.after(0.05, self._tick)
+
+    def _beat(self, server):
+        if server.alive:
+            self._post(server, Heartbeat())
+            self.after(BEAT, lambda: self._beat(server))
+
+    # Messages -------------------------------------------------------------------------------
+
+    def _post(self, server, message):
+        def arrive():
+            if self.finish is None:
+                self._execute(self.state.receive(server.key, message, self.now))
+
+        self.after(LATENCY, arrive)
+
+    def _execute(self, commands):
+        for command in commands:
+            match command:
+                case Send(key, message):
+                    server = self.servers[key]
+                    self.after(LATENCY, lambda s=server, m=message: s.alive and self._serve(s, m))
+                case Shuffle(epoch, without):
+                    ready = lambda e=epoch, w=without: self.state.order_ready(e, w, self.now)  # noqa: E731
+                    self.after(LATENCY, lambda ready=ready: self._execute(ready()))
+                case Snapshot():
+                    self.after(LATENCY, self._snapshot)
+                case LoadServer(key, source):
+                    self.after(LATENCY, lambda k=key, s=source: self._load(k, s))
+                case Record(event, fields):
+                    self.records.append((event, fields))
+                case Revoke(number):
+                    for server in self.servers.values():
+                        if server.number == number:
+                            server.alive = False
+                case Finish():
+                    self.finish = command
+
+    def _snapshot(self):
+        if self.members and self.members[0].merged:
+            self.model = self.members[0].model
+        self._execute(self.state.snapshot_taken("", self.now))
+
+    def _load(self, key, source):
+        server = self.servers[key]
+        if source and not self.servers[source].alive:
+            failure = f"{source} is gone"
+        else:
+            server.merged = Counter(self.servers[source].merged if source else self.model)
+            failure = ""
+        self._execute(self.state.model_written(key, failure, self.now))
+
+    # What a server does ---------------------------------------------------------------------
+
+    def _serve(self, server, message):
+        match message:
+            case Welcome():
+                server.number = message.worker
+            case Servers(numbers, _):
+                server.peers = numbers
+            case Work():
+                server.leases.append(message)
+                if len(server.leases) == 1:
+                    self._compute(server)
+            case Collect(merge):
+                server.copied = Counter(server.change)
+                answer = Collected(merge, server.finished, 1, 64, 0.5, server.finite)
+                self._post(server, answer)
+            case Reduce():
+                self._reduce(server, message)
+            case Apply(merge):
+                for each in self._taking_part:
+                    server.merged += each
+                server.change -= server.copied
+                self._post(server, Applied(merge, 0.004))
+            case Load():
+                server.change.clear()
+                server.loaded = True
+                self._post(server, Loaded())
+            case Stop():
+                server.alive = False
+
+    def _reduce(self, server, message):
+        """Answer when all others could have taken part; if one is gone, name it."""
+        numbers = {each.number: each for each in self.servers.values() if each.number >= 0}
+        others = [numbers[number] for number in message.numbers]
+        assert set(message.numbers) <= set(server.peers), "it knows all that take part"
+        self._taking_part = [each.copied for each in others]
+        self.reductions += 1
+        gone = [each.number for each in others if not each.alive]
+        unreachable = gone[0] if gone else -1
+        self.after(
+            0.003,
+            lambda: (
+                server.alive
+                and self._post(server, Reduced(message.merge, message.attempt, unreachable))
+            ),
+        )
+
+    def _compute(self, server):
+        work = server.leases[0]
+        rows = work.stop - work.start
+        factor = 1.0 if work.task == "train" else 0.3
+
+        def end():
+            if not server.alive:
+                return
+            server.leases.popleft()
+            if work.task == "train":
+                server.finished += 1
+                server.change.update((work.epoch, row) for row in range(work.start, work.stop))
+            done = Done(work.lease, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
+            self._post(server, done)
+            if server.leases:
+                self._compute(server)
+
+        self.after(rows * server.row_seconds * factor, end)

@@ -1,0 +1,208 @@
+"""Merges of several servers: rows, steps, joining and leaving."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.wire.messages import Collected, Hello
+from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
+from tests.support.property_tests import max_examples
+from tests.support.servers_stage import ServersStage
+
+
+def rows_of(epochs, rows):
+    return Counter((epoch, row) for epoch in range(epochs) for row in range(rows))
+
+
+def test_two_servers_have_the_same_model_with_every_row_once():
+    stage = ServersStage(train_rows=5000, epochs=3, start_with=2, merge_rows=500)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run()
+    assert stage.finish.status == "finished"
+    assert one.merged == two.merged == rows_of(3, 5000)
+    assert not one.change and not two.change
+
+
+def test_merges_come_after_their_rows_and_take_a_part_of_the_time():
+    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=2000, lease_seconds=0.1)
+    stage.join("a"), stage.join("b")
+    stage.run()
+    merges = [fields for event, fields in stage.records if event == "servers_merged"]
+    assert 5 <= len(merges) <= 12
+    assert sum(fields["rows"] for fields in merges) == 20_000
+    assert all(fields["servers"] == ["server-0", "server-1"] for fields in merges)
+
+
+def test_a_faster_server_gets_more_rows():
+    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=500)
+    stage.join("slow", row_seconds=3e-3), stage.join("fast", row_seconds=1e-3)
+    stage.run()
+    slow, fast = (worker.rows for worker in stage.state.roster.attached.values())
+    assert 2.0 < fast / slow < 4.0
+
+
+def test_one_server_alone_trains_on_every_row():
+    stage = ServersStage(train_rows=3000, epochs=2)
+    only = stage.join("only")
+    stage.run()
+    assert only.merged == rows_of(2, 3000)
+
+
+def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
+    stage = ServersStage(
+        train_rows=4000, test_rows=1000, epochs=2, start_with=2, eval_seconds=0.5, merge_rows=500
+    )
+    stage.join("a"), stage.join("b")
+    evaluated = []
+
+    def look(stage):
+        if stage.state.phase == "evaluate":
+            models = [server.model for server in stage.members]
+            evaluated.append(models[0] == models[1] == stage.model)
+        return False
+
+    stage.run(look)
+    assert evaluated and all(evaluated)
+    assert stage.finish.status == "finished"
+
+
+@pytest.mark.parametrize("when", [0.3, 0.55, 1.01, 1.5])
+def test_the_rows_of_a_lost_server_are_trained_on_by_the_others(when):
+    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.now > when)
+    stage.kill("b")
+    stage.run()
+    assert stage.finish.status == "finished"
+    assert one.merged == rows_of(2, 5000)
+    assert two.merged != one.merged
+
+
+def test_a_silent_server_is_lost_in_ten_seconds():
+    stage = ServersStage(train_rows=50_000, start_with=2, merge_rows=400)
+    one, _ = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.now > 1.0)
+    stage.silence("b")
+    stage.run(lambda stage: len(stage.state.workers) == 1, seconds=10.0)
+    stage.run()
+    assert one.merged == rows_of(1, 50_000)
+
+
+def test_a_server_that_joins_gets_the_model_between_two_merges():
+    stage = ServersStage(train_rows=20_000, epochs=2, merge_rows=500)
+    one = stage.join("a")
+    stage.run(lambda stage: stage.now > 2.0)
+    late = stage.join("b")
+    stage.run()
+    assert late.merged == one.merged == rows_of(2, 20_000)
+    assert stage.state.roster.attached["b"].rows > 5000
+
+
+def test_a_server_whose_model_is_not_finite_is_replaced():
+    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.now > 0.5)
+    two.finite = False
+    stage.run()
+    assert ("worker_lost", {"worker": "server-1", "reason": "its model is not finite"}) in (
+        stage.records
+    )
+    assert one.merged == rows_of(2, 5000)
+
+
+def test_a_server_that_does_not_answer_to_a_step_is_lost():
+    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    serve = stage._serve
+    stage._serve = lambda server, message: (
+        None if (server is two and type(message).__name__ == "Reduce") else serve(server, message)
+    )
+    stage.run()
+    assert one.merged == rows_of(1, 5000)
+    lost = [fields["reason"] for event, fields in stage.records if event == "worker_lost"]
+    assert lost == ["did not finish its part of a merge in time"]
+
+
+def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
+    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
+    stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.now > 1.0)
+    stage.kill("a"), stage.kill("b")
+    stage.run()
+    assert stage.finish.status == "failed"
+    assert "--resume" in stage.finish.reason
+
+
+def test_a_server_that_joins_while_the_source_of_its_model_dies_gets_another_one():
+    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=500)
+    stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.now > 1.0)
+    stage.join("c")
+    stage.run(lambda stage: stage.state.merges._loading == "c")
+    stage.silence("a")
+    stage.run()
+    assert stage.servers["c"].merged == stage.servers["b"].merged == rows_of(1, 20_000)
+
+
+def test_weights_are_those_of_adaptive_sgd_or_one():
+    for rule, weights in (("sum", [1.0, 1.0]), ("average", [0.5, 0.5])):
+        stage = ServersStage(train_rows=2000, start_with=2, rule=rule)
+        stage.join("a"), stage.join("b")
+        stage.run()
+        merges = [fields for event, fields in stage.records if event == "servers_merged"]
+        assert merges[0]["weights"] == weights
+
+
+def test_a_worker_of_another_kind_is_refused():
+    stage = Stage()
+    stage.hello("server", device="server")
+    assert "expected a worker of this run" in str(stage.said[-1])
+    servers = ServersStage()
+    hello = Hello("cpu", "cpu:2", 1, 7, PACKAGE, FINGERPRINT)
+    (refused,) = servers.state.receive("x", hello, 0.0)
+    assert "expected a server" in str(refused)
+
+
+def test_a_message_about_a_merge_from_an_ordinary_worker_is_counted_and_ignored():
+    stage = Stage()
+    stage.attach("w")
+    stage.receive("w", Collected(1, 1, 1, 1, 0.0, True))
+    assert stage.state.accounting.faults["messages_refused"] == 1
+
+
+@max_examples(60)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.01, 1.0),
+            st.sampled_from(["join", "kill", "silence", "slow join"]),
+            st.integers(0, 3),
+        ),
+        max_size=12,
+    ),
+    st.integers(200, 4000),
+    st.integers(1, 3),
+)
+def test_every_row_is_in_the_merged_model_once_whoever_comes_and_goes(acts, rows, epochs):
+    stage = ServersStage(
+        train_rows=rows, test_rows=100, epochs=epochs, merge_rows=max(1, rows // 10)
+    )
+    joined = 0
+    stage.join("s0")
+    for pause, act, place in acts:
+        then = stage.now + pause
+        stage.run(lambda stage, then=then: stage.now >= then)
+        if stage.finish is not None:
+            break
+        if "join" in act:
+            joined += 1
+            stage.join(f"s{joined}", row_seconds=3e-3 if "slow" in act else 1e-3)
+        elif len(stage.members) > 1 and place < len(stage.members):
+            victim = stage.members[place].key
+            stage.kill(victim) if act == "kill" else stage.silence(victim)
+    stage.run()
+    assert stage.finish.status == "finished"
+    assert stage.members
+    for server in stage.members:
+        assert server.merged == rows_of(epochs, rows)
