@@ -1,12 +1,13 @@
 """When the models of several servers are merged, and which servers take part.
 
-A server is a worker with a model of its own. A merge has three steps, each of which begins when all
+A server is a worker with a model of its own. A merge has these steps, each of which begins when all
 servers have finished the one before, while all of them train on:
 
 =========  ==================================================================  =========
-step       what a server does                                                  answers
+step       what a server does                                                  answer
 =========  ==================================================================  =========
 collect    copies the change of its model since the last merge                 Collected
+connect    connects with the others, if there are other servers than before    Connected
 reduce     takes part in summing the changes of all servers                    Reduced
 apply      adds the sum, without its own change, to its model                  Applied
 =========  ==================================================================  =========
@@ -35,6 +36,7 @@ from hogbatch.wire.messages import (
     Apply,
     Collect,
     Collected,
+    Connected,
     FromServer,
     Load,
     Loaded,
@@ -42,9 +44,12 @@ from hogbatch.wire.messages import (
     Reduce,
     Reduced,
     Servers,
+    ToServer,
 )
 
-Step = Literal["", "collect", "reduce", "apply"]
+Step = Literal["", "collect", "connect", "reduce", "apply"]
+
+SAMPLE_S: Final = 0.1  # between two samples of the moving mean
 
 PATIENCE_S: Final = 30.0  # for the answers to a step; longer if the last merge took long
 PATIENCE_FACTOR: Final = 20.0  # times the seconds of the last merge
@@ -61,7 +66,10 @@ class ServerMerges:
     step: Step = ""  # of the merge that is under way; "": none is
     attempt: int = 0  # of its step "reduce"
     poisoned: bool = False  # no server has a finite model
+    version: int = 0  # of the servers that are connected
     _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
+    _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
+    _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
     _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
     _loading: str = ""  # the key of the server that a model is being written to
     _failures: int = 0  # to write it, in a row
@@ -72,6 +80,7 @@ class ServerMerges:
     _weights: list[float] = field(default_factory=list)
     _rows: int = 0  # that the merge acknowledged
     _step_began: float = 0.0
+    _sampled: float = -math.inf  # when the moving mean had its last sample
     _ended: float = -math.inf  # the last merge
     _seconds: float = 0.0  # that it took
 
@@ -116,40 +125,31 @@ class ServerMerges:
         """Whether the merged model was lost together with the last server that had it."""
         return not self._members and not self._copied
 
-    def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
-        """Server `key` uses the model: return its Ready, and make it known to all servers.
-
-        None if it was not given a model.
-        """
+    def loaded(self, key: str) -> Ready | None:
+        """Server `key` uses the model: return its Ready; None if it was not given a model."""
         if key != self._loading:
             return None
         self._loading = ""
         ready = self._members[key] = self._waiting.pop(key)
-        return ready, self._introduce()
+        self._addresses[key] = ready.address
+        return ready
 
     def removed(self, key: str, now: float) -> list[Command]:
         """Server `key` has left or is lost; its leases have been taken back."""
         self._waiting.pop(key, None)
         self._loading = "" if self._loading == key else self._loading
-        if self._members.pop(key, None) is None:
-            return []
-        commands = self._introduce()
+        self._members.pop(key, None)
+        self._addresses.pop(key, None)
         if key not in self._asked:
-            return commands
+            return []
         self._asked.remove(key)
         self._answers.pop(key, None)
+        self._collected.pop(key, None)
         if not self._asked:
             self.step = ""
         elif self.step == "reduce":
-            return commands + self._reduce(now)
-        return commands + self._next_step(now)
-
-    def _introduce(self) -> list[Command]:
-        """Tell all servers which ones there are."""
-        members = [self.roster.attached[key] for key in self._members]
-        numbers = tuple(member.number for member in members)
-        addresses = tuple(ready.address for ready in self._members.values())
-        return [Send(key, Servers(numbers, addresses)) for key in self._members]
+            return self._reduce(now)
+        return self._next_step(now)
 
     # Merges ---------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class ServerMerges:
         return rows.unmerged_rows >= self.settings.rows and now - self._ended >= pause
 
     def _begin(
-        self, step: Step, asked: Sequence[str], message: Collect | Reduce | Apply, now: float
+        self, step: Step, asked: Sequence[str], message: ToServer, now: float
     ) -> list[Command]:
         self.step, self._asked, self._step_began = step, list(asked), now
         self._answers.clear()
@@ -193,6 +193,8 @@ class ServerMerges:
         match message:
             case Collected(merge):
                 expected = self.step == "collect" and merge == self.number
+            case Connected(version):
+                expected = self.step == "connect" and version == self.version
             case Reduced(merge, attempt):
                 expected = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
             case Applied(merge):
@@ -204,17 +206,19 @@ class ServerMerges:
         self._answers[worker.key] = message
         return self._next_step(now)
 
-    def unreachable(self, message: Reduced) -> str:
+    def unreachable(self, message: Connected | Reduced) -> str:
         """The key of the server that another one could not reach in the current step; "" if none.
 
         A merge with it cannot succeed, so it counts as lost.
         """
-        current = (message.merge, message.attempt) == (self.number, self.attempt)
-        if self.step != "reduce" or not current:
-            return ""
+        if isinstance(message, Connected):
+            current = (self.step, self.version) == ("connect", message.version)
+        else:
+            sent = message.merge, message.attempt
+            current = self.step == "reduce" and sent == (self.number, self.attempt)
         attached = self.roster.attached
         found = [key for key in self._asked if attached[key].number == message.unreachable]
-        return found[0] if found else ""
+        return found[0] if current and found else ""
 
     def late(self, now: float) -> list[str]:
         """Keys of the servers that have not answered the current step in time."""
@@ -234,6 +238,11 @@ class ServerMerges:
                     key: answer for key, answer in answers if isinstance(answer, Collected)
                 }
                 return self._reduce(now)
+            case "connect":
+                for key, answer in self._answers.items():
+                    assert isinstance(answer, Connected), "other answers were ignored"
+                    self._addresses[key] = answer.address
+                return self._reduce(now)
             case "reduce":
                 return self._apply(now)
             case "apply":
@@ -241,12 +250,14 @@ class ServerMerges:
         return []
 
     def _reduce(self, now: float) -> list[Command]:
-        """Sum the finite changes of the servers that are still there."""
+        """Sum the finite changes of the servers that are still there, once they are connected."""
         assert self.settings is not None
-        finite = [key for key in self._asked if self._collected[key].finite]
+        finite = [key for key, collected in self._collected.items() if collected.finite]
         if not finite:
-            self.step, self.poisoned = "", True
+            self.step, self.poisoned = "", bool(self._collected)
             return []
+        if len(finite) > 1 and list(self._members) != self._connected:
+            return self._connect(now)
         done = [self._collected[key] for key in finite]
         self._weights = self._weigh(done)
         self.attempt += 1
@@ -261,6 +272,14 @@ class ServerMerges:
         )
         return self._begin("reduce", finite, message, now)
 
+    def _connect(self, now: float) -> list[Command]:
+        self._connected = list(self._members)
+        self.version += 1
+        numbers = tuple(self.roster.attached[key].number for key in self._connected)
+        addresses = tuple(self._addresses[key] for key in self._connected)
+        message = Servers(self.version, numbers, addresses)
+        return self._begin("connect", self._connected, message, now)
+
     def _weigh(self, done: Sequence[Collected]) -> list[float]:
         """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
         assert self.settings is not None
@@ -273,7 +292,10 @@ class ServerMerges:
         assert self.settings is not None
         self._copied = False
         self._rows = sum(self._acknowledge(key) for key in self._asked)
-        return self._begin("apply", self._asked, Apply(self.number, self.settings.momentum), now)
+        sample = now - self._sampled >= SAMPLE_S
+        self._sampled = now if sample else self._sampled
+        message = Apply(self.number, self.settings.momentum, sample)
+        return self._begin("apply", self._asked, message, now)
 
     def _acknowledge(self, key: str) -> int:
         """Acknowledge the rows whose updates are in the change of server `key`."""

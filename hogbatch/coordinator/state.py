@@ -49,7 +49,7 @@ from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.wire.messages import FromServer, Loaded, Ready, Reduced, Stop
+from hogbatch.wire.messages import Connected, FromServer, Loaded, Ready, Reduced, Stop
 
 
 @dataclass(slots=True)
@@ -228,11 +228,9 @@ class Coordinator(Workforce):
         if worker.device != "server":
             return Workforce._from_server(self, worker, message, now)
         if isinstance(message, Loaded):
-            if (loaded := self.merges.loaded(worker.key)) is None:
-                return []
-            ready, commands = loaded
-            return commands + Workforce._make_ready(self, worker, ready, now)
-        if isinstance(message, Reduced) and (key := self.merges.unreachable(message)):
+            ready = self.merges.loaded(worker.key)
+            return Workforce._make_ready(self, worker, ready, now) if ready else []
+        if isinstance(message, Connected | Reduced) and (key := self.merges.unreachable(message)):
             return self.lose(key, f"{worker.name} cannot reach it", now, died=False)
         commands = self.merges.receive(worker, message, now)
         for key in self.merges.not_finite():

@@ -89,7 +89,7 @@ class Player:
         self._run, self._wrote, self._evaluates = run, wrote, evaluates
         lsh = run.plan.training.lsh
         self.schedule = Schedule(run.files, middles(run.network, run.data.train, lsh))
-        self._segments = RunSegments(run.config, run.data, run.network, run.run_dir)
+        self._segments = RunSegments.of(run.config, run.data, run.network, run.run_dir)
         self._segments.quarantined.rows = list(run.quarantined)
         self._data = self._segments.as_views(run.data)  # read-only, as kernels are compiled for
         self._model = self._segments.model

@@ -1,7 +1,11 @@
 """The two shared memory segments of a run: its data, and everything that its processes write."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
@@ -19,32 +23,58 @@ from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.store.segment import Segment
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """What is known of the rows of a run besides their values."""
+
+    rows: int
+    features: int
+    fingerprint: str
+    seed: int  # of the epoch orders and of the initial weights
+    weights: NDArray[np.float64] | None = None  # [rows], of the rows; None: all are equal
+    mean_square: float = 1.0  # of the inputs, summed over the features
+
+    @classmethod
+    def of(cls, config: TrainConfig, data: LoadedData) -> Self:
+        """The rows of `data`."""
+        train = data.train
+        return cls(
+            *(train.rows, train.features, data.fingerprint),
+            *(config.seed, data.weights, train.mean_square),
+        )
+
+
 class RunSegments:
     """The shared memory segments of a run, filled and ready to be sent to workers."""
 
     def __init__(
-        self, config: TrainConfig, data: LoadedData, network: Network, run_dir: Path
+        self, data: Segment, given: TrainingRows, network: Network, slots: int, run_dir: Path
     ) -> None:
-        train, test = data.train, data.test
-        self.data = Segment.create("data", arrange(dataset.fields(train, test)))
-        dataset.fill(self.data, train, test)
-        self.data.make_read_only()
+        """`data` is filled; the model has `slots` optimizer slots for each parameter."""
+        self.data = data
         layout = arrange(
-            SharedModel.fields(network.parameters, OPTIMIZERS[config.optimizer].slots),
-            EpochOrders.fields(train.rows),
+            SharedModel.fields(network.parameters, slots),
+            EpochOrders.fields(given.rows),
             Fences.fields(),
         )
         self.shared = Segment.create("shared", layout)
         self.model = SharedModel.of(self.shared)
         self.fences = Fences.of(self.shared)
         self.quarantined = QuarantinedRows(run_dir)
-        self._network, self._mean_square = network, train.mean_square
+        self._network, self._given = network, given
         self.orders = EpochOrders.attach(self.shared)
-        self._seed, self._weights = config.seed, data.weights
         self._start: ModelCopy | None = None
-        self.features = train.features
-        self.fingerprint = data.fingerprint
+        self.features, self.fingerprint = given.features, given.fingerprint
         self.initialise_model()
+
+    @classmethod
+    def of(cls, config: TrainConfig, data: LoadedData, network: Network, run_dir: Path) -> Self:
+        """The segments of a run on `data`, which are copied."""
+        segment = Segment.create("data", arrange(dataset.fields(data.train, data.test)))
+        dataset.fill(segment, data.train, data.test)
+        segment.make_read_only()
+        slots = OPTIMIZERS[config.optimizer].slots
+        return cls(segment, TrainingRows.of(config, data), network, slots, run_dir)
 
     def initialise_model(self) -> None:
         """Set the initial weights, and the optimizer slots and counters to 0.
@@ -56,7 +86,8 @@ class RunSegments:
             return
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
-        self._network.initialise(self.model.params, self._seed, self._mean_square)
+        given = self._given
+        self._network.initialise(self.model.params, given.seed, given.mean_square)
 
     def start_from(self, model: ModelCopy) -> None:
         """Begin with `model` in place of initial weights; UsageError if its size differs."""
@@ -97,7 +128,7 @@ class RunSegments:
         """
         order = self.orders.of(epoch)
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), self._seed, epoch, last, self._weights)
+        order[:] = epoch_order(len(order), self._given.seed, epoch, last, self._given.weights)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""

@@ -135,7 +135,7 @@ def open_run(
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
         policy = make_policy(policy_settings(config, setup.data, setup.network))
         console.busy("copying the data to shared memory")
-        segments = RunSegments(config, setup.data, setup.network, run_dir)
+        segments = RunSegments.of(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
         setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy
         return_freed_memory()

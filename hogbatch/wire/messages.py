@@ -6,7 +6,7 @@
 With several servers, each of them is a worker of the coordinator of all, and their models are
 merged:
 
-    server ─────── Collected, Reduced, Applied, Loaded ────────▶ coordinator
+    server ─────── Collected, Connected, Reduced, Applied, Loaded ──▶ coordinator
     coordinator ── Servers, Collect, Reduce, Apply, Load, UseMean ──▶ server
 
 A message is a few dozen bytes. Messages contain no arrays: those are in shared memory
@@ -25,6 +25,9 @@ from hogbatch.model.layers import Layer, layer_from
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
 ShortText = Annotated[str, msgspec.Meta(max_length=1000)]
+# Under which other servers will write to the memory of a server when they are connected next.
+PlaneAddress = Annotated[bytes, msgspec.Meta(max_length=1 << 14)]
+OptionalNumber = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]  # of a server; -1: none
 
 
 class Message(
@@ -81,7 +84,7 @@ class Ready(Message, frozen=True):
     teams: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # batches computed at the same time
     members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
     merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
-    address: Annotated[bytes, msgspec.Meta(max_length=1 << 14)] = b""  # of a server: see Servers
+    address: PlaneAddress = b""  # of a server
 
 
 class Done(Message, frozen=True):
@@ -135,13 +138,20 @@ class Collected(Message, frozen=True):
     finite: bool  # whether all parameters are
 
 
+class Connected(Message, frozen=True):
+    """A server is connected with the others (answers Servers), except one that it cannot reach."""
+
+    version: Count
+    address: PlaneAddress  # for the next time
+    unreachable: OptionalNumber = -1
+
+
 class Reduced(Message, frozen=True):
-    """A server has the sum of all changes (answers Reduce), unless another server failed it."""
+    """A server has the sum of all changes (answers Reduce), unless another one failed it."""
 
     merge: Count
     attempt: Count
-    unreachable: Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)] = -1  # number of a server; -1: all
-    # servers were reached
+    unreachable: OptionalNumber = -1
 
 
 class Applied(Message, frozen=True):
@@ -207,10 +217,11 @@ class Refused(Message, frozen=True):
 
 
 class Servers(Message, frozen=True):
-    """The servers whose models are merged; replaces the servers of earlier messages."""
+    """Connect with these servers; those of earlier messages can no longer write here."""
 
-    numbers: tuple[int, ...]  # as in Welcome.worker
-    addresses: tuple[bytes, ...]  # under which others write to their memory, from Ready
+    version: int
+    numbers: tuple[int, ...]  # as in Welcome.worker, with the receiver's own
+    addresses: tuple[bytes, ...]
 
 
 class Collect(Message, frozen=True):
@@ -236,6 +247,7 @@ class Apply(Message, frozen=True):
 
     merge: int
     momentum: float  # part of the step before that is added to the sum
+    sample: bool  # whether the merged model is a sample of the moving mean
 
 
 class Load(Message, frozen=True):
@@ -249,6 +261,6 @@ class UseMean(Message, frozen=True):
 
 
 ToServer = Servers | Collect | Reduce | Apply | Load | UseMean
-FromServer = Collected | Reduced | Applied | Loaded
+FromServer = Collected | Connected | Reduced | Applied | Loaded
 ToWorker = Welcome | Work | Stop | Refused | ToServer
 ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | FromServer

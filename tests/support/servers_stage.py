@@ -27,6 +27,7 @@ from hogbatch.wire.messages import (
     Apply,
     Collect,
     Collected,
+    Connected,
     Done,
     Heartbeat,
     Hello,
@@ -60,6 +61,7 @@ class Server:
     copied: Counter = field(default_factory=Counter)
     finished: int = 0
     peers: tuple = ()
+    address: bytes = b""
     finite: bool = True
     loaded: bool = False
 
@@ -81,14 +83,14 @@ class ServersStage:
         self.records = []
         self.finish = None
         self.model = Counter()  # of this process, as copied for snapshots
-        self.reductions = 0
+        self.reductions = self.connections = 0
         self._execute(self.state.begin(self.now))
         self._tick()
 
     # Servers --------------------------------------------------------------------------------
 
     def join(self, key, row_seconds=1e-3, profile=()):
-        server = self.servers[key] = Server(key, row_seconds)
+        server = self.servers[key] = Server(key, row_seconds, address=key.encode())
         hello = Hello("server", "a host", 1, len(self.servers), PACKAGE, FINGERPRINT)
         self._post(server, hello)
         self._post(server, Ready(profile, address=key.encode()))
@@ -182,8 +184,8 @@ class ServersStage:
         match message:
             case Welcome():
                 server.number = message.worker
-            case Servers(numbers, _):
-                server.peers = numbers
+            case Servers(version, numbers, addresses):
+                self._connect(server, version, numbers, addresses)
             case Work():
                 server.leases.append(message)
                 if len(server.leases) == 1:
@@ -206,11 +208,31 @@ class ServersStage:
             case Stop():
                 server.alive = False
 
+    def _connect(self, server, version, numbers, addresses):
+        """Each connection needs the addresses that the servers gave after the one before."""
+        present = {each.number: each.address for each in self.servers.values()}
+        assert all(present[n] == a for n, a in zip(numbers, addresses, strict=True))
+        server.peers = numbers
+        gone = [each.number for each in self.servers.values() if each.number in numbers]
+        gone = [number for number in gone if not self._numbered(number).alive]
+        self.connections += 1
+        following = f"{server.key} after {version}".encode()
+
+        def answer():
+            server.address = following
+            self._post(server, Connected(version, following, gone[0] if gone else -1))
+
+        self.after(0.002, lambda: server.alive and answer())
+
+    def _numbered(self, number):
+        """The server that was given this number last."""
+        return [each for each in self.servers.values() if each.number == number][-1]
+
     def _reduce(self, server, message):
         """Answer when all others could have taken part; if one is gone, name it."""
-        numbers = {each.number: each for each in self.servers.values() if each.number >= 0}
-        others = [numbers[number] for number in message.numbers]
-        assert set(message.numbers) <= set(server.peers), "it knows all that take part"
+        others = [self._numbered(number) for number in message.numbers]
+        if len(others) > 1:
+            assert set(message.numbers) <= set(server.peers), "it is connected with all of them"
         self._taking_part = [each.copied for each in others]
         self.reductions += 1
         gone = [each.number for each in others if not each.alive]

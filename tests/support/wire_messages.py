@@ -7,6 +7,7 @@ from hogbatch.wire.messages import (
     Apply,
     Collect,
     Collected,
+    Connected,
     Done,
     Failed,
     Goodbye,
@@ -77,16 +78,17 @@ TO_COORDINATOR = [
     Failed("out of memory"),
     Goodbye(),
     Collected(merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True),
+    Connected(version=2, address=b"\0here"),
     Reduced(merge=3, attempt=4, unreachable=2),
     Applied(merge=3, seconds=0.02),
     Loaded(),
 ]
 TO_WORKER = [
     *(WELCOME, WORK, Stop(), Refused("other version")),
-    Servers((0, 4), (b"\0here", b"there")),
+    Servers(2, (0, 4), (b"\0here", b"there")),
     Collect(merge=3),
     Reduce(3, 4, (0, 4), (1.0, 0.5), "ring", "bfloat16", "median"),
-    Apply(merge=3, momentum=0.5),
+    Apply(merge=3, momentum=0.5, sample=True),
     Load(),
     UseMean(used=True),
 ]

@@ -171,7 +171,7 @@ def test_a_message_about_a_merge_from_an_ordinary_worker_is_counted_and_ignored(
     assert stage.state.accounting.faults["messages_refused"] == 1
 
 
-@max_examples(60)
+@max_examples(200)
 @given(
     st.lists(
         st.tuples(
