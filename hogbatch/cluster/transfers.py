@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from hogbatch.cluster.median import FRACTION
 from hogbatch.cluster.reduction import Parts, ReductionSchedule, halving, ring
 from hogbatch.errors import UsageError
 
@@ -30,9 +31,12 @@ class Reduction:
     schedule: Literal["ring", "halving"] = "ring"
     transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
     robust: Literal["none", "median"] = "none"
+    fraction: float = FRACTION  # of the blocks that are merged by the median
 
     def __post_init__(self) -> None:
-        """UsageError if the settings exclude each other."""
+        """UsageError if the settings exclude each other or are out of range."""
+        if not 0.0 < self.fraction <= 1.0:
+            raise UsageError(f"expected a fraction of blocks above 0, up to 1; got {self.fraction}")
         if self.robust == "median" and self.transfer != "float32":
             raise UsageError(
                 f"the median of several servers is computed from float32; got {self.transfer}: "
