@@ -21,7 +21,7 @@ ALL: Final = (
 )
 
 
-class Slots(NamedTuple):
+class SenderSlots(NamedTuple):
     """One slot for each of several senders."""
 
     start: int
@@ -47,24 +47,24 @@ class Areas:
     residual: int  # what was not sent; and as much again for the next one
 
 
-def bfloat16_slots(size: int, servers: int) -> tuple[Slots, int]:
+def bfloat16_slots(size: int, servers: int) -> tuple[SenderSlots, int]:
     """The slots of the parts that one server adds, and the offset of all sums after them."""
-    slots = Slots(0, _lines((-(-size // servers) + 1) // 2), servers)
+    slots = SenderSlots(0, _lines((-(-size // servers) + 1) // 2), servers)
     return slots, slots.end
 
 
-def top_k_slots(size: int, servers: int) -> Slots:
+def top_k_slots(size: int, servers: int) -> SenderSlots:
     """The slots of the chosen numbers: indices int32[k], then values float32[k]."""
-    return Slots(0, _lines(2 * top_count(size)), servers)
+    return SenderSlots(0, _lines(2 * top_count(size)), servers)
 
 
-def median_slots(size: int, servers: int, fraction: float) -> tuple[Slots, Slots, int]:
+def median_slots(size: int, servers: int, fraction: float) -> tuple[SenderSlots, SenderSlots, int]:
     """The slots of norms (with the weight in front) and of blocks, and the offset of the weights.
 
     The weights are float64[servers].
     """
-    norms = Slots(0, _lines(1 + block_count(size)), servers)
-    blocks = Slots(norms.end, _lines(BLOCK * chosen_count(size, fraction)), servers)
+    norms = SenderSlots(0, _lines(1 + block_count(size)), servers)
+    blocks = SenderSlots(norms.end, _lines(BLOCK * chosen_count(size, fraction)), servers)
     return norms, blocks, blocks.end
 
 

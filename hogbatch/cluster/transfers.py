@@ -49,7 +49,7 @@ class Reduction:
         return self.transfer != "float32" or self.robust == "median"
 
 
-class Send(NamedTuple):
+class SentPart(NamedTuple):
     """The numbers [start, stop) of the sender's sum go to server `place`."""
 
     place: int
@@ -59,7 +59,7 @@ class Send(NamedTuple):
     fresh: bool  # nothing was received there before: the sum is the sender's own change
 
 
-class Receive(NamedTuple):
+class ReceivedPart(NamedTuple):
     """The numbers [start, stop) of the sum come from server `place`."""
 
     place: int
@@ -72,8 +72,8 @@ class Receive(NamedTuple):
 class ServerStep(NamedTuple):
     """What one server does in one step; it sends before it waits for what it receives."""
 
-    send: Send | None
-    receive: Receive | None
+    send: SentPart | None
+    receive: ReceivedPart | None
 
 
 def boundary(part: int, parts: int, size: int) -> int:
@@ -99,10 +99,10 @@ def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[Server
                 used[transfer.receiver] = offset + stop - start
             fresh = _none(received, transfer.parts)
             if transfer.sender == place:
-                send = Send(transfer.receiver, start, stop, offset, fresh)
+                send = SentPart(transfer.receiver, start, stop, offset, fresh)
             elif transfer.receiver == place:
                 receive, arrived = (
-                    Receive(transfer.sender, start, stop, offset, fresh),
+                    ReceivedPart(transfer.sender, start, stop, offset, fresh),
                     transfer.parts,
                 )
         received[slice(*arrived)] = [True] * (arrived[1] - arrived[0])

@@ -7,7 +7,9 @@ earlier attempts are dropped, those of later ones are kept until this server get
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from hogbatch.distributed.buffers import FLOAT, ExchangeBuffers
@@ -22,51 +24,43 @@ class MergeAborted(HogbatchError):
     """The attempt was to end before it was complete; the change of this server is unchanged."""
 
 
-class Position(NamedTuple):
-    """A message of one server, by its place in the merge; ordered by merge and attempt."""
+class MessageKey(NamedTuple):
+    """A message of one attempt."""
 
-    merge: int
-    attempt: int
+    sender: int  # number of the server
     step: int
     piece: int
 
 
 class Mailbox:
-    """The notes that have arrived and are still waited for."""
+    """The messages that have arrived and are still waited for."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._arrived = set[tuple[int, Position]]()  # by the number of the sender
+        self._arrived = defaultdict[tuple[int, int], set[MessageKey]](set)  # by merge and attempt
         self._copies = set[int]()
 
-    def drop_before(self, merge: int, attempt: int) -> None:
-        """Forget the notes of earlier attempts."""
-        self._arrived = {
-            each for each in self._arrived if (each[1].merge, each[1].attempt) >= (merge, attempt)
-        }
-
-    def take(self, sender: int, position: Position) -> bool:
-        """Whether the note has arrived; if so, it is removed."""
-        self._read()
-        wanted = (sender, position)
-        if wanted not in self._arrived:
-            return False
-        self._arrived.remove(wanted)
-        return True
+    def of(self, when: tuple[int, int]) -> set[MessageKey]:
+        """The messages of this attempt, to be removed by the caller; forgets earlier attempts."""
+        for each in [each for each in self._arrived if each < when]:
+            del self._arrived[each]
+        return self._arrived[when]
 
     def take_copy(self, sender: int) -> bool:
         """Whether `sender` has copied its merged model here since the last call."""
-        self._read()
+        self.read()
         arrived = sender in self._copies
         self._copies.discard(sender)
         return arrived
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read the notes that have arrived."""
         for sender, note in self._plane.notes():
             if note == COPY:
                 self._copies.add(sender)
             elif len(note) == _NOTE.size:
-                self._arrived.add((sender, Position(*_NOTE.unpack(note))))
+                merge, attempt, step, piece = _NOTE.unpack(note)
+                self._arrived[merge, attempt].add(MessageKey(sender, step, piece))
 
 
 class Attempt:
@@ -87,7 +81,7 @@ class Attempt:
         self.servers = len(numbers)
         self._plane, self._mailbox, self._numbers = plane, mailbox, numbers
         self._when, (self._abort, self._timeout_s) = when, limits
-        mailbox.drop_before(*when)
+        self._arrived = mailbox.of(when)
 
     @property
     def others(self) -> list[int]:
@@ -102,10 +96,10 @@ class Attempt:
         step: int,
         piece: int = 0,
     ) -> None:
-        """Write numbers [start, stop) of an area to an offset in an area of another server.
+        """Start to write numbers [start, stop) of an area to one of another server.
 
-        `source` is (area, start, stop), `target` (area, offset), counted in float32 numbers. No
-        numbers: only the note. PlaneError or MergeAborted.
+        `source` is (area, start, stop), `target` (area, offset), counted in float32 numbers. They
+        may be changed after :meth:`finish`. PlaneError or MergeAborted.
         """
         area, start, stop = source
         first = self.buffers.offset(area)
@@ -116,21 +110,59 @@ class Attempt:
         self, place: int, source: tuple[int, int], target: int, step: int, piece: int = 0
     ) -> None:
         """The same for bytes [start, stop) of the buffers."""
+        note = _NOTE.pack(*self._when, step, piece)
+        with self._errors():
+            self._plane.start(self._numbers[place], source, target, note)
+
+    def finish(self) -> None:
+        """Wait until everything is sent; errors as of :meth:`send`."""
+        with self._errors():
+            self._plane.finish()
+
+    def poll(self) -> None:
+        """Look for messages that have arrived; errors as of :meth:`send`."""
+        with self._errors():
+            self._mailbox.read()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """MergeAborted instead of PlaneError if the attempt has been given up."""
         self._check()
         try:
-            self._plane.write(
-                self._numbers[place], source, target, _NOTE.pack(*self._when, step, piece)
-            )
+            yield
         except PlaneError:
-            self._check()  # the server may be unreachable because the attempt has been given up
+            self._check()
             raise
 
+    def message(self, place: int, step: int, piece: int = 0) -> MessageKey:
+        """The message of the server at `place`."""
+        return MessageKey(self._numbers[place], step, piece)
+
+    def take_one_of(self, awaited: Set[MessageKey]) -> MessageKey | None:
+        """One of these messages, if it has arrived; each is taken once."""
+        self.poll()
+        found = awaited & self._arrived
+        if not found:
+            return None
+        first = min(found)
+        self._arrived.remove(first)
+        return first
+
+    def wait_for_one_of(self, awaited: Set[MessageKey]) -> MessageKey:
+        """Wait for one of these messages; PlaneError if none comes in time, or MergeAborted."""
+        found: list[MessageKey] = []
+
+        def arrived() -> bool:
+            message = self.take_one_of(awaited)
+            found.extend([] if message is None else [message])
+            return message is not None
+
+        wait_until(arrived, min(awaited).sender, self._timeout_s, self._check)
+        return found[0]
+
     def wait(self, place: int, step: int, piece: int = 0) -> None:
-        """Wait for a message; PlaneError if it does not come in time, or MergeAborted."""
-        sender, position = self._numbers[place], Position(*self._when, step, piece)
-        wait_until(
-            lambda: self._mailbox.take(sender, position), sender, self._timeout_s, self._check
-        )
+        """Wait for a message; errors as of :meth:`wait_for_one_of`."""
+        self.wait_for_one_of({self.message(place, step, piece)})
 
     def invalid(self, place: int, what: str) -> PlaneError:
         """The error of a server that has sent something invalid."""

@@ -73,6 +73,7 @@ class Exchange:
             compressed.reduce_top_k(port, own_weight)
         else:
             reduce_float32(port, own_weight, how)
+        port.finish()
         self._uncommitted = how.compressed
 
     def commit(self) -> None:

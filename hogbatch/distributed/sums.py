@@ -1,62 +1,81 @@
 """The sum of float32 changes, in the steps of a ring or of halving."""
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
-from hogbatch.cluster.transfers import SCHEDULES, Receive, Reduction, Send, ServerStep, steps_of
-from hogbatch.distributed.attempt import Attempt
+from hogbatch.cluster.transfers import (
+    SCHEDULES,
+    ReceivedPart,
+    Reduction,
+    SentPart,
+    ServerStep,
+    steps_of,
+)
+from hogbatch.distributed.attempt import Attempt, MessageKey
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.store.merge import CHUNK
 
-PIECE: Final = 1 << 18  # numbers that are sent at a time in a ring: 1 MB
-
-
-class _Turn(NamedTuple):
-    """A step of one piece: it is sent, and later received."""
-
-    step: int
-    piece: int
+PIECE: Final = 1 << 21  # numbers that are sent at a time in a ring, at most: 8 MB
 
 
 def reduce_float32(attempt: Attempt, weight: float, how: Reduction) -> None:
     """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
 
     In a ring, the model is cut into pieces, and the next step of a piece begins as soon as it
-    is received, so that a server adds while others send, to numbers that are still in its cache.
+    is received: its numbers are still in the cache, and no server waits as long as there is
+    something to send.
     """
-    buffers = attempt.buffers
-    schedule = SCHEDULES[how.schedule](attempt.servers)
-    steps = steps_of(schedule, attempt.place, buffers.size)
-    pieces = 1
-    if how.schedule == "ring":
-        pieces = max(1, -(-buffers.size // (attempt.servers * PIECE)))
-    for sends, turn in _turns(len(steps), pieces):
-        step = _piece(steps[turn.step], turn.piece, pieces)
-        if sends and step.send:
-            _send(attempt, step.send, turn, weight)
-        elif not sends and step.receive:
-            _receive(attempt, step.receive, turn, weight)
+    size = attempt.buffers.size
+    steps = steps_of(SCHEDULES[how.schedule](attempt.servers), attempt.place, size)
+    pieces = max(1, -(-size // (attempt.servers * PIECE))) if how.schedule == "ring" else 1
+    _Sum(attempt, weight, [[_part(step, each, pieces) for step in steps] for each in range(pieces)])
 
 
-def _turns(steps: int, pieces: int) -> Iterator[tuple[bool, _Turn]]:
-    """(whether to send, what) in an order that is the same on all servers.
+class _Sum:
+    """The progress of a sum."""
 
-    A piece is received one turn after it was sent, so that no server waits for another that
-    has just begun to send; then it is sent in the next step.
-    """
-    for turn in range(pieces + steps):
-        for step in reversed(range(steps + 1)):
-            piece = turn - step
-            if 0 <= piece < pieces:
-                if step > 0:
-                    yield False, _Turn(step - 1, piece)
-                if step < steps:
-                    yield True, _Turn(step, piece)
+    def __init__(
+        self, attempt: Attempt, weight: float, pieces: Sequence[Sequence[ServerStep]]
+    ) -> None:
+        """Sums `pieces`, each with its steps."""
+        self._attempt, self._weight, self._pieces = attempt, weight, pieces
+        self._awaited = dict[MessageKey, ReceivedPart]()  # at most one for each piece
+        for piece in range(len(pieces)):
+            self._begin(piece, 0)
+            while (arrived := attempt.take_one_of(self._awaited.keys())) is not None:
+                self._receive(arrived)
+        while self._awaited:
+            self._receive(attempt.wait_for_one_of(self._awaited.keys()))
+
+    def _begin(self, piece: int, step: int) -> None:
+        """Send until something is to be received."""
+        for number in range(step, len(self._pieces[piece])):
+            send, receive = self._pieces[piece][number]
+            if send:
+                self._send(send, number, piece)
+            if receive:
+                self._awaited[self._attempt.message(receive.place, number, piece)] = receive
+                return
+
+    def _receive(self, message: MessageKey) -> None:
+        receive = self._awaited.pop(message)
+        if receive.staging is not None:
+            _add(self._attempt.buffers, receive, receive.staging, self._weight)
+        self._begin(message.piece, message.step + 1)
+
+    def _send(self, send: SentPart, step: int, piece: int) -> None:
+        area = "sum"
+        if send.fresh and self._weight == 1.0:
+            area = "change"
+        elif send.fresh:
+            scale(self._attempt.buffers, send.start, send.stop, self._weight)
+        target = ("sum", send.start) if send.staging is None else ("staging", send.staging)
+        self._attempt.send(send.place, (area, send.start, send.stop), target, step, piece)
 
 
-def _piece(step: ServerStep, piece: int, pieces: int) -> ServerStep:
+def _part(step: ServerStep, piece: int, pieces: int) -> ServerStep:
     """The part of a step that belongs to one piece."""
 
     def bounds(start: int, stop: int) -> tuple[int, int]:
@@ -76,33 +95,20 @@ def _piece(step: ServerStep, piece: int, pieces: int) -> ServerStep:
     return ServerStep(send, receive)
 
 
-def _send(attempt: Attempt, send: Send, turn: _Turn, weight: float) -> None:
-    area = "sum"
-    if send.fresh and weight == 1.0:
-        area = "change"
-    elif send.fresh:
-        scale(attempt.buffers, send.start, send.stop, weight)
-    target = ("sum", send.start) if send.staging is None else ("staging", send.staging)
-    attempt.send(send.place, (area, send.start, send.stop), target, turn.step, turn.piece)
-
-
-def _receive(attempt: Attempt, receive: Receive, turn: _Turn, weight: float) -> None:
-    attempt.wait(receive.place, turn.step, turn.piece)
-    if receive.staging is None:
-        return
-    buffers, factor = attempt.buffers, np.float32(weight)
-    shift = receive.staging - receive.start
+def _add(buffers: ExchangeBuffers, receive: ReceivedPart, staging: int, weight: float) -> None:
+    here, length = slice(receive.start, receive.stop), receive.stop - receive.start
+    total, change = buffers.sum[here], buffers.change[here]
+    arrived = buffers.staging[staging : staging + length]
     with np.errstate(over="ignore", invalid="ignore"):  # the merged model is checked as a whole
-        for start in range(receive.start, receive.stop, CHUNK):
-            stop = min(start + CHUNK, receive.stop)
-            total, arrived = buffers.sum[start:stop], buffers.staging[start + shift : stop + shift]
-            if not receive.fresh:
-                total += arrived
-            elif weight == 1.0:
-                np.add(buffers.change[start:stop], arrived, out=total)
-            else:
-                np.multiply(buffers.change[start:stop], factor, out=total)
-                total += arrived
+        if not receive.fresh:
+            np.add(total, arrived, out=total)
+        elif weight == 1.0:
+            np.add(change, arrived, out=total)
+        else:
+            for start in range(0, length, CHUNK):
+                part = slice(start, start + CHUNK)
+                np.multiply(change[part], np.float32(weight), out=total[part])
+                total[part] += arrived[part]
 
 
 def scale(buffers: ExchangeBuffers, start: int, stop: int, weight: float) -> None:

@@ -102,14 +102,14 @@ class Commands:
 
     def die_in_write(self, count):
         """The process will kill itself instead of its `count`-th write."""
-        write, calls = self.plane.write, iter(range(1, 1 << 30))
+        start, calls = self.plane.start, iter(range(1, 1 << 30))
 
-        def write_or_die(*arguments):
+        def start_or_die(*arguments):
             if next(calls) == count:
                 os.kill(os.getpid(), signal.SIGKILL)
-            write(*arguments)
+            start(*arguments)
 
-        self.plane.write = write_or_die
+        self.plane.start = start_or_die
         return "armed"
 
     def serve(self, seconds):

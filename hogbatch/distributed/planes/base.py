@@ -7,7 +7,7 @@ from hogbatch.errors import HogbatchError
 
 TIMEOUT_S: Final = 10.0  # without an answer, another server counts as unreachable
 
-SPINS: Final = 20  # polls before the first pause
+SPINS: Final = 400  # polls before the first pause, of a few microseconds each
 PAUSE_S: Final = (20e-6, 500e-6)  # the first pause between two polls, and the longest
 
 
@@ -50,12 +50,21 @@ class Plane(Protocol):
         bytes, only the note is sent. PlaneError if the server cannot be reached in time.
         """
 
+    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+        """The same as :meth:`write`, but the source may only be changed after :meth:`finish`.
+
+        It does not wait for the other server, if it can.
+        """
+
+    def finish(self) -> None:
+        """Wait until all writes have arrived; PlaneError if that takes too long or one failed."""
+
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """The notes that have arrived since the last call, with the numbers of their senders.
 
         Does not wait. All bytes written before a note are visible. Notes of one sender are in
         order; those of servers that are not connected are dropped. A plane may need these calls
-        to make progress, also with what it sends and receives otherwise.
+        to make progress, also with what it sends. PlaneError if a write that was started failed.
         """
 
     def close(self) -> None:

@@ -9,11 +9,11 @@ from typing import Final
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.planes.base import PlaneError
 
-_windows: Final = dict[bytes, "_Window"]()  # by address
+_windows: Final = dict[bytes, "_MemoryWindow"]()  # by address
 _counter: Final = itertools.count()
 
 
-class _Window:
+class _MemoryWindow:
     """The right to write to buffers, until it is closed."""
 
     def __init__(self, buffers: ExchangeBuffers) -> None:
@@ -37,15 +37,15 @@ class MemoryPlane:
 
     def __init__(self, buffers: ExchangeBuffers) -> None:
         self._buffers = buffers
-        self._present: _Window | None = None
-        self._next: _Window | None = _Window(buffers)
+        self._present: _MemoryWindow | None = None
+        self._next: _MemoryWindow | None = _MemoryWindow(buffers)
         self._others = dict[int, bytes]()
 
     @property
     def address(self) -> bytes:
         """See `base.Plane`."""
         if self._next is None:
-            self._next = _Window(self._buffers)
+            self._next = _MemoryWindow(self._buffers)
         return self._next.address
 
     def connect(self, others: Mapping[int, bytes]) -> None:
@@ -69,6 +69,11 @@ class MemoryPlane:
             part = self._buffers.memory[start:stop]
             window.buffers.memory[target : target + stop - start] = part
             window.notes.append((self._present.address, note))
+
+    start = write
+
+    def finish(self) -> None:
+        """See `base.Plane`: nothing is left to wait for."""
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """See `base.Plane`."""

@@ -13,6 +13,9 @@ registered with a new agent. Of a copy that the kernel has begun in that moment,
 still arrive while `connect` ends the agent. With buffers of 400 MB all this takes 37 ms, and half a
 second for the first agent of a process.
 
+A write ends, and its note is sent, only after the other server has made progress too, up to some
+100 microseconds later. So reductions start many writes before they wait for the first.
+
 NIXL has no thread for progress here, because it would spin: in an idle process it takes all the
 time that it can get of one core. Instead, `write` and `notes` make progress. So a server can write
 to another one only while that one is writing or asks for notes, at least until they are connected.
@@ -26,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -61,6 +64,14 @@ class _Peer(msgspec.Struct, frozen=True):
     size: int
 
 
+class _Started(NamedTuple):
+    """A write to a server that has not ended."""
+
+    to: int
+    transfer: Any  # NIXL's handle
+    deadline: float
+
+
 def available() -> str:
     """Why NIXL cannot be used here, in a sentence; "" if it can. Does not import PyTorch."""
     if find_spec("nixl") is None:
@@ -85,22 +96,24 @@ class NixlPlane:
         self._buffers = buffers
         self._timeout_s = timeout_s
         self._errors = _errors()
-        self._present: _Window | None = None
-        self._next: _Window | None = None
+        self._present: _NixlWindow | None = None
+        self._next: _NixlWindow | None = None
         self._others = dict[int, _Peer]()
+        self._started = list[_Started]()
 
     @property
     def address(self) -> bytes:
         """See `base.Plane`: in msgpack, the agent's metadata, and where the buffers are."""
         if self._next is None:
-            self._next = _Window(self._buffers)
+            self._next = _NixlWindow(self._buffers)
         return self._next.address
 
     def connect(self, others: Mapping[int, bytes]) -> None:
         """See `base.Plane`."""
+        self._give_up_writes()
         if self._present:
             self._present.close()
-        self._present = self._next or _Window(self._buffers)
+        self._present = self._next or _NixlWindow(self._buffers)
         self._next, self._others = None, {}
         for number, address in others.items():
             given = msgspec.msgpack.decode(address, type=_Address)
@@ -113,6 +126,11 @@ class NixlPlane:
 
     def write(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
         """See `base.Plane`. Returns when the bytes have arrived."""
+        self.start(to, source, target, note)
+        self.finish()
+
+    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+        """See `base.Plane`."""
         peer = self._others.get(to)
         if peer is None or self._present is None:
             raise PlaneError(to, "is not connected")
@@ -124,38 +142,59 @@ class NixlPlane:
             if start == stop:
                 agent.send_notif(peer.agent, note, BACKEND)
                 return
-            own = [(self._present.start + start, stop - start, 0)]
-            others = [(peer.start + target, stop - start, 0)]
             transfer = agent.initialize_xfer(
                 "WRITE",
-                agent.get_xfer_descs(own, "DRAM"),
-                agent.get_xfer_descs(others, "DRAM"),
+                agent.get_xfer_descs([(self._present.start + start, stop - start, 0)], "DRAM"),
+                agent.get_xfer_descs([(peer.start + target, stop - start, 0)], "DRAM"),
                 peer.agent,
                 note,
             )
-            self._finish(to, transfer)
+            self._started.append(_Started(to, transfer, time.monotonic() + self._timeout_s))
+            if agent.transfer(transfer) == "ERR":
+                raise PlaneError(to, "cannot be written to by NIXL")
         except self._errors as error:
             raise PlaneError(to, f"cannot be written to by NIXL ({error})") from error
 
-    def _finish(self, to: int, transfer: Any) -> None:
+    def finish(self) -> None:
+        """See `base.Plane`."""
+        for pause in pauses_between_polls():
+            self._progress()
+            if not self._started:
+                return
+            time.sleep(pause)
+
+    def _progress(self) -> None:
+        """Look which writes have ended. NIXL sends the note of a write only now."""
+        if not self._started:
+            return
         assert self._present
-        agent, deadline = self._present.agent, time.monotonic() + self._timeout_s
-        try:
-            state, pauses = agent.transfer(transfer), pauses_between_polls()
-            while state == "PROC":
-                if time.monotonic() > deadline:
-                    raise PlaneError(to, f"did not accept a write within {self._timeout_s:g} s")
-                time.sleep(next(pauses))
-                state = agent.check_xfer_state(transfer)
-        finally:
-            agent.release_xfer_handle(transfer)
-        if state != "DONE":
-            raise PlaneError(to, "cannot be written to by NIXL")
+        agent, now, going_on = self._present.agent, time.monotonic(), []
+        for each in self._started:
+            try:
+                state = agent.check_xfer_state(each.transfer)
+            except self._errors as error:
+                raise PlaneError(each.to, f"cannot be written to by NIXL ({error})") from error
+            if state == "ERR":
+                raise PlaneError(each.to, "cannot be written to by NIXL")
+            if state == "PROC" and now > each.deadline:
+                raise PlaneError(each.to, f"did not accept a write within {self._timeout_s:g} s")
+            if state == "PROC":
+                going_on.append(each)
+            else:
+                agent.release_xfer_handle(each.transfer)
+        self._started = going_on
+
+    def _give_up_writes(self) -> None:
+        for each in self._started:
+            with suppress(*self._errors):  # if NIXL cannot, it does so at the end of the agent
+                each.transfer.release()
+        self._started = []
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """See `base.Plane`."""
         if self._present is None:
             return
+        self._progress()
         numbers = {peer.agent: number for number, peer in self._others.items()}
         for agent, notes in self._present.agent.get_new_notifs().items():
             name = agent.decode() if isinstance(agent, bytes) else agent
@@ -164,13 +203,14 @@ class NixlPlane:
 
     def close(self) -> None:
         """See `base.Plane`."""
+        self._give_up_writes()
         for window in (self._present, self._next):
             if window:
                 window.close()
         self._present, self._next, self._others = None, None, {}
 
 
-class _Window:
+class _NixlWindow:
     """A second mapping of the buffers and an agent to which it is registered, until closed."""
 
     def __init__(self, buffers: ExchangeBuffers) -> None:

@@ -50,6 +50,11 @@ class RelayedPlane:
         """See `base.Plane`."""
         self._relay.write(to, self._buffers.memory[slice(*source)], target, note)
 
+    start = write
+
+    def finish(self) -> None:
+        """See `base.Plane`: nothing is left to wait for."""
+
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """See `base.Plane`."""
         for sender, note in self._relay.notes():

@@ -29,7 +29,7 @@ class Server:
         self.step, self.sent = 0, False
 
     def advance(self):
-        """Send or receive if possible; False if the server has to wait or has finished."""
+        """SentPart or receive if possible; False if the server has to wait or has finished."""
         if self.step == len(self.steps):
             return False
         send, receive = self.steps[self.step]
