@@ -21,6 +21,7 @@ predicts, which is compared with the measured one.
 The goal: ray over nixl at least 3, and grpc over nixl at least 10.
 """
 
+import os
 import random
 import statistics
 from collections.abc import Sequence
@@ -172,6 +173,7 @@ def main(flags: Sequence[str] | None = None) -> None:
         megabytes=given.megabytes,
         blocks=given.blocks,
         rounds=given.rounds,
+        load_average=os.getloadavg(),  # of 1, 5 and 15 minutes, at the end
     )
 
 

@@ -96,6 +96,7 @@ class Actors:
 
     def __init__(self, count: int, setting: Setting) -> None:
         ray.init(
+            address="local",  # not to a cluster that others have started
             num_cpus=2,
             include_dashboard=False,
             object_store_memory=STORE_BYTES,

@@ -62,9 +62,10 @@ class Plane(Protocol):
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """The notes that have arrived since the last call, with the numbers of their senders.
 
-        Does not wait. All bytes written before a note are visible. Notes of one sender are in
-        order; those of servers that are not connected are dropped. A plane may need these calls
-        to make progress, also with what it sends. PlaneError if a write that was started failed.
+        Does not wait. The bytes that belong to a note are visible. Notes of one sender may come in
+        another order; those of servers that are not connected are dropped. A plane needs these
+        calls to make progress, also with what it sends. PlaneError if a write that was started has
+        failed.
         """
 
     def close(self) -> None:

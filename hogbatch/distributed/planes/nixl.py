@@ -110,7 +110,8 @@ class NixlPlane:
 
     def connect(self, others: Mapping[int, bytes]) -> None:
         """See `base.Plane`."""
-        self._give_up_writes()
+        for each in list(self._started):
+            self._forget(each)
         if self._present:
             self._present.close()
         self._present = self._next or _NixlWindow(self._buffers)
@@ -150,8 +151,7 @@ class NixlPlane:
                 note,
             )
             self._started.append(_Started(to, transfer, time.monotonic() + self._timeout_s))
-            if agent.transfer(transfer) == "ERR":
-                raise PlaneError(to, "cannot be written to by NIXL")
+            agent.transfer(transfer)  # an error shows when its state is asked for
         except self._errors as error:
             raise PlaneError(to, f"cannot be written to by NIXL ({error})") from error
 
@@ -165,30 +165,25 @@ class NixlPlane:
 
     def _progress(self) -> None:
         """Look which writes have ended. NIXL sends the note of a write only now."""
-        if not self._started:
-            return
-        assert self._present
-        agent, now, going_on = self._present.agent, time.monotonic(), []
-        for each in self._started:
+        for each in list(self._started):
+            assert self._present
             try:
-                state = agent.check_xfer_state(each.transfer)
+                state = self._present.agent.check_xfer_state(each.transfer)
             except self._errors as error:
+                self._forget(each)
                 raise PlaneError(each.to, f"cannot be written to by NIXL ({error})") from error
-            if state == "ERR":
-                raise PlaneError(each.to, "cannot be written to by NIXL")
-            if state == "PROC" and now > each.deadline:
-                raise PlaneError(each.to, f"did not accept a write within {self._timeout_s:g} s")
+            if state == "PROC" and time.monotonic() < each.deadline:
+                continue
+            self._forget(each)
             if state == "PROC":
-                going_on.append(each)
-            else:
-                agent.release_xfer_handle(each.transfer)
-        self._started = going_on
+                raise PlaneError(each.to, f"did not accept a write within {self._timeout_s:g} s")
+            if state != "DONE":
+                raise PlaneError(each.to, "cannot be written to by NIXL")
 
-    def _give_up_writes(self) -> None:
-        for each in self._started:
-            with suppress(*self._errors):  # if NIXL cannot, it does so at the end of the agent
-                each.transfer.release()
-        self._started = []
+    def _forget(self, write: _Started) -> None:
+        self._started.remove(write)
+        with suppress(*self._errors):  # if NIXL cannot, it does so at the end of the agent
+            write.transfer.release()
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """See `base.Plane`."""
@@ -203,7 +198,8 @@ class NixlPlane:
 
     def close(self) -> None:
         """See `base.Plane`."""
-        self._give_up_writes()
+        for each in list(self._started):
+            self._forget(each)
         for window in (self._present, self._next):
             if window:
                 window.close()
