@@ -90,7 +90,7 @@ class _Outcome(NamedTuple):
     times: IntervalTimes | None = None  # None: there was no change
 
 
-class Exchange:
+class ReplicaExchange:
     """Merges one interval at a time; the training thread submits intervals and waits.
 
     `observe` is called with the times of each interval, by the training thread.

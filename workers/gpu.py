@@ -33,7 +33,7 @@ from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Ready, Work
-from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
+from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from workers.profile import discard, profile
 from workers.recording import IntervalRecording, open_log
 from workers.session import Post
@@ -105,7 +105,7 @@ class GpuEngine:
         self._by_rows = self._choose_exchange()
         self._recording.joins(by_rows=self._by_rows)
         damping = Damping(welcome.staleness_damping)
-        self._exchange = Exchange(
+        self._exchange = ReplicaExchange(
             *(self._replica, assignment.model, assignment.fence, damping, self._observe),
             self._recording,
         )

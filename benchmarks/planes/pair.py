@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.planes.candidates import MALLOCS, load
+from benchmarks.common.candidates import MALLOCS
+from benchmarks.planes.candidates import load
 from benchmarks.planes.contract import Module, Setting, move_timed, move_whole
 
 ANSWER_WITHIN_S = 300.0

@@ -12,26 +12,11 @@ from typing import Any, Never
 import grpc
 import numpy as np
 
+from benchmarks.common.grpc_options import GRPC_OPTIONS
 from benchmarks.planes.contract import ENDPOINT, Floats, Setting, change, pieces, touched
 
 METHOD = "Move"
 SERVICE = "planes.Worker"
-UNLIMITED = {
-    "grpc.max_send_message_length": -1,
-    "grpc.max_receive_message_length": -1,
-    "grpc.initial_reconnect_backoff_ms": 50,  # until the worker has started
-    "grpc.max_reconnect_backoff_ms": 50,
-}
-OPTIONS = {
-    "default": UNLIMITED,
-    "large reads": UNLIMITED
-    | {
-        "grpc.http2.max_frame_size": (1 << 24) - 1,
-        "grpc.experimental.tcp_min_read_chunk_size": 1 << 20,
-        "grpc.experimental.tcp_read_chunk_size": 1 << 22,
-        "grpc.experimental.tcp_max_read_chunk_size": 1 << 22,
-    },
-}
 
 
 class CoordinatorSide:
@@ -92,7 +77,7 @@ def target(folder: Path) -> str:
 
 def options(setting: Setting) -> list[tuple[str, Any]]:
     """Channel options of both ends."""
-    return list(OPTIONS[setting["options"]].items())
+    return list(GRPC_OPTIONS[setting["options"]].items())
 
 
 def cut(params: Floats, megabytes: float) -> Iterator[bytes]:

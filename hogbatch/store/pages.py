@@ -21,6 +21,7 @@ from hogbatch.store.layout import HUGE_PAGE, stripes
 MADV_COLLAPSE = 25  # linux/mman.h, since 6.1; the mmap module of CPython 3.11 lacks it
 PROT_NONE = 0
 MAP_FIXED = 0x10
+MAP_NORESERVE = 0x4000
 MAP_FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +88,18 @@ def collapse(memory: NDArray[np.uint8]) -> bool:
     """
     result = _libc.madvise(memory.ctypes.data, memory.size, MADV_COLLAPSE)
     return bool(result == 0)
+
+
+def make_inaccessible(memory: NDArray[np.uint8]) -> None:
+    """Replace memory from `map_shared`, in this mapping only, by addresses that nobody may access.
+
+    Not even other processes with process_vm_writev(2), which is given addresses. The addresses are
+    not used for anything else as long as a view exists; an access of a view is a SIGSEGV. OSError
+    if the kernel refuses.
+    """
+    size = -(-memory.size // mmap.PAGESIZE) * mmap.PAGESIZE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE
+    _mmap(memory.ctypes.data, size, PROT_NONE, flags, -1)
 
 
 def _mmap(address: int | None, size: int, protection: int, flags: int, fd: int) -> int:

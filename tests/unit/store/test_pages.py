@@ -1,3 +1,4 @@
+import ctypes
 import errno
 import os
 import threading
@@ -147,3 +148,24 @@ def test_a_kernel_that_gives_no_huge_pages_does_no_harm(memfd, monkeypatch):
     memory = pages.map_shared(memfd, SIZE, writable=True)
     assert pages.collapse(memory) is False
     assert not memory.any()
+
+
+def test_inaccessible_memory_cannot_be_written_by_address(memfd):
+    """With process_vm_writev(2), as another process would; other mappings keep the contents."""
+    other, memory = (pages.map_shared(memfd, SIZE, writable=True) for _ in range(2))
+    source = np.full(100, 7, np.uint8)
+    ends = [(ctypes.c_size_t * 2)(each.ctypes.data, 100) for each in (source, memory)]
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def write():
+        one = ctypes.c_ulong(1)
+        return libc.process_vm_writev(os.getpid(), ends[0], one, ends[1], one, ctypes.c_ulong(0))
+
+    if write() == -1 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+        pytest.skip("this process may not use process_vm_writev")
+    assert (other[:100] == 7).all()
+    pages.make_inaccessible(memory)
+    source[:] = 9
+    assert write() == -1
+    assert ctypes.get_errno() == errno.EFAULT
+    assert (other[:100] == 7).all()

@@ -18,7 +18,7 @@ from hogbatch.wire.messages import Failed, Work
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Clocked, Kernels
 from tests.unit.workers.conftest import WITHIN_S
-from workers.exchange import Exchange, Interval, IntervalEvents, LeaseProgress
+from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
@@ -37,7 +37,7 @@ class Rig:
         self.replica.exchange_all()
         self.posts = queue.SimpleQueue()
         self.observed, self.waiting = [], lambda: None
-        self.exchange = Exchange(
+        self.exchange = ReplicaExchange(
             self.replica, self.model, self.fence, Damping(beta), self.observed.append
         )
         self.leases = 0

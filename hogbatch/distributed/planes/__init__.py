@@ -1,0 +1,1 @@
+"""Ways to write to the memory of other servers, a `base.Plane` each."""

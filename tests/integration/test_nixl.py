@@ -1,0 +1,100 @@
+"""Merges over NIXL between processes, and what happens when one of them dies."""
+
+import pytest
+
+from hogbatch.distributed.planes.nixl import available
+from tests.support.nixl_server import Server
+
+SIZE = 700_000  # more than one piece of a ring for each of three servers
+PLAIN = {"schedule": "ring"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed(missing):
+    if reason := available():
+        missing("nixl", reason)
+
+
+@pytest.fixture(params=["shared memory", "tcp"])
+def variables(request):
+    return {} if request.param == "shared memory" else {"UCX_TLS": "tcp"}
+
+
+@pytest.fixture
+def start(variables):
+    started = []
+
+    def begin(*numbers):
+        new = [Server(number, SIZE, variables) for number in numbers]
+        started.extend(new)
+        return new
+
+    yield begin
+    printed = [server.end() for server in started]
+    assert printed == [b""] * len(started)  # neither our output nor that of NIXL and UCX
+
+
+def connect(servers):
+    """Give all servers the addresses of the others."""
+    addresses = {server.number: server.ask("address") for server in servers}
+    for server in servers:
+        others = {number: each for number, each in addresses.items() if number != server.number}
+        server.start("connect", others)
+    assert [server.answer() for server in servers] == ["connected"] * len(servers)
+
+
+def reduce(servers, merge, attempt, how=PLAIN, places=None):
+    """One merge of all `servers`; their answers."""
+    places = places or [server.number for server in servers]
+    for server in servers:
+        server.start("reduce", merge, attempt, places, how)
+    return [server.answer() for server in servers]
+
+
+@pytest.mark.slow
+def test_processes_get_the_same_bits(start):
+    servers = start(1, 2, 3)
+    connect(servers)
+    for merge, how in enumerate(
+        [PLAIN, {"schedule": "halving"}, {"transfer": "bfloat16"}, {"robust": "median"}]
+    ):
+        first, *others = reduce(servers, merge, 0, how)
+        assert "hash" in first
+        assert others == [first, first]
+        if how.get("schedule"):
+            assert servers[0].ask("error", [1, 2, 3]) < 1e-5
+    assert not servers[0].ask("modules")
+
+
+@pytest.mark.slow
+def test_survivors_repeat_a_merge_when_a_server_is_killed_in_it(start):
+    servers = start(1, 2, 3)
+    connect(servers)
+    reduce(servers, 1, 0)
+    servers[2].ask("die_in_write", 2)
+    *survived, died = reduce(servers, 2, 0)
+    assert died is None
+    assert all(set(each) == {"failed"} for each in survived)
+    survivors = servers[:2]
+    connect(survivors)
+    first, second = reduce(survivors, 2, 1)
+    assert first == second
+    assert survivors[0].ask("error", [1, 2]) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_server_of_an_earlier_membership_cannot_write(start):
+    servers = start(1, 2, 3)
+    connect(servers)
+    target, _, stale = servers
+    target.start("serve", 30)
+    assert stale.ask("write", 1, "first") == "written"
+    assert target.answer() == ["first"]
+    before = target.ask("digest")
+    connect(servers[:2])
+    target.start("serve", 2)
+    assert stale.ask("write", 1, "second") == {"failed": 1}
+    assert target.answer() == []
+    assert target.ask("digest") == before
+    first, second = reduce(servers[:2], 1, 0)
+    assert first == second

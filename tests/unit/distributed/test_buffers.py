@@ -1,0 +1,73 @@
+"""The memory of a merge, shared by descriptor."""
+
+import os
+
+import numpy as np
+import pytest
+
+from hogbatch.cluster.areas import ALL, areas, areas_of_all
+from hogbatch.cluster.transfers import Reduction
+from hogbatch.distributed.buffers import ExchangeBuffers
+from hogbatch.errors import ProtocolError, UsageError
+
+NAMES = ("merged", "change", "sum", "staging", "outgoing", "residual", "kept")
+
+
+def test_another_process_maps_the_same_memory():
+    buffers = ExchangeBuffers.create(1000)
+    other = ExchangeBuffers.attach(os.dup(buffers.fd))
+    for number, name in enumerate(NAMES):
+        getattr(buffers, name)[:] = number
+        assert (getattr(other, name) == number).all()
+        assert buffers.offset(name) == other.offset(name)
+    assert (other.size, other.servers) == (1000, 16)
+    buffers.close()
+    other.close()
+
+
+def test_areas_start_on_cache_lines_and_do_not_overlap():
+    buffers = ExchangeBuffers.create(997)
+    for number, name in enumerate(NAMES):
+        area = getattr(buffers, name)
+        assert area.dtype == np.float32
+        assert area.ctypes.data % 64 == 0
+        assert area.ctypes.data - buffers.memory.ctypes.data == buffers.offset(name)
+        area[:] = number
+    assert [getattr(buffers, name).sum() for name in NAMES] == [
+        number * len(getattr(buffers, name)) for number, name in enumerate(NAMES)
+    ]
+    buffers.close()
+
+
+@pytest.mark.parametrize("how", ALL)
+@pytest.mark.parametrize("size", [1, 63, 1000, 100_000])
+def test_memory_for_all_ways_is_enough_for_each(how, size):
+    one, every = areas(size, 7, how), areas_of_all(size, 7)
+    assert one.staging <= every.staging
+    assert one.outgoing <= every.outgoing
+    assert one.residual in (0, every.residual)
+
+
+def test_float32_needs_no_residual():
+    buffers = ExchangeBuffers.create(1000, Reduction(), servers=2)
+    assert len(buffers.residual) == len(buffers.outgoing) == 0
+    assert len(buffers.staging) == 500
+    buffers.close()
+
+
+def test_an_empty_model_has_buffers_too():
+    buffers = ExchangeBuffers.create(0)
+    assert len(buffers.sum) == 0
+    buffers.close()
+
+
+def test_too_little_memory_is_a_usage_error_with_the_size():
+    with pytest.raises(UsageError, match=r"the exchange segment.* TB|GB"):
+        ExchangeBuffers.create(1 << 40)
+
+
+def test_another_descriptor_is_refused():
+    fd = os.memfd_create("other")
+    with pytest.raises(ProtocolError, match="descriptor"):
+        ExchangeBuffers.attach(fd)
+    os.close(fd)
