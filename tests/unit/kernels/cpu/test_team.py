@@ -67,7 +67,7 @@ def train_together(case, size, batch=BATCH, team=None):
 
     def work(member):
         train(
-            *(model, case.inputs, case.labels, case.order, case._lease(batch), case.hyper),
+            *(model, *case.rows, case.order, case._lease(batch), case.hyper),
             *(np.full_like(case.head, -1), case.fence, totals[member], team, member),
         )
 
