@@ -35,6 +35,10 @@ TOTALS: Final = (  # of a worker, kept from summary.json
 )
 MOST_SECONDS: Final = 120  # of the interrupted run, in case the stage itself is killed
 LEASES: Final = 3  # that a worker has done before it is killed
+# With batches of one row, an epoch takes the CPU worker a tenth of a second instead of a hundredth.
+# A worker whose batch takes longer than the others' epoch gets rows only in rare trials, so one
+# slow batch of the GPU would leave it without rows for a long time (`Worker.trial_is_due`).
+SLOW_CPU: Final = ("--cpu-batch", 1)
 
 
 class DataSet(NamedTuple):
@@ -162,10 +166,14 @@ def killed(stage: Stage, workers: str) -> Json:
         job.train(
             *data_flags(SAMPLES, files, stage.settings.quick),
             *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
-            *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS, *ALL_TRAIN),
+            *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS, *ALL_TRAIN, *SLOW_CPU),
         )
         with closing(EventReader(job.run_dir / "events.jsonl")) as log:
-            [(name, pid)] = wait_for(lambda: gpus_at_work(job, log), "the GPU worker trains")
+            # Both workers may compile before the first lease.
+            within = max(1.0, stage.left_s)
+            [(name, pid)] = wait_for(
+                lambda: gpus_at_work(job, log), "the GPU worker trains", within
+            )
             os.kill(pid, signal.SIGKILL)
             left = job.wait_for_event("worker_left", worker=name)
             [(again, _)] = wait_for(lambda: gpus_at_work(job, log), "another one replaces it")

@@ -61,7 +61,7 @@ class HashedTraining:
     """A network on one thread, and the hash tables over its output layer."""
 
     def __init__(self, rows: Examples, labels: int, given: argparse.Namespace) -> None:
-        self.rows, self.batch, self.seed = rows, given.batch, given.seed
+        self.rows, self.batch, self.seed = rows.read_only(), given.batch, given.seed
         self.lsh = lsh = parse_lsh(given.lsh, labels, given.seed)
         network = Network.build(rows.features, (HIDDEN,), labels, "relu", LOSS, output_major=True)
         params = aligned(network.parameters)

@@ -63,6 +63,15 @@ class Examples:
         """N."""
         return len(self.inputs.indptr) - 1 if self.sparse else len(self.inputs.dense)
 
+    def read_only(self) -> "Examples":
+        """The same rows in arrays that cannot be written, like those that workers train on.
+
+        Numba compiles a kernel again for arrays that can be written.
+        """
+        inputs = Inputs(*map(_read_only, self.inputs))
+        labels = Labels(*map(_read_only, self.labels))
+        return Examples(inputs, labels, self.features)
+
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
@@ -124,3 +133,9 @@ def single_labels(values: NDArray[np.float32]) -> Labels:
 def multi_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> Labels:
     """Wrap lists of label indices (not copied)."""
     return Labels(np.empty(0, np.float32), indptr, indices)
+
+
+def _read_only(array: Any) -> NDArray[Any]:
+    view: NDArray[Any] = array.view()
+    view.flags.writeable = False
+    return view

@@ -39,7 +39,8 @@ def test_the_exact_loss_is_that_of_hogbatch_evaluate(job, flags):
     found = evaluated(job.run_dir / "model.safetensors", TRAIN)
     assert exact[-1]["exact_train_loss"] == pytest.approx(found["loss"], abs=1e-4)
     assert exact[-1]["train_values"]["accuracy"] == pytest.approx(found["accuracy"], abs=1e-4)
-    assert exact[-1]["exact_train_loss"] < exact[-1]["train_loss"]
+    # Of the first epoch: in the second, both losses differ by little, in any direction.
+    assert exact[0]["exact_train_loss"] < exact[0]["train_loss"] - 0.01
 
 
 def test_the_exact_loss_is_in_the_progress_line(main, tmp_path):

@@ -48,7 +48,11 @@ def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4
 
 
 def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fields):
-    """An assignment to train on `train`; `fields` are further fields of its Welcome."""
+    """An assignment to train on `train`; `fields` are further fields of its Welcome.
+
+    Its rows cannot be written, as in a worker, so that both use the same compiled kernels.
+    """
+    train, test = train.read_only(), test and test.read_only()
     several = len(train.labels.indptr) > 0
     loss, outputs = ("multilabel", LABELS) if several else ("logistic", 1)
     network = Network.build(train.features, hidden, outputs, "tanh", loss)

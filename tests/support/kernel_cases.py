@@ -92,6 +92,14 @@ def csr_set(random, features, rows=SET):
     return csr_inputs(indptr, indices, numbers(random, len(indices)))
 
 
+def read_only(arrays):
+    """The same Inputs or Labels as a worker maps them: another type of argument for Numba."""
+    views = [array.view() for array in arrays]
+    for view in views:
+        view.flags.writeable = False
+    return type(arrays)(*views)
+
+
 def toarray(inputs, features):
     """CSR rows as a dense matrix, by a simple loop."""
     dense = np.zeros((len(inputs.indptr) - 1, features), np.float32)

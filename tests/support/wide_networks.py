@@ -15,7 +15,7 @@ from hogbatch.kernels.cpu.model import BatchSettings, ModelView
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.support.kernel_cases import csr_set, dense_set, labels_for
+from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only
 
 FEATURES, CLASSES, SET = 9, 43, 30  # 43 is stored as 48
 BATCH, RAGGED, FENCE = 7, 4, 5
@@ -70,6 +70,11 @@ class Case:
         self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
         self.changed = np.zeros(classes, np.uint8)
 
+    @property
+    def rows(self):
+        """Inputs and labels as the compiled loops get them."""
+        return read_only(self.inputs), read_only(self.labels)
+
     def model(self, own=None):
         """`own`: one thread's slots of the dense layers."""
         plan = np.array(self.network.layer_views(), np.int64)
@@ -84,7 +89,7 @@ class Case:
         space = scratch(batch, finder.tables, self.classes, finder.rule.capacity, 1)
         seat = hashed.HashedThread(self.head, space, self.place, self.changed)
         hashed.train(
-            *(self.model(own), finder, self.inputs, self.labels, self.order),
+            *(self.model(own), finder, *self.rows, self.order),
             *(self.lease(batch, threads), self.hyper, seat),
             *(self.fence if fence is None else fence, self.totals),
         )
@@ -106,7 +111,7 @@ class Case:
     def evaluate(self):
         """The totals of an exact evaluation."""
         rest = self.lease(), self.fence, self.totals
-        exact.evaluate(self.model(), self.inputs, self.labels, self.order, *rest)
+        exact.evaluate(self.model(), *self.rows, self.order, *rest)
         return self.totals
 
     def reference(self):

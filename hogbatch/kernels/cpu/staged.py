@@ -90,6 +90,15 @@ def staged_loop(name: Literal["dense", "linear", "wide", "hashed"]) -> StagedLoo
 
 
 @kernel
+def forward_only():
+    """The arguments `first` and `down` of forward passes.
+
+    As constants in a call, they would make Numba compile the called function again for them.
+    """
+    return np.int64(0), np.bool_(False)
+
+
+@kernel
 def intermediates(model, layers, inputs, rows, hyper):
     """Allocate the intermediates of the first `layers` layers for a batch, `rows`[B]."""
     size = rows.shape[0]
@@ -165,7 +174,8 @@ def run_dense(model, inputs, labels, rows, lease, totals, batch, head, first, st
 def read_dense(model, inputs, labels, rows, lease, totals, batch, head):
     """All gradients of a batch of the dense loop."""
     layers = model.table.shape[0]
-    run_dense(model, inputs, labels, rows, lease, totals, batch, head, 0, layers, False)
+    first, down = forward_only()
+    run_dense(model, inputs, labels, rows, lease, totals, batch, head, first, layers, down)
     pass_to_first(model, layers, rows, batch)
 
 
@@ -208,7 +218,8 @@ def read_wide(model, inputs, labels, rows, lease, totals, batch, head):
     """All gradients of a batch of the wide loop."""
     layers, size = model.table.shape[0], rows.shape[0]
     hidden, kept = layers - 1, batch.hidden
-    run_wide(model, inputs, labels, rows, lease, totals, batch, head, 0, layers, False)
+    first, down = forward_only()
+    run_wide(model, inputs, labels, rows, lease, totals, batch, head, first, layers, down)
     x = matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
     below = matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
     wide.pass_down(model, matrix(batch.grad, 0, size, model.table[hidden, FAN_OUT]), below)
@@ -255,4 +266,5 @@ def run_linear(model, inputs, labels, rows, lease, totals, batch, head, first, s
 
 @kernel
 def read_linear(model, inputs, labels, rows, lease, totals, batch, head):
-    run_linear(model, inputs, labels, rows, lease, totals, batch, head, 0, 1, False)
+    (first, down), layers = forward_only(), model.table.shape[0]
+    run_linear(model, inputs, labels, rows, lease, totals, batch, head, first, layers, down)

@@ -129,12 +129,12 @@ def _examples(sizes: Sizes, rows: int, random: np.random.Generator) -> Examples:
     labels = _labels(sizes, rows, random)
     if not sizes.stored:
         dense = random.standard_normal((rows, features), np.float32)
-        return Examples(dense_inputs(dense), labels, features)
+        return Examples(dense_inputs(dense), labels, features).read_only()
     indptr = np.arange(rows + 1, dtype=np.int64) * sizes.stored
     indices = _ranks(features, rows * sizes.stored, random).reshape(rows, -1)
     indices.sort(axis=1)
     values = np.ones(indices.size, np.float32)
-    return Examples(csr_inputs(indptr, indices.reshape(-1), values), labels, features)
+    return Examples(csr_inputs(indptr, indices.reshape(-1), values), labels, features).read_only()
 
 
 def _labels(sizes: Sizes, rows: int, random: np.random.Generator) -> Labels:

@@ -160,7 +160,9 @@ def test_all_neurons_get_new_functions_every_rebuild_interval(monkeypatch):
 def test_tables_are_rebuilt_when_nothing_has_changed(monkeypatch):
     """The rows have no labels, and no outputs are found for them."""
     rig = Rig(monkeypatch, wide(most=0, random=0))
+    rig.given.train.labels.indptr.flags.writeable = True
     rig.given.train.labels.indptr[:] = 0
+    rig.given.train.labels.indptr.flags.writeable = False
     rig.train(4)
     assert rig.builds.counts == [0]
 

@@ -9,6 +9,7 @@ from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import read
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
+from tests.support.assignments import examples
 
 X = np.array([[0, 1.5, 0], [2, 0, 3]])
 
@@ -213,3 +214,14 @@ def test_memory_is_checked_before_arrays_are_converted(save, monkeypatch):
     monkeypatch.setattr(budget, "free_memory", lambda: next(free))
     with pytest.raises(UsageError, match=r"a\.npz: expected 32 kB of free memory for X as float64"):
         read(path)
+
+
+def test_read_only_rows_are_the_same_and_cannot_be_written():
+    rows = examples(5, sparse=True, several=True)
+    sealed = rows.read_only()
+    assert (sealed.rows, sealed.features) == (rows.rows, rows.features)
+    for arrays in ("inputs", "labels"):
+        for own, other in zip(getattr(rows, arrays), getattr(sealed, arrays), strict=True):
+            assert np.shares_memory(own, other) or own.size == 0
+            assert np.array_equal(own, other)
+            assert own.flags.writeable and not other.flags.writeable

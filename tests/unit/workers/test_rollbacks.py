@@ -178,7 +178,9 @@ def test_a_skipped_row_is_reported_by_its_number_in_the_set(data, staged, monkey
         monkeypatch.setattr("workers.feed.MAX_MEMORY_FRACTION", 0.0)
     given = given_for(data)
     bad = int(given.orders.of(1)[77])
-    given.train.labels.values[bad] = np.nan  # only a memory fault can cause this
+    values = given.train.labels.values
+    values.flags.writeable = True  # only a memory fault can cause this
+    values[bad] = np.nan
     rig = Rehearsal(given)
     clean, found = rig.do(lease(0, 64, epoch=1, number=1), lease(64, 256, epoch=1, number=2))
     assert (clean.skipped, clean.skipped_row) == (0, 0)

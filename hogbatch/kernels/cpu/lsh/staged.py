@@ -26,6 +26,7 @@ from hogbatch.kernels.cpu.model import ACTIVATION, FAN_IN, corrected
 from hogbatch.kernels.cpu.network import forward_layers, matrix
 from hogbatch.kernels.cpu.staged import (
     Intermediates,
+    forward_only,
     intermediates,
     pass_to_first,
     update_layers,
@@ -117,6 +118,7 @@ def run(model, finder, inputs, labels, rows, lease, totals, batch, thread, first
 def read(model, finder, inputs, labels, rows, lease, totals, batch, thread):
     """All gradients of a batch of the hashed loop."""
     layers = model.table.shape[0]
-    run(model, finder, inputs, labels, rows, lease, totals, batch, thread, 0, layers, False)
+    first, down = forward_only()
+    run(model, finder, inputs, labels, rows, lease, totals, batch, thread, first, layers, down)
     if batch.count[0] > 0:
         pass_to_first(model, layers - 1, rows, batch.hidden)

@@ -22,7 +22,7 @@ from hogbatch.kernels.cpu import linear, model as compiled
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.support.kernel_cases import csr_set, labels_for, overflowing
+from tests.support.kernel_cases import csr_set, labels_for, overflowing, read_only
 
 pytestmark = pytest.mark.vector_width
 
@@ -59,8 +59,8 @@ class Case:
         lease = compiled.BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
         linear.train(
             model,
-            self.inputs,
-            self.labels,
+            read_only(self.inputs),
+            read_only(self.labels),
             self.order,
             lease,
             self.hyper,

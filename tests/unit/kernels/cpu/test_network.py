@@ -31,7 +31,14 @@ from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support import plain_sgd
-from tests.support.kernel_cases import csr_set, dense_set, labels_for, score_width, toarray
+from tests.support.kernel_cases import (
+    csr_set,
+    dense_set,
+    labels_for,
+    read_only,
+    score_width,
+    toarray,
+)
 
 FEATURES, OUTPUTS, SET = 9, 5, 40
 BATCH, RAGGED = 4, 3  # rows of a batch, and of the last
@@ -94,8 +101,7 @@ class Case:
         """Train by the compiled loop, all rows in one call."""
         self.loop.train(
             self._model(),
-            self.inputs,
-            self.labels,
+            *self.rows,
             self.order,
             self._lease(batch),
             self.hyper,
@@ -114,10 +120,13 @@ class Case:
 
     def evaluate_compiled(self):
         lease = self._lease(BATCH)
-        self.loop.evaluate(
-            self._model(), self.inputs, self.labels, self.order, lease, self.fence, self.totals
-        )
+        self.loop.evaluate(self._model(), *self.rows, self.order, lease, self.fence, self.totals)
         return self.totals
+
+    @property
+    def rows(self):
+        """Inputs and labels as the compiled loops get them."""
+        return read_only(self.inputs), read_only(self.labels)
 
     def _interpreted(self):
         layers = self.network.layer_views()

@@ -1,5 +1,6 @@
 """The threads of a team train as one thread does with the same batches."""
 
+import sys
 import threading
 import time
 
@@ -15,6 +16,17 @@ from tests.unit.kernels.cpu.test_network import BATCH, STEPS, Case, losses, opti
 
 COMPILED = not numba.config.DISABLE_JIT
 ROUNDS = 3000 if COMPILED else 200
+SWITCH_S = 1e-5  # between threads that run Python; usually 5 ms, which waiting threads would spin
+
+
+@pytest.fixture(autouse=True)
+def short_turns():
+    """Threads take turns often where kernels are not compiled, and so hold the interpreter lock."""
+    before = sys.getswitchinterval()
+    if not COMPILED:
+        sys.setswitchinterval(SWITCH_S)
+    yield
+    sys.setswitchinterval(before)
 
 
 def run_together(count, work):
@@ -55,7 +67,7 @@ def train_together(case, size, batch=BATCH, team=None):
 
     def work(member):
         train(
-            *(model, case.inputs, case.labels, case.order, case._lease(batch), case.hyper),
+            *(model, *case.rows, case.order, case._lease(batch), case.hyper),
             *(np.full_like(case.head, -1), case.fence, totals[member], team, member),
         )
 

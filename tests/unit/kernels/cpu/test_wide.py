@@ -17,7 +17,7 @@ CLASSES = wide.BLOCK + 43  # two blocks, the second ragged
 
 def train(case, *, threads=1, own=None, fence=None):
     wide.train(
-        *(case.model(own), case.inputs, case.labels, case.order, case.lease(BATCH, threads)),
+        *(case.model(own), *case.rows, case.order, case.lease(BATCH, threads)),
         *(case.hyper, case.head, case.fence if fence is None else fence, case.totals),
     )
     assert (case.head == -1).all()
