@@ -1,4 +1,15 @@
-"""What is decided when the models of several servers are merged: Adaptive SGD.
+"""What is decided when the models of several servers are merged.
+
+========  ==================================================================================
+rule      the merged model changes by
+========  ==================================================================================
+sum       the sum of the servers' changes
+average   their mean, weighted by updates: Adaptive SGD, below
+adasum    their sum, times a factor for each tensor: 1 where the changes are orthogonal, 1/N
+          where they are equal. Then each server has gone the same way already, and the sum
+          would go N times too far (Maleki et al. 2020, "Scaling Distributed Training with
+          Adaptive Summation", arXiv 2006.02924)
+========  ==================================================================================
 
 Servers train on their own copies of the model during a mega-batch, a fixed number of rows over all
 servers, from which the next rows go to the server that asks. Then their changes are merged, and
@@ -89,3 +100,18 @@ def merge_weights(
         # with equal counts the last server, so that two are changed
         weights[len(counts) - 1 - counts[::-1].index(min(counts))] *= 1 - delta
     return weights
+
+
+def sum_scales(squares: Sequence[Sequence[float]], of_sum: Sequence[float]) -> list[float]:
+    """Factors of the sum of changes by the rule "adasum", one for each tensor.
+
+    `squares`[N][T] are the squared norms of the changes, `of_sum`[T] those of their sum. The
+    published rule merges servers in pairs, with a factor of 1 - cos/2 for changes of equal length
+    with the angle cosine cos. This one is symmetric in all servers: the sum of the squares over the
+    square of the sum, which is 1/(1 + cos) for two. It is never above 1: changes that cancel each
+    other are noise.
+    """
+    return [
+        min(1.0, sum(each) / total) if total > 0.0 else 1.0
+        for *each, total in zip(*squares, of_sum, strict=True)
+    ]

@@ -12,19 +12,20 @@ class MergeSettings:
 
     rows: int  # of all servers between two merges
     parameters: int  # of the model
-    rule: Literal["sum", "average"] = "sum"  # changes are added, or averaged as by Adaptive SGD
+    rule: Literal["adasum", "sum", "average"] = "adasum"  # see hogbatch.cluster.merging
     momentum: float = 0.0  # of the merged model; 0: none
     transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
     robust: Literal["none", "median"] = "none"
-    share: float = 0.05  # largest fraction of the time that merges may take
+    share: float = 0.3  # largest fraction of the time in which a merge is under way
+    load: float = 0.1  # largest fraction of the threads of a server that merges take
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralServers:
+class RehearsedServers:
     """The number of servers, and how they merge their models."""
 
     count: int
     link: ServerLink
     merge_rows: int | None  # of all servers between two merges; None: a hundredth of all rows
-    merge: Literal["sum", "average"]  # changes are added, or averaged as by Adaptive SGD
+    merge: Literal["adasum", "sum", "average"]  # see hogbatch.cluster.merging
     momentum: float  # of the merged model; 0: none

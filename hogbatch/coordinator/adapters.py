@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hogbatch.coordinator.commands import Exchange
+from hogbatch.coordinator.commands import MergeStep
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.store.fence import Fences
 from hogbatch.store.segment_server import SegmentServer
 from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.channel import CoordinatorChannel
@@ -84,6 +83,13 @@ class SnapshotAdapter(Protocol):
         """Restore the model from the last copy that was kept."""
 
 
+class FenceAdapter(Protocol):
+    """The permissions of workers to write to the model: :class:`hogbatch.store.fence.Fences`."""
+
+    def revoke(self, worker: int) -> object:
+        """End the right of worker number `worker` to write."""
+
+
 class ServersAdapter(Protocol):
     """The servers whose models the coordinator merges."""
 
@@ -106,7 +112,7 @@ class UpstreamAdapter(Protocol):
     def send(self, message: ToCoordinator) -> None:
         """Send `message` without waiting."""
 
-    def exchange(self, asked: Exchange) -> ToCoordinator | None:
+    def exchange(self, asked: MergeStep) -> ToCoordinator | None:
         """Do what `asked` asks for; return the answer, if there is one. May take long."""
 
     def interrupt_exchange(self) -> None:
@@ -119,7 +125,7 @@ class Adapters:
 
     endpoint: CoordinatorChannel
     segment_server: SegmentServer | None  # None: no other process attaches
-    fences: Fences
+    fences: FenceAdapter
     processes: ProcessAdapter
     snapshots: SnapshotAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread

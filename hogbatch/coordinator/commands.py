@@ -121,7 +121,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class MergeStep:
     """Do what `message` asks for, in the background; answered by
     `SuppliedCoordinator.exchanged`.
 
@@ -158,6 +158,6 @@ Command = (
     | Keep
     | LoadServer
     | Answer
-    | Exchange
+    | MergeStep
     | Finish
 )

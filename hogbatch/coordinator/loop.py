@@ -20,11 +20,11 @@ from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import (
     Answer,
     Command,
-    Exchange,
     Finish,
     Keep,
     Kill,
     LoadServer,
+    MergeStep,
     Quarantine,
     Record,
     Report,
@@ -156,7 +156,7 @@ class Loop:
                 case Answer(message):
                     assert self._adapters.upstream is not None, "it answers to upstream only"
                     self._adapters.upstream.send(message)
-                case Exchange():
+                case MergeStep():
                     assert self._adapters.upstream is not None, "upstream has asked for it"
                     self._adapters.upstream.interrupt_exchange()
                     self._background.exchanges.submit(self._exchange, command)
@@ -190,7 +190,7 @@ class Loop:
         assert servers is not None and isinstance(state, Coordinator), "only it has servers"
         return partial(state.model_written, worker, servers.load(worker, source))
 
-    def _exchange(self, asked: Exchange) -> Event:
+    def _exchange(self, asked: MergeStep) -> Event:
         state, upstream = self._state, self._adapters.upstream
         assert upstream is not None and isinstance(state, SuppliedCoordinator)
         return partial(state.exchanged, asked, upstream.exchange(asked))

@@ -12,6 +12,10 @@ reduce     takes part in summing the changes of all servers                    R
 apply      adds the sum, without its own change, to its model                  Applied
 =========  ==================================================================  =========
 
+Between servers that are connected, the steps "collect" and "reduce" are one message, unless the
+weights of the changes depend on what was collected. If a server is lost in this step, or its model
+is not finite, the others begin again with "collect".
+
 When all servers have the sum, the merge counts: the rows whose updates are in the changes are
 acknowledged. A server that is lost before that takes its change with it, and its rows return to the
 queue; the others repeat the step without it. So each row of an epoch is in the merged model once.
@@ -24,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hogbatch.cluster.merging import MegaBatch, merge_weights
+from hogbatch.cluster.merging import MegaBatch, merge_weights, sum_scales
 from hogbatch.cluster.reduction import fastest
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
@@ -38,13 +42,13 @@ from hogbatch.wire.messages import (
     Collected,
     Connected,
     FromServer,
-    Load,
     Loaded,
     Ready,
     Reduce,
     Reduced,
     Servers,
     ToServer,
+    UseModel,
 )
 
 Step = Literal["", "collect", "connect", "reduce", "apply"]
@@ -66,6 +70,7 @@ class ServerMerges:
     step: Step = ""  # of the merge that is under way; "": none is
     attempt: int = 0  # of its step "reduce"
     poisoned: bool = False  # no server has a finite model
+    plane: str = ""  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
     _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
@@ -83,6 +88,7 @@ class ServerMerges:
     _sampled: float = -math.inf  # when the moving mean had its last sample
     _ended: float = -math.inf  # the last merge
     _seconds: float = 0.0  # that it took
+    _busy_seconds: float = 0.0  # CPU seconds over threads, of the server with the most
 
     @property
     def busy(self) -> bool:
@@ -103,7 +109,7 @@ class ServerMerges:
     def written(self, key: str) -> list[Command]:
         """The model was written to the memory of server `key`."""
         self._failures = 0
-        return [Send(key, Load())] if key == self._loading else []
+        return [Send(key, UseModel())] if key == self._loading else []
 
     def not_written(self, key: str) -> bool:
         """Writing the model to server `key` has failed; whether that was its own fault.
@@ -125,14 +131,15 @@ class ServerMerges:
         """Whether the merged model was lost together with the last server that had it."""
         return not self._members and not self._copied
 
-    def loaded(self, key: str) -> Ready | None:
+    def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
         """Server `key` uses the model: return its Ready; None if it was not given a model."""
         if key != self._loading:
             return None
         self._loading = ""
         ready = self._members[key] = self._waiting.pop(key)
         self._addresses[key] = ready.address
-        return ready
+        told, self.plane = self.plane, ready.plane
+        return ready, [Record("plane", {"plane": ready.plane})] * (told != ready.plane)
 
     def removed(self, key: str, now: float) -> list[Command]:
         """Server `key` has left or is lost; its leases have been taken back."""
@@ -148,7 +155,8 @@ class ServerMerges:
         if not self._asked:
             self.step = ""
         elif self.step == "reduce":
-            return self._reduce(now)
+            collected = all(each in self._collected for each in self._asked)
+            return self._reduce(now) if collected else self._collect(list(self._asked), now)
         return self._next_step(now)
 
     # Merges ---------------------------------------------------------------------------------------
@@ -169,7 +177,14 @@ class ServerMerges:
             return []
         self.number += 1
         self._collected.clear()
-        return self._begin("collect", list(self._members), Collect(self.number), now)
+        members = list(self._members)
+        if self.settings.rule != "average" and (members == self._connected or len(members) == 1):
+            return self._sum(members, [1.0] * len(members), now, collect=True)
+        return self._collect(members, now)
+
+    def _collect(self, members: Sequence[str], now: float) -> list[Command]:
+        self._collected.clear()
+        return self._begin("collect", members, Collect(self.number), now)
 
     def _is_due(self, now: float, draining: bool) -> bool:
         assert self.settings is not None
@@ -179,6 +194,7 @@ class ServerMerges:
         if not rows.held and (draining or not rows.todo):
             return True  # nothing is left to train on before the merge
         pause = self._seconds * (1.0 / self.settings.share - 1.0)
+        pause = max(pause, self._busy_seconds / self.settings.load - self._seconds)
         return rows.unmerged_rows >= self.settings.rows and now - self._ended >= pause
 
     def _begin(
@@ -195,8 +211,13 @@ class ServerMerges:
                 expected = self.step == "collect" and merge == self.number
             case Connected(version):
                 expected = self.step == "connect" and version == self.version
-            case Reduced(merge, attempt):
-                expected = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
+            case Reduced(merge, attempt, unreachable):
+                current = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
+                expected = current and unreachable < 0
+                if expected and message.collected is not None:
+                    if not message.collected.finite:
+                        return self._collect(list(self._asked), now)
+                    self._collected[worker.key] = message.collected
             case Applied(merge):
                 expected = self.step == "apply" and merge == self.number
             case Loaded():
@@ -206,16 +227,18 @@ class ServerMerges:
         self._answers[worker.key] = message
         return self._next_step(now)
 
-    def unreachable(self, message: Connected | Reduced) -> str:
+    def unreachable(self, message: FromServer) -> str:
         """The key of the server that another one could not reach in the current step; "" if none.
 
         A merge with it cannot succeed, so it counts as lost.
         """
         if isinstance(message, Connected):
             current = (self.step, self.version) == ("connect", message.version)
-        else:
+        elif isinstance(message, Reduced):
             sent = message.merge, message.attempt
             current = self.step == "reduce" and sent == (self.number, self.attempt)
+        else:
+            return ""
         attached = self.roster.attached
         found = [key for key in self._asked if attached[key].number == message.unreachable]
         return found[0] if current and found else ""
@@ -258,19 +281,25 @@ class ServerMerges:
             return []
         if len(finite) > 1 and list(self._members) != self._connected:
             return self._connect(now)
-        done = [self._collected[key] for key in finite]
-        self._weights = self._weigh(done)
+        return self._sum(finite, self._weigh([self._collected[key] for key in finite]), now)
+
+    def _sum(
+        self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False
+    ) -> list[Command]:
+        assert self.settings is not None
+        self._weights = weights
         self.attempt += 1
         message = Reduce(
             self.number,
             self.attempt,
-            tuple(self.roster.attached[key].number for key in finite),
-            tuple(self._weights),
-            fastest(len(finite), self.settings.parameters),
+            tuple(self.roster.attached[key].number for key in keys),
+            tuple(weights),
+            fastest(len(keys), self.settings.parameters),
             self.settings.transfer,
             self.settings.robust,
+            collect,
         )
-        return self._begin("reduce", finite, message, now)
+        return self._begin("reduce", keys, message, now)
 
     def _connect(self, now: float) -> list[Command]:
         self._connected = list(self._members)
@@ -283,7 +312,7 @@ class ServerMerges:
     def _weigh(self, done: Sequence[Collected]) -> list[float]:
         """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
         assert self.settings is not None
-        if self.settings.rule == "sum":
+        if self.settings.rule != "average":
             return [1.0] * len(done)
         return merge_weights([MegaBatch(each.updates, each.batch_size, each.norm) for each in done])
 
@@ -294,8 +323,17 @@ class ServerMerges:
         self._rows = sum(self._acknowledge(key) for key in self._asked)
         sample = now - self._sampled >= SAMPLE_S
         self._sampled = now if sample else self._sampled
-        message = Apply(self.number, self.settings.momentum, sample)
+        message = Apply(self.number, self.settings.momentum, sample, self._scales())
         return self._begin("apply", self._asked, message, now)
+
+    def _scales(self) -> tuple[float, ...]:
+        """Factors of the sum; those of the first server, so that all use the same bits."""
+        assert self.settings is not None
+        summed = self._answers[self._asked[0]]
+        if self.settings.rule != "adasum" or not isinstance(summed, Reduced):
+            return ()
+        squares = [self._collected[key].squares for key in self._asked]
+        return tuple(sum_scales(squares, summed.squares))
 
     def _acknowledge(self, key: str) -> int:
         """Acknowledge the rows whose updates are in the change of server `key`."""
@@ -306,8 +344,12 @@ class ServerMerges:
         return self.epochs.rows.merge(merged)
 
     def _end(self, now: float) -> list[Command]:
-        answers = [each for each in self._answers.values() if isinstance(each, Applied)]
-        self._seconds = max(each.seconds for each in answers)
+        self._seconds = self._busy_seconds = 0.0
+        for key, answer in self._answers.items():
+            assert isinstance(answer, Applied), "other answers were ignored"
+            busy = answer.cpu_seconds / self.roster.attached[key].threads
+            self._seconds = max(self._seconds, answer.seconds)
+            self._busy_seconds = max(self._busy_seconds, busy)
         self._ended, self.step = now, ""
         fields = {
             "merge": self.number,
@@ -315,6 +357,7 @@ class ServerMerges:
             "weights": [round(weight, 6) for weight in self._weights],
             "rows": self._rows,
             "merge_seconds": round(self._seconds, 6),
+            "busy_seconds": round(self._busy_seconds, 6),
         }
         return [Record("servers_merged", fields)]
 

@@ -49,7 +49,7 @@ from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.wire.messages import Connected, FromServer, Loaded, Ready, Reduced, Stop
+from hogbatch.wire.messages import FromServer, Loaded, Ready, Stop
 
 
 @dataclass(slots=True)
@@ -228,11 +228,14 @@ class Coordinator(Workforce):
         if worker.device != "server":
             return Workforce._from_server(self, worker, message, now)
         if isinstance(message, Loaded):
-            ready = self.merges.loaded(worker.key)
-            return Workforce._make_ready(self, worker, ready, now) if ready else []
-        if isinstance(message, Connected | Reduced) and (key := self.merges.unreachable(message)):
-            return self.lose(key, f"{worker.name} cannot reach it", now, died=False)
+            if (loaded := self.merges.loaded(worker.key)) is None:
+                return []
+            ready, commands = loaded
+            return commands + Workforce._make_ready(self, worker, ready, now)
+        unreachable = self.merges.unreachable(message)
         commands = self.merges.receive(worker, message, now)
+        if unreachable:
+            commands += self.lose(unreachable, f"{worker.name} cannot reach it", now, died=False)
         for key in self.merges.not_finite():
             commands += self.lose(key, "its model is not finite", now, died=False)
         return commands + self._advance(now)

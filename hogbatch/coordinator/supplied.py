@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hogbatch.coordinator.commands import Answer, Command, Exchange, Finish, Send
+from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger, Rows
 from hogbatch.coordinator.progress import LossSums
@@ -22,7 +22,7 @@ from hogbatch.wire.messages import (
     Done,
     Failed,
     Heartbeat,
-    Load,
+    Loaded,
     Ready,
     Refused,
     Stop,
@@ -30,6 +30,7 @@ from hogbatch.wire.messages import (
     ToServer,
     ToWorker,
     UseMean,
+    UseModel,
     Welcome,
     Work,
 )
@@ -77,13 +78,15 @@ class SuppliedEpochs(Epochs):
 class SuppliedCoordinator(Workforce):
     """The state of one of several servers. Every public method takes an event and returns commands.
 
-    `address` is where other servers write to the memory of this one.
+    `address` is where other servers write to the memory of this one, through `plane`.
     """
 
     address: bytes = b""
+    plane: str = ""
     phase: Literal["waiting", "train", "evaluate", "finished"] = "waiting"
     supply: Supply = field(default_factory=Supply)
     _exchanges: int = 0  # under way
+    _loads: int = 0  # of these
     _beat_at: float = -math.inf
 
     def _new_epochs(self) -> Epochs:
@@ -115,9 +118,16 @@ class SuppliedCoordinator(Workforce):
             case _:
                 return self._begin_exchange(message)
 
-    def exchanged(self, asked: Exchange, answer: ToCoordinator | None, now: float) -> list[Command]:
+    def exchanged(
+        self, asked: MergeStep, answer: ToCoordinator | None, now: float
+    ) -> list[Command]:
         """What a message has asked for is done."""
         self._exchanges -= 1
+        self._loads -= isinstance(asked.message, UseModel)
+        if (
+            isinstance(answer, Loaded) and answer.changed
+        ):  # copies that workers have are out of date
+            self.recovery.rollbacks.total += 1
         answers: list[Command] = [] if answer is None else [Answer(answer)]
         return answers + self._advance(now)
 
@@ -195,8 +205,8 @@ class SuppliedCoordinator(Workforce):
             if evaluating != (self.phase == "evaluate"):
                 self.phase, to = "evaluate" if evaluating else "train", None
             self._set_clock(now)
-        if self.phase == "evaluate" and self._exchanges:
-            return commands  # the model to evaluate is still being put in place
+        if self._loads or (self.phase == "evaluate" and self._exchanges):
+            return commands  # the model is still being put in place
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
 
     def _set_clock(self, now: float) -> None:
@@ -209,20 +219,19 @@ class SuppliedCoordinator(Workforce):
     def _ready(self) -> Ready:
         """What this server reports about itself: the speed of its workers together."""
         peaks = [peak_speed(each.profile, each.teams) or 0.0 for each in self.workers.values()]
-        rows = self.plan.train_rows
-        profile = ((rows, rows / sum(peaks)),) if sum(peaks) > 0 else ()
-        return Ready(profile=profile, address=self.address)
+        # of one row, since those of batches are their own matter: the time of a lease follows
+        profile = ((1, 1 / sum(peaks)),) if sum(peaks) > 0 else ()
+        return Ready(profile=profile, address=self.address, plane=self.plane)
 
     # Merges -----------------------------------------------------------------------------------
 
     def _begin_exchange(self, message: ToServer) -> list[Command]:
-        if isinstance(message, Load):  # copies of the model that workers have are out of date
-            self.recovery.rollbacks.total += 1
+        self._loads += isinstance(message, UseModel)
         if isinstance(message, UseMean) and not self.plan.stopping.average:
             return []
         self._exchanges += 1
         updates = sum(worker.updates for worker in [*self.workers.values(), *self.roster.departed])
-        return [Exchange(message, self.supply.trained, updates, self.progress.rows)]
+        return [MergeStep(message, self.supply.trained, updates, self.progress.rows)]
 
     # End --------------------------------------------------------------------------------------
 

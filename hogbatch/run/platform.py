@@ -5,6 +5,9 @@ from typing import Any, Protocol
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.plan import Plan
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.telemetry.console import Console
 
@@ -33,6 +36,12 @@ class Platform(Protocol):
 
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
         """Return the workers to start, and print which they are."""
+
+    def policy(self, chosen: Factory) -> Factory:
+        """Return the batch policy of the coordinator; `chosen` is the one of the settings."""
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        """Return the plan of the coordinator; `plan` is the one for workers on this server."""
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""

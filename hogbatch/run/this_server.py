@@ -10,9 +10,12 @@ from hogbatch.checkpoint.names import CRASH
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.plan import Plan
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.environment import read_environment
 from hogbatch.machine.process import ProcessIdentity
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import Factory
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import is_small
@@ -56,6 +59,12 @@ class ThisServer:
         found = find_workers() if config.workers == "auto" else check_workers(config.workers)
         console.say(found.line)
         return found.workers
+
+    def policy(self, chosen: Factory) -> Factory:
+        return chosen
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        return plan
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         return workers

@@ -9,11 +9,11 @@ from typing import Generic, TypeVar, assert_never
 from hogbatch.coordinator.commands import (
     Answer,
     Command,
-    Exchange,
     Finish,
     Keep,
     Kill,
     LoadServer,
+    MergeStep,
     Quarantine,
     Record,
     Report,
@@ -241,7 +241,7 @@ class World(Generic[E]):
                     self.effects.show_mean(shown)
                 case Keep(evaluation):
                     self.effects.keep(evaluation)
-                case LoadServer() | Answer() | Exchange():
+                case LoadServer() | Answer() | MergeStep():
                     raise AssertionError("no simulated worker is a server")
                 case Finish():
                     self.finish = command

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.store.model import SharedModel
 
@@ -29,8 +30,10 @@ class MovingMean:
     While the mean is shown, it is stored in the model and the parameters are in the buffer.
     """
 
-    def __init__(self, model: SharedModel) -> None:
+    def __init__(self, model: SharedModel, sampled: NDArray[np.float32] | None = None) -> None:
+        """The mean of `model`, or of `sampled`[P], which must be equal to it where it is shown."""
         self._model, self._params = model, model.params
+        self._sampled = self._params if sampled is None else sampled
         self._mean_buffer = np.empty(0, np.float32)  # [P] after the first sample
         self._samples = 0
         self._updates = 0  # of the model at the last sample
@@ -104,10 +107,10 @@ class MovingMean:
         self._samples += 1
         self._updates = self._model.updates
         if not len(self._mean_buffer):
-            self._mean_buffer = self._params.copy()
+            self._mean_buffer = self._sampled.copy()
         weight = np.float32(max(MIN_WEIGHT, INITIAL_WEIGHT / (self._samples + INITIAL_WEIGHT - 1)))
         for start in range(0, len(self._params), BLOCK_VALUES):
             model, mean = (
-                each[start : start + BLOCK_VALUES] for each in (self._params, self._mean_buffer)
+                each[start : start + BLOCK_VALUES] for each in (self._sampled, self._mean_buffer)
             )
             mean += weight * (model - mean)

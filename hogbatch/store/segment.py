@@ -63,7 +63,9 @@ class Segment:
                 f"expected a segment of {layout.size} bytes, as in its layout; got {size} bytes:"
                 " run coordinator and worker from the same version of hogbatch"
             )
-        return cls(fd, layout, writable)
+        segment = cls(fd, layout, writable)
+        segment.read_only = not writable
+        return segment
 
     def __contains__(self, name: object) -> bool:
         """Whether the segment has an array of this name."""

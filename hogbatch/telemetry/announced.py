@@ -5,6 +5,7 @@ from typing import Any, Final
 
 ANNOUNCED: Final = {  # events that are also printed, with the sentence to print
     "worker_joined": "{worker} joined: process {pid}, {runs_on}",
+    "plane": "models of servers are moved through {plane}",
     "worker_compiles": "{worker} is compiling its kernels, which takes about 30 s; this happens "
     "once per installation and kind of network",
     "worker_ready": "{worker} is ready, batch size {batch_size}",

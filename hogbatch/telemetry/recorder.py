@@ -67,9 +67,16 @@ class RunRecorder:
         for observer in self._observers:
             observer.report(evaluation, totals)
 
-    def keep(self, evaluation: Evaluation | None) -> None:
-        """Copy the shared parameters; `evaluation` is theirs, None if they were not evaluated."""
-        if self._copy is None or (self._lent is not None and self._lent() is not None):
+    def keep(
+        self, evaluation: Evaluation | None, params: NDArray[np.float32] | None = None
+    ) -> None:
+        """Copy the shared parameters, or keep the array `params`, which is not copied.
+
+        `evaluation` is theirs, None if they were not evaluated.
+        """
+        if params is not None:
+            self._copy = params
+        elif self._copy is None or (self._lent is not None and self._lent() is not None):
             self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
         else:
             np.copyto(self._copy, self._shared)

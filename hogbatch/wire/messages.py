@@ -7,7 +7,7 @@ With several servers, each of them is a worker of the coordinator of all, and th
 merged:
 
     server ─────── Collected, Connected, Reduced, Applied, Loaded ──▶ coordinator
-    coordinator ── Servers, Collect, Reduce, Apply, Load, UseMean ──▶ server
+    coordinator ── Servers, Collect, Reduce, Apply, UseModel, UseMean ──▶ server
 
 A message is a few dozen bytes. Messages contain no arrays: those are in shared memory
 (:mod:`hogbatch.store`), and a message names the rows to process.
@@ -85,6 +85,7 @@ class Ready(Message, frozen=True):
     members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
     merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
     address: PlaneAddress = b""  # of a server
+    plane: ShortText = ""  # by which a server moves its changes, for display
 
 
 class Done(Message, frozen=True):
@@ -136,6 +137,7 @@ class Collected(Message, frozen=True):
     batch_size: Count  # rows, mean over these updates
     norm: Amount  # Euclidean norm of its model over the number of parameters
     finite: bool  # whether all parameters are
+    squares: tuple[Amount, ...] = ()  # squared norms of the change, one for each tensor
 
 
 class Connected(Message, frozen=True):
@@ -147,11 +149,16 @@ class Connected(Message, frozen=True):
 
 
 class Reduced(Message, frozen=True):
-    """A server has the sum of all changes (answers Reduce), unless another one failed it."""
+    """A server has the sum of all changes (answers Reduce).
+
+    Not if another one cannot be reached, or if it has `collected` a change that is not finite.
+    """
 
     merge: Count
     attempt: Count
     unreachable: OptionalNumber = -1
+    squares: tuple[Amount, ...] = ()  # squared norms of the sum, one for each tensor
+    collected: Collected | None = None  # if Reduce has asked for it
 
 
 class Applied(Message, frozen=True):
@@ -159,10 +166,13 @@ class Applied(Message, frozen=True):
 
     merge: Count
     seconds: Amount  # from Collect to now, in which it trained on
+    cpu_seconds: Amount = 0.0  # of the thread that merges, in this time
 
 
 class Loaded(Message, frozen=True):
-    """A server has begun to use the model that was written to its memory (answers Load)."""
+    """A server has begun to use the model that was written to its memory (answers UseModel)."""
+
+    changed: bool = True  # the parameters are others than before
 
 
 class Welcome(Message, frozen=True):
@@ -231,7 +241,7 @@ class Collect(Message, frozen=True):
 
 
 class Reduce(Message, frozen=True):
-    """Sum the copied changes of some servers, each with its weight."""
+    """Sum the changes of some servers, each with its weight."""
 
     merge: int
     attempt: int  # increases when a server was lost in the attempt before
@@ -240,6 +250,7 @@ class Reduce(Message, frozen=True):
     schedule: Literal["ring", "halving"]
     transfer: Literal["float32", "bfloat16", "top-k"]
     robust: Literal["none", "median"]
+    collect: bool = False  # copy the change first, as for Collect
 
 
 class Apply(Message, frozen=True):
@@ -248,9 +259,10 @@ class Apply(Message, frozen=True):
     merge: int
     momentum: float  # part of the step before that is added to the sum
     sample: bool  # whether the merged model is a sample of the moving mean
+    scales: tuple[float, ...] = ()  # of the sum, one for each tensor; empty: 1
 
 
-class Load(Message, frozen=True):
+class UseModel(Message, frozen=True):
     """Begin to use the model that was written to the server's memory."""
 
 
@@ -260,7 +272,7 @@ class UseMean(Message, frozen=True):
     used: bool
 
 
-ToServer = Servers | Collect | Reduce | Apply | Load | UseMean
+ToServer = Servers | Collect | Reduce | Apply | UseModel | UseMean
 FromServer = Collected | Connected | Reduced | Applied | Loaded
 ToWorker = Welcome | Work | Stop | Refused | ToServer
 ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | FromServer

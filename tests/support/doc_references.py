@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("hogbatch", "workers", "tests", "benchmarks", "scripts")
 # Directories in a run directory, not in the repository.
 CREATED_BY_A_RUN = {"unsaved-run/", "tensorboard/", "wandb/"}
-OF_OTHER_PROGRAMS = {"--help", "--durations", "--index-url", "--logdir", "--backend-store-uri"}
+OF_OTHER_PROGRAMS = {
+    *("--help", "--durations", "--index-url", "--logdir", "--backend-store-uri", "--no-deps"),
+    *("--head", "--working-dir", "--address"),
+}
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *(```|~~~)")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import Exchange
+from hogbatch.distributed.exchange import ChangeExchange
 from hogbatch.distributed.planes.memory import MemoryPlane
 
 WITHIN_S = 20.0
@@ -22,7 +22,7 @@ class Servers:
         }
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {
-            number: Exchange(self.buffers[number], plane, number, timeout_s)
+            number: ChangeExchange(self.buffers[number], plane, number, timeout_s)
             for number, plane in self.planes.items()
         }
         self.abort = threading.Event()

@@ -18,7 +18,7 @@ import numpy as np
 
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import Exchange, PlaneError
+from hogbatch.distributed.exchange import ChangeExchange, PlaneError
 from hogbatch.distributed.planes.nixl import NixlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ class Commands:
         self.buffers = ExchangeBuffers.create(size, servers=3)
         self.buffers.change[:] = change_of(number, size)
         self.plane = NixlPlane(self.buffers, timeout_s=5.0)
-        self.exchange = Exchange(self.buffers, self.plane, number, timeout_s=5.0)
+        self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=5.0)
 
     def address(self):
         return self.plane.address.hex()

@@ -31,13 +31,13 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
-    Load,
     Loaded,
     Ready,
     Reduce,
     Reduced,
     Servers,
     Stop,
+    UseModel,
     Welcome,
     Work,
 )
@@ -73,7 +73,7 @@ class Server:
 class ServersStage:
     """Runs the coordinator and its servers; events are in the order of their simulated times."""
 
-    def __init__(self, *, merge_rows=100, rule="sum", share=0.05, **plan):
+    def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
         made = replace(make_plan(**plan), merging=self.settings)
         self.state = Coordinator(made, Fixed(PolicySettings()))
@@ -191,17 +191,15 @@ class ServersStage:
                 if len(server.leases) == 1:
                     self._compute(server)
             case Collect(merge):
-                server.copied = Counter(server.change)
-                answer = Collected(merge, server.finished, 1, 64, 0.5, server.finite)
-                self._post(server, answer)
+                self._post(server, self._collect(server, merge))
             case Reduce():
                 self._reduce(server, message)
             case Apply(merge):
-                for each in self._taking_part:
-                    server.merged += each
+                for number in self._taking_part:
+                    server.merged += self._numbered(number).copied
                 server.change -= server.copied
                 self._post(server, Applied(merge, 0.004))
-            case Load():
+            case UseModel():
                 server.change.clear()
                 server.loaded = True
                 self._post(server, Loaded())
@@ -233,17 +231,18 @@ class ServersStage:
         others = [self._numbered(number) for number in message.numbers]
         if len(others) > 1:
             assert set(message.numbers) <= set(server.peers), "it is connected with all of them"
-        self._taking_part = [each.copied for each in others]
+        self._taking_part = message.numbers
         self.reductions += 1
+        collected = self._collect(server, message.merge) if message.collect else None
         gone = [each.number for each in others if not each.alive]
         unreachable = gone[0] if gone else -1
-        self.after(
-            0.003,
-            lambda: (
-                server.alive
-                and self._post(server, Reduced(message.merge, message.attempt, unreachable))
-            ),
-        )
+        attempt = message.merge, message.attempt
+        answer = Reduced(*attempt, unreachable, collected=collected)
+        self.after(0.003, lambda: server.alive and self._post(server, answer))
+
+    def _collect(self, server, merge):
+        server.copied = Counter(server.change)
+        return Collected(merge, server.finished, 1, 64, 0.5, server.finite)
 
     def _compute(self, server):
         work = server.leases[0]

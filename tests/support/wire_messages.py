@@ -13,7 +13,6 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
-    Load,
     Loaded,
     Optimizer,
     Ready,
@@ -23,6 +22,7 @@ from hogbatch.wire.messages import (
     Servers,
     Stop,
     UseMean,
+    UseModel,
     Welcome,
     Work,
 )
@@ -77,10 +77,13 @@ TO_COORDINATOR = [
     Heartbeat(),
     Failed("out of memory"),
     Goodbye(),
-    Collected(merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True),
+    Collected(
+        merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True, squares=(0.5, 2.0)
+    ),
     Connected(version=2, address=b"\0here"),
-    Reduced(merge=3, attempt=4, unreachable=2),
-    Applied(merge=3, seconds=0.02),
+    Reduced(merge=3, attempt=4, unreachable=2, squares=(0.7, 3.0)),
+    Reduced(3, 4, squares=(0.7,), collected=Collected(3, 5, 6, 64, 0.5, True, (0.3,))),
+    Applied(merge=3, seconds=0.02, cpu_seconds=0.01),
     Loaded(),
 ]
 TO_WORKER = [
@@ -88,7 +91,8 @@ TO_WORKER = [
     Servers(2, (0, 4), (b"\0here", b"there")),
     Collect(merge=3),
     Reduce(3, 4, (0, 4), (1.0, 0.5), "ring", "bfloat16", "median"),
-    Apply(merge=3, momentum=0.5, sample=True),
-    Load(),
+    Reduce(3, 5, (0, 4), (1.0, 1.0), "ring", "float32", "none", collect=True),
+    Apply(merge=3, momentum=0.5, sample=True, scales=(1.0, 0.5)),
+    UseModel(),
     UseMean(used=True),
 ]

@@ -8,6 +8,7 @@ from hogbatch.cluster.merging import (
     merge_weights,
     merged_step,
     scaled_batches,
+    sum_scales,
 )
 
 LIMITS = ServerLimits(128, 1024)
@@ -106,3 +107,25 @@ def test_servers_that_add_the_step_and_subtract_their_change_agree():
     copies = [merged + change + (step - change) for change in changes]
     for copy in copies:
         np.testing.assert_allclose(copy, merged + step, rtol=1e-5)
+
+
+def test_equal_changes_are_averaged_and_orthogonal_ones_added():
+    equal, orthogonal, opposite = (2.0, 2.0, 8.0), (2.0, 3.0, 5.0), (2.0, 2.0, 0.0)
+    one, other, of_sum = zip(equal, orthogonal, opposite, strict=True)
+    assert sum_scales([one, other], of_sum) == [0.5, 1.0, 1.0]
+
+
+@given(st.lists(st.lists(st.floats(-10, 10), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_the_scaled_sum_is_never_longer_than_orthogonal_changes(changes):
+    total = np.sum(changes, axis=0)
+    squares = [[float(np.dot(change, change))] for change in changes]
+    (scale,) = sum_scales(squares, [float(np.dot(total, total))])
+    bound = sum(each for (each,) in squares)
+    assert 0.0 <= scale <= 1.0
+    assert scale**2 * np.dot(total, total) <= bound * (1 + 1e-9) + 1e-12
+
+
+def test_servers_that_change_the_same_go_as_far_as_one():
+    changes = [[4.0]] * 3  # of length 2
+    (scale,) = sum_scales(changes, [36.0])
+    assert scale * 6.0 == pytest.approx(2.0)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.wire.messages import Collected, Hello
+from hogbatch.wire.messages import Collect, Collected, Hello, Reduce
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
 from tests.support.servers_stage import ServersStage
@@ -154,6 +154,24 @@ def test_weights_are_those_of_adaptive_sgd_or_one():
         assert merges[0]["weights"] == weights
 
 
+def test_connected_servers_collect_and_sum_at_once():
+    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
+    stage.join("a"), stage.join("b")
+    received = []
+    serve = stage._serve
+    stage._serve = lambda server, message: (
+        received.append((server.key, message)),
+        serve(server, message),
+    )
+    stage.run()
+    collects = [message for key, message in received if isinstance(message, Collect)]
+    sums = [message for key, message in received if isinstance(message, Reduce)]
+    assert len(collects) == 2, "in the first merge, before the servers are connected"
+    assert len(sums) > 4 and [each.collect for each in sums] == [False] * 2 + [True] * (
+        len(sums) - 2
+    )
+
+
 def test_a_worker_of_another_kind_is_refused():
     stage = Stage()
     stage.hello("server", device="server")
@@ -184,7 +202,7 @@ def test_a_message_about_a_merge_from_an_ordinary_worker_is_counted_and_ignored(
     st.integers(200, 4000),
     st.integers(1, 3),
 )
-def test_every_row_is_in_the_merged_model_once_whoever_comes_and_goes(acts, rows, epochs):
+def test_every_row_is_merged_exactly_once_as_servers_join_and_die(acts, rows, epochs):
     stage = ServersStage(
         train_rows=rows, test_rows=100, epochs=epochs, merge_rows=max(1, rows // 10)
     )
