@@ -29,10 +29,12 @@ _MAGIC = b"hogmerge"
 class ExchangeBuffers:
     """Areas of float32 numbers, each on its own cache lines.
 
+    `mean_is_shown`, uint32[1], tells whether the parameters of the server are the moving mean now.
+
     ========  =======  =================================================================
     name      numbers  contents
     ========  =======  =================================================================
-    merged    P        the last merged model; written by `Exchange.copy` of another server
+    merged    P        the last merged model; written by `ChangeExchange.copy` of another server
     change    P        this server's parameters minus `merged`; only this server writes it
     sum       P        the weighted sum of all servers' changes
     staging            parts received from others
@@ -55,6 +57,7 @@ class ExchangeBuffers:
         self.outgoing: Floats = segment.array("outgoing")
         self.residual: Floats = segment.array("residual")
         self.kept: Floats = segment.array("kept")
+        self.mean_is_shown: NDArray[np.uint32] = segment.array("mean_is_shown")  # [1]
 
     @classmethod
     def create(cls, size: int, how: Reduction | None = None, servers: int = SERVERS) -> Self:
@@ -116,4 +119,5 @@ def _layout(size: int, needed: Areas) -> Layout:
     return arrange(
         {"header": ("uint8", (_HEADER.size,))},
         *({name: ("<f4", (count,))} for name, count in each.items()),
+        {"mean_is_shown": ("<u4", (1,))},
     )

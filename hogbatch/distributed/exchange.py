@@ -12,10 +12,10 @@ from hogbatch.distributed.planes.base import TIMEOUT_S, Plane, PlaneError
 from hogbatch.distributed.sums import reduce_float32, scale
 from hogbatch.errors import UsageError
 
-__all__ = ["Exchange", "MergeAborted", "PlaneError"]
+__all__ = ["ChangeExchange", "MergeAborted", "PlaneError"]
 
 
-class Exchange:
+class ChangeExchange:
     """Sums the changes in the buffers of all servers of a merge.
 
     One thread at a time. The plane must be connected with the other servers of a merge before it,
@@ -73,7 +73,8 @@ class Exchange:
             compressed.reduce_top_k(port, own_weight)
         else:
             reduce_float32(port, own_weight, how)
-        port.finish()
+        if len(numbers) > 1:  # else writes of an earlier attempt may have failed
+            port.finish()
         self._uncommitted = how.compressed
 
     def commit(self) -> None:

@@ -1,6 +1,8 @@
-"""The identity of a process, with which another process can see whether it still runs."""
+"""The identity of a process, and its end together with that of another process."""
 
+import ctypes
 import os
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path("/")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ORPHANED = 2  # exit code of a process whose parent ended while it started
 START_FIELD = 19  # of /proc/<pid>/stat, counted from the state, which follows the name
 
 
@@ -54,3 +58,13 @@ def _start(root: Path, pid: int) -> int | None:
         fields = text.rpartition(")")[2].split()  # the name may contain spaces and parentheses
         return None if fields[0] in "ZX" else int(fields[START_FIELD])
     return None
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends.
+
+    `parent` is the process of that thread. prctl(2), PR_SET_PDEATHSIG.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the call
+        os._exit(ORPHANED)

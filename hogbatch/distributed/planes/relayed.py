@@ -30,9 +30,10 @@ class Relay(Protocol):
 class RelayedPlane:
     """Writes and receives through a relay."""
 
-    name = "relay"
-
-    def __init__(self, buffers: ExchangeBuffers, relay: Relay) -> None:
+    def __init__(
+        self, buffers: ExchangeBuffers, relay: Relay, name: str = "another process"
+    ) -> None:
+        self.name = name
         self._buffers = buffers
         self._relay = relay
         self._others = frozenset[int]()

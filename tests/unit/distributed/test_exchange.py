@@ -11,7 +11,7 @@ import hogbatch.distributed.sums as sums
 from hogbatch.cluster.areas import ALL
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import Exchange, MergeAborted, PlaneError
+from hogbatch.distributed.exchange import ChangeExchange, MergeAborted, PlaneError
 from hogbatch.distributed.planes.memory import MemoryPlane
 from hogbatch.errors import UsageError
 from tests.support.merging_servers import WITHIN_S, Servers
@@ -56,6 +56,16 @@ def test_all_servers_get_the_same_bits(servers, how, count, size):
     same_bits(cluster.reduce(how, weights=np.linspace(0.5, 1.5, count)))
     for buffers, change in zip(cluster.buffers.values(), changes, strict=True):
         assert (buffers.change == change).all()
+
+
+def test_one_server_alone_does_not_wait_for_what_it_sent_to_a_lost_one(servers, monkeypatch):
+    cluster = servers(np.ones((1, 10)))
+
+    def fail():
+        raise PlaneError(3, "is lost")
+
+    monkeypatch.setattr(cluster.planes[10], "finish", fail)
+    assert (cluster.reduce(RING)[0] == 1.0).all()
 
 
 @pytest.mark.parametrize("how", [RING, HALVING, BFLOAT16])
@@ -200,7 +210,7 @@ def test_the_merged_model_is_copied_to_a_new_server(servers):
 
 def test_buffers_for_fewer_servers_are_refused():
     buffers = ExchangeBuffers.create(1000, TOP_K, servers=2)
-    exchange = Exchange(buffers, MemoryPlane(buffers), 0)
+    exchange = ChangeExchange(buffers, MemoryPlane(buffers), 0)
     with pytest.raises(UsageError, match="up to 2 servers"):
         exchange.reduce(1, 0, [0, 1, 2], 1.0, TOP_K, threading.Event())
     buffers.close()

@@ -8,7 +8,7 @@ import pytest
 
 from hogbatch.cluster.areas import ALL
 from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import Exchange
+from hogbatch.distributed.exchange import ChangeExchange
 from hogbatch.distributed.planes.relayed import RelayedPlane
 
 
@@ -46,7 +46,7 @@ def test_two_servers_merge_through_relays(relays, how):
         relay.buffers.change[:] = np.arange(500) * number
         plane = RelayedPlane(relay.buffers, relay)
         plane.connect({other: b"" for other in relays if other != number})
-        exchanges[number] = Exchange(relay.buffers, plane, number)
+        exchanges[number] = ChangeExchange(relay.buffers, plane, number)
 
     def merge(number):
         exchanges[number].reduce(1, 0, [3, 5], 1.0, how, threading.Event())

@@ -1,0 +1,239 @@
+"""The servers of a run as the workers of its coordinator: messages, restarts, models."""
+
+import queue
+import select
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
+from hogbatch.coordinator.background import Wakeup
+from hogbatch.distributed.cluster import Cluster, ServerHandle
+from hogbatch.distributed.host import ModelArrays
+from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.launch.restarts import Restarts
+from hogbatch.wire.codec import BadFrame, decode_to_coordinator, encode
+from hogbatch.wire.messages import (
+    Done,
+    Failed,
+    Goodbye,
+    Loaded,
+    Servers,
+    ToCoordinator,
+    ToWorker,
+    Welcome,
+)
+
+T = TypeVar("T")
+
+LOST: Final = (HogbatchError, OSError)
+
+
+@dataclass(slots=True)
+class ServerPlace:
+    """A place for a server, and the server that has it."""
+
+    number: int
+    handle: ServerHandle | None = None
+    restarts: Restarts = field(default_factory=Restarts)
+    worked: bool = False  # its server has trained since it was started
+    ended: bool = False  # its server has ended; `start_due` decides what follows
+
+
+class ServersChannel:
+    """The coordinator's channel to all servers, which it starts, and starts again if they fail.
+
+    It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
+    except `read_model` and `load`.
+    """
+
+    def __init__(self, cluster: Cluster, start: Callable[[int], bytes]) -> None:
+        """`start` returns the encoded ServerStart of the server at a place."""
+        self.refused = 0
+        self._cluster, self._start = cluster, start
+        self._inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._wakeup = Wakeup()
+        self._poll = select.poll()
+        self._poll.register(self._wakeup.fd, select.POLLIN)
+        self._places = [ServerPlace(number) for number in range(cluster.size)]
+        self._by_key: dict[str, ServerPlace] = {}
+        self._numbers: dict[int, str] = {}  # as in Welcome → key
+        self._loaded: list[str] = []  # keys of the servers that have the model
+        self._started = 0  # servers so far
+
+    def begin(self) -> None:
+        """Start all servers."""
+        for place in self._places:
+            self._start_server(place)
+
+    def received(self, key: str, frame: bytes) -> None:
+        """Take a message of server `key`; may be called on any thread."""
+        self._inbox.put((key, frame))
+        self._wakeup.set()
+
+    # The channel ------------------------------------------------------------------------------
+
+    def watch(self, fd: int) -> None:
+        self._poll.register(fd, select.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        self._poll.unregister(fd)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        timeout_s = timeout_s if self._inbox.empty() else 0.0
+        return [fd for fd, _ in self._poll.poll(round(1000 * timeout_s))]
+
+    def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
+        self._wakeup.clear()
+        while not self._inbox.empty():
+            key, frame = self._inbox.get_nowait()
+            if (place := self._by_key.get(key)) is None:
+                continue  # it was killed
+            try:
+                message = decode_to_coordinator(frame)
+            except BadFrame:
+                self.refused += 1
+                continue
+            place.worked |= isinstance(message, Done)
+            if isinstance(message, Loaded) and key not in self._loaded:
+                self._loaded.append(key)
+            if isinstance(message, Failed | Goodbye):
+                self._forget(key)
+            yield key, message
+
+    def send(self, worker: str, message: ToWorker) -> bool:
+        place = self._by_key.get(worker)
+        if place is None or place.handle is None:
+            return False
+        if isinstance(message, Welcome):
+            self._numbers[message.worker] = worker
+        if isinstance(message, Servers):
+            self._introduce(place.handle, message)
+        place.handle.deliver(encode(message))
+        return True
+
+    def _introduce(self, handle: ServerHandle, servers: Servers) -> None:
+        peers = {number: self._handle(number) for number in servers.numbers}
+        own = next(number for number, each in peers.items() if each is handle)
+        others = {number: each for number, each in peers.items() if each and number != own}
+        handle.introduce(own, servers.version, others)
+
+    def _handle(self, number: int) -> ServerHandle | None:
+        place = self._by_key.get(self._numbers[number])
+        return place.handle if place else None
+
+    def close(self) -> None:
+        """Kill all servers."""
+        for key in list(self._by_key):
+            self.kill(key)
+        self._wakeup.close()
+
+    # Servers that end -------------------------------------------------------------------------
+
+    def revoke(self, worker: int) -> None:
+        """End the server with this number: it takes no part in merges any more."""
+        if (key := self._numbers.pop(worker, None)) is not None:
+            self.kill(key)
+
+    def kill(self, key: str) -> None:
+        """End server `key` now."""
+        place = self._by_key.get(key)
+        if place is not None and place.handle is not None:
+            handle = place.handle
+            self._forget(key)
+            with suppress(*LOST):
+                handle.kill()
+
+    def _forget(self, key: str) -> None:
+        place = self._by_key.pop(key, None)
+        if key in self._loaded:
+            self._loaded.remove(key)
+        if place is not None:
+            if place.handle is not None:
+                with suppress(*LOST):
+                    place.handle.kill()
+            place.handle, place.ended = None, True
+
+    def pids(self) -> list[int]:
+        return []
+
+    def cause_of_death(self, pid: int) -> str:
+        return f"process {pid} exited"
+
+    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+        return None
+
+    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+        """Start servers again, some time after they have ended."""
+        for place in self._places:
+            if place.ended:
+                place.restarts.died(now, place.worked)
+                place.worked = place.ended = False
+                if place.restarts.due_at is None:
+                    yield NotRestarted(f"server {place.number}", str(place.restarts))
+            elif place.handle is None and place.restarts.is_due(now):
+                place.restarts.start()
+                self._start_server(place)
+                times, most = place.restarts.times, place.restarts.maximum
+                yield Restarted(f"server {place.number}", 0, times, most)
+
+    def all_ended(self) -> str | None:
+        alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)
+        return None if any(alive) else "no server can be started any more"
+
+    def _start_server(self, place: ServerPlace) -> None:
+        key = f"{place.number}.{self._started}"
+        self._started += 1
+        self._by_key[key] = place
+        try:
+            place.handle = self._cluster.start(place.number, key, self._start(place.number))
+        except UsageError:
+            raise
+        except LOST as error:
+            self.received(key, encode(Failed(f"it could not be started: {error}"[:1000])))
+
+    # Models -----------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> list[ServerHandle]:
+        """The servers that have the model."""
+        places = [self._by_key.get(key) for key in list(self._loaded)]
+        return [place.handle for place in places if place is not None and place.handle is not None]
+
+    def handle(self, key: str) -> ServerHandle | None:
+        """Server `key`; None if it has ended."""
+        place = self._by_key.get(key)
+        return place.handle if place else None
+
+    def read_model(self) -> ModelArrays | None:
+        """The model of a server that has it; None if none has."""
+        return self._read(lambda handle: handle.read_model())
+
+    def read_mean(self) -> NDArray[np.float32] | None:
+        """A copy of the moving mean of a server that has the model; None if none has."""
+        mean = self._read(lambda handle: handle.read_mean())
+        return None if mean is None else np.array(mean)
+
+    def _read(self, read: Callable[[ServerHandle], T]) -> T | None:
+        for handle in self.loaded:
+            try:
+                return read(handle)
+            except LOST:
+                continue
+        return None
+
+    # End --------------------------------------------------------------------------------------
+
+    def stop(self) -> dict[str, dict[str, bytes]]:
+        """Wait for the end of all servers; return the contents of their files by place."""
+        files = {}
+        for key in list(self._by_key):
+            place = self._by_key[key]
+            if place.handle is not None:
+                with suppress(*LOST):
+                    files[f"server-{place.number}"] = place.handle.stop()
+        return files

@@ -1,0 +1,76 @@
+"""The servers of a run, as the process that trains sees them: on this machine, or on a Ray cluster.
+
+A :class:`Cluster` starts servers, and a :class:`ServerHandle` is the way to one of them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.distributed.host import ModelArrays
+
+# (key of the server, its message, encoded): called on any thread
+Received = Callable[[str, bytes], None]
+
+
+class ServerArrays(NamedTuple):
+    """The arrays that every server needs."""
+
+    data: NDArray[np.uint8]  # the contents of the segment "data"
+    weights: NDArray[np.float64] | None  # [N], of the rows
+
+
+class ServerHandle(Protocol):
+    """One server that was started. Methods that read or write a model wait; the others do not."""
+
+    key: str
+    name: str  # of its machine, for messages
+
+    def deliver(self, frame: bytes) -> None:
+        """Send a message to it."""
+
+    def introduce(self, number: int, version: int, peers: "Mapping[int, ServerHandle]") -> None:
+        """It is `number` among the servers of merges; `peers` are the others by number."""
+
+    def read_model(self) -> ModelArrays:
+        """Its last merged model and its optimizer slots. OSError if it is lost."""
+
+    def read_mean(self) -> NDArray[np.float32]:
+        """The moving mean, once it is shown. OSError if the server is lost."""
+
+    def write_model(self, arrays: ModelArrays) -> None:
+        """Overwrite its model. OSError if it is lost."""
+
+    def stop(self) -> dict[str, bytes]:
+        """Wait for its end; return the contents of its files. OSError if it is lost."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+
+class Cluster(Protocol):
+    """Starts servers."""
+
+    size: int  # number of servers
+    relay: str  # what moves models without NIXL, for display
+
+    @property
+    def line(self) -> str:
+        """What the servers are, in one line."""
+
+    def workers(self, place: int) -> str:
+        """The workers of the server at `place`, as in `--workers`."""
+
+    def begin(self, arrays: ServerArrays, received: Received) -> None:
+        """Make the arrays available to all servers; called once, before `start`."""
+
+    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
+        """Start the server at `place`, 0 to size - 1, under a new `key`.
+
+        It may have to wait until a machine is free. Its failure is a message `Failed`.
+        """
+
+    def close(self) -> None:
+        """Release everything."""

@@ -1,0 +1,105 @@
+"""Servers as processes of this machine: to try out training on several servers.
+
+On a machine with several NUMA nodes, each can be a server.
+"""
+
+import threading
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.distributed.cluster import Received, ServerArrays, ServerHandle
+from hogbatch.distributed.host import ModelArrays, ServerHost
+from hogbatch.distributed.resources import PerServer
+from hogbatch.errors import HogbatchError
+from hogbatch.launch.find import find_workers
+
+POLL_S = 0.2  # between two looks whether the run has ended
+
+
+class LocalServer:
+    """A server on this machine."""
+
+    def __init__(self, key: str, name: str, host: ServerHost, received: Received) -> None:
+        self.key, self.name, self.host = key, name, host
+        self._received = received
+        self._ended = threading.Event()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def deliver(self, frame: bytes) -> None:
+        self.host.deliver(frame)
+
+    def introduce(self, number: int, version: int, peers: Mapping[int, ServerHandle]) -> None:
+        own = {each: peer for each, peer in peers.items() if isinstance(peer, LocalServer)}
+        self.host.introduce(
+            number, version, {each: partial(_write, peer) for each, peer in own.items()}
+        )
+
+    def read_model(self) -> ModelArrays:
+        return self.host.read_model()
+
+    def read_mean(self) -> NDArray[np.float32]:
+        return self.host.read_mean()
+
+    def write_model(self, arrays: ModelArrays) -> None:
+        self.host.write_model(arrays)
+
+    def stop(self) -> dict[str, bytes]:
+        self._ended.set()
+        return self.host.stop()
+
+    def kill(self) -> None:
+        self._ended.set()
+        self.host.kill()
+
+    def _receive(self) -> None:
+        while not self._ended.is_set():
+            for frame in self.host.receive(POLL_S):
+                self._received(self.key, frame)
+
+
+def _write(
+    peer: LocalServer, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
+) -> str:
+    try:
+        return peer.host.write(sender, version, target, array, note)
+    except (HogbatchError, OSError) as error:
+        return f"cannot be reached: {error}"
+
+
+class LocalCluster:
+    """`size` servers on this machine, each with the same workers."""
+
+    relay = "the process that trains"
+
+    def __init__(self, size: int, per_server: PerServer) -> None:
+        """By default, the servers share the cores of the machine; the first one has its GPUs."""
+        self.size = size
+        found = find_workers().workers
+        cores = sum(each.threads for each in found)
+        self._threads = per_server.threads(max(1, cores // size))
+        gpus = [each for each in found if each.device == "gpu"]
+        self._gpus = [str(each) for each in gpus[: per_server.gpus(len(gpus))]]
+        self._arrays: ServerArrays | None = None
+        self._received: Received | None = None
+
+    @property
+    def line(self) -> str:
+        gpus = f"; server 0 also with {','.join(self._gpus)}" if self._gpus else ""
+        return f"{self.size} servers on this machine, each with cpu:{self._threads}{gpus}"
+
+    def workers(self, place: int) -> str:
+        return ",".join([f"cpu:{self._threads}", *(self._gpus if place == 0 else [])])
+
+    def begin(self, arrays: ServerArrays, received: Received) -> None:
+        self._arrays, self._received = arrays, received
+
+    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
+        assert self._arrays is not None and self._received is not None, "begin comes first"
+        host = ServerHost(start, *self._arrays)
+        return LocalServer(key, f"server {place}", host, self._received)
+
+    def close(self) -> None:
+        self._arrays = None

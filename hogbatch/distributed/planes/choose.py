@@ -1,0 +1,27 @@
+"""Which plane moves the changes of servers."""
+
+from typing import Final
+
+from hogbatch.distributed.buffers import ExchangeBuffers
+from hogbatch.distributed.frames import FrameSocket
+from hogbatch.distributed.planes import nixl
+from hogbatch.distributed.planes.base import Plane
+from hogbatch.distributed.planes.relayed import RelayedPlane
+from hogbatch.distributed.planes.socket_relay import SocketRelay
+from hogbatch.errors import UsageError
+
+PLANES: Final = ("auto", "nixl", "relay")
+
+
+def open_plane(wanted: str, buffers: ExchangeBuffers, relay: FrameSocket, name: str) -> Plane:
+    """The plane that is `wanted`; "auto": NIXL if it is installed, else the relay called `name`.
+
+    UsageError if NIXL is wanted but cannot be used.
+    """
+    if wanted != "relay":
+        why_not = nixl.available()
+        if not why_not:
+            return nixl.NixlPlane(buffers)
+        if wanted == "nixl":
+            raise UsageError(f"NIXL cannot be used: {why_not}")
+    return RelayedPlane(buffers, SocketRelay(buffers, relay), name)

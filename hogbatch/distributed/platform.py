@@ -1,0 +1,143 @@
+"""A run on several servers."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hogbatch.checkpoint.files import replace_file
+from hogbatch.checkpoint.names import CRASH, SERVERS
+from hogbatch.cluster.settings import MergeSettings
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest, parse_workers
+from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.plan import Plan
+from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
+from hogbatch.distributed.channel import ServersChannel
+from hogbatch.distributed.cluster import Cluster, ServerArrays
+from hogbatch.distributed.start import ServerStart, encode, plan_of_server
+from hogbatch.machine.environment import read_environment
+from hogbatch.machine.process import ProcessIdentity
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import Factory
+from hogbatch.policy.fixed import Fixed
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import policy_settings
+from hogbatch.store.layout import arrange
+from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.crash import crash_report
+from hogbatch.telemetry.recorder import RefusalCounts
+
+LEASE_S: Final = 0.1  # of a server; it has two at a time
+MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
+
+
+@dataclass(slots=True)
+class SeveralServers:
+    """Trains on the servers of `cluster`, whose models are merged (Platform)."""
+
+    cluster: Cluster
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    _server_plan: Plan | None = None
+
+    @property
+    def prefix(self) -> str:
+        return ""
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {"servers": self.cluster.size}
+
+    @property
+    def process(self) -> Mapping[str, Any]:
+        return asdict(ProcessIdentity.own())
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return read_environment()
+
+    def now(self) -> float:
+        return time.time()
+
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        console.say(self.cluster.line)
+        return ()
+
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return workers
+
+    def policy(self, chosen: Factory) -> Factory:
+        return Fixed
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        self._server_plan = plan
+        merging = MergeSettings(
+            rows=config.merge_rows or max(1, plan.train_rows // MERGES_PER_EPOCH),
+            parameters=network.parameters,
+            rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
+            momentum=config.server_momentum,
+            transfer=config.transfer,  # type: ignore[arg-type]
+            robust=config.robust,  # type: ignore[arg-type]
+        )
+        return replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        setup, segments = components.setup, components.segments
+        channel = ServersChannel(self.cluster, lambda place: self._start(components, place))
+        self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.received)
+        model = ModelOfServers(segments.model, channel)
+        mean = MeanOfServers(components.recorder.keep, channel)
+        try:
+            channel.begin()
+            adapters = replace(
+                components.adapters(channel, None, channel),
+                fences=channel,
+                snapshots=SnapshotsOfServers(components.snapshots, model),
+                show_mean=mean.show,
+                keep=mean.keep,
+                servers=model,
+            )
+            loop = Loop(
+                components.coordinator, self.callbacks.of(adapters), self.callbacks.interrupts
+            )
+            with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
+                finish, totals = loop.run()
+            for server, files in channel.stop().items():
+                _write(setup.run_dir / SERVERS / server, files)
+        finally:
+            mean.close()
+            channel.close()
+            self.cluster.close()
+        return Outcome(finish, totals, RefusalCounts(channel.refused, 0))
+
+    def _start(self, components: RunComponents, place: int) -> bytes:
+        """The encoded start of the server at `place`."""
+        setup, data = components.setup, components.setup.data
+        assert self._server_plan is not None, "plan comes first"
+        workers = self.cluster.workers(place)
+        count = len(parse_workers(workers))
+        weights = data.weights
+        start = ServerStart(
+            run=setup.run_dir.name,
+            settings=setup.settings,
+            workers=workers,
+            plan=plan_of_server(self._server_plan, count),
+            policy=policy_settings(setup.config, data, setup.network),
+            data=components.segments.data.layout,
+            weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
+            features=data.train.features,
+            fingerprint=data.fingerprint,
+            plane=setup.config.plane,
+            relay=self.cluster.relay,
+            servers=self.cluster.size,
+        )
+        return encode(start)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a server's run directory."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, content in files.items():
+        replace_file(folder / name, [content])

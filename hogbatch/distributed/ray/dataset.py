@@ -1,0 +1,26 @@
+"""Reads data sets of Ray."""
+
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+
+from hogbatch.errors import UsageError
+
+
+def read_dataset(dataset: Any, label: str | None) -> tuple[Any, NDArray[Any]]:
+    """The table of a `ray.data.Dataset` without the column `label`, and that column [N].
+
+    By default, the labels are in the last column. All rows are read into this process; Ray
+    computes and moves them. UsageError if there is no such column.
+    """
+    import pyarrow  # a dependency of ray.data
+
+    blocks = ray.get(dataset.to_arrow_refs())
+    table = pyarrow.concat_tables([block for block in blocks if block.num_columns])
+    name = label or table.column_names[-1]
+    if name not in table.column_names:
+        known = ", ".join(table.column_names)
+        raise UsageError(f"label: expected a column of the data set; got {label!r} (has {known})")
+    return table.drop_columns([name]), np.asarray(table.column(name))

@@ -1,0 +1,61 @@
+"""What the process of a server is told at its start, and what it tells about its memory."""
+
+from dataclasses import replace
+
+import msgspec
+
+from hogbatch.coordinator.plan import Plan, StoppingCriteria
+from hogbatch.policy.base import PolicySettings
+from hogbatch.store.layout import Layout
+from hogbatch.wire.messages import decode_layer
+
+
+class ServerStart(msgspec.Struct, frozen=True):
+    """Everything that a server needs except the arrays."""
+
+    run: str
+    settings: str  # as TOML: those of `hogbatch train`
+    workers: str  # to start: "cpu:8,gpu:0"
+    plan: Plan  # of this server
+    policy: PolicySettings
+    data: Layout  # of the segment with the training and test set
+    weights: Layout | None  # of the segment with the weights of the rows
+    features: int
+    fingerprint: str
+    plane: str  # "auto", "nixl" or "relay"
+    relay: str  # what moves the models if the plane is the relay, for display
+    servers: int  # that may take part in a merge
+
+
+class ServerMemory(msgspec.Struct, frozen=True):
+    """Where the memory of a server's process is, for the process that has started it."""
+
+    shared: int  # descriptor
+    layout: Layout  # of it
+    exchange: int  # descriptor
+    plane: str  # by which models are merged: "NIXL (UCX)"
+
+
+def plan_of_server(plan: Plan, workers: int) -> Plan:
+    """The plan of a server with `workers` workers: others decide about its rows and its end."""
+    ending = StoppingCriteria(
+        *(None, None, None, None, "last", plan.stopping.wait_for_workers),
+        by_epoch=True,
+        average=plan.stopping.average,
+    )
+    return replace(plan, stopping=ending, start_with=workers, checkpoint_seconds=float("inf"))
+
+
+def encode(message: ServerStart | ServerMemory) -> bytes:
+    """Encode one of these messages."""
+    return msgspec.msgpack.encode(message)
+
+
+def decode_start(frame: bytes) -> ServerStart:
+    """Decode the first frame that a server receives; msgspec.DecodeError if it is another one."""
+    return msgspec.msgpack.decode(frame, type=ServerStart, dec_hook=decode_layer)
+
+
+def decode_memory(frame: bytes) -> ServerMemory:
+    """Decode the first frame that a server sends; msgspec.DecodeError if it is another one."""
+    return msgspec.msgpack.decode(frame, type=ServerMemory)

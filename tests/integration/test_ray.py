@@ -1,0 +1,90 @@
+"""Training on a Ray cluster: two machines, which are processes of this one, with a core each."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from benchmarks.common.job import wait_for
+
+ray = pytest.importorskip("ray", reason="Ray is not installed; install hogbatch[ray]")
+
+ROWS = 32_561  # of the training set of a9a
+OBJECT_STORE = 100 << 20  # bytes, of each machine
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Ray cluster of two machines with one core each."""
+    from ray.cluster_utils import Cluster
+
+    arguments = {"num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=arguments)
+    made.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def train(job, cluster):
+    """Start a run on the two machines with these arguments in addition."""
+
+    def start(*arguments):
+        where = ("--cluster", cluster.address, "--servers", 2, "--hidden", 32)
+        return job.train("a9a", *where, "--plain", *arguments)
+
+    return start
+
+
+def merged_rows(job):
+    return sum(event["rows"] for event in job.events("servers_merged"))
+
+
+def test_two_machines_train_one_model_through_the_object_store(job, train):
+    process = train("--epochs", 2, "--plane", "relay")
+    assert job.finish() == 0, job.said(process)
+    summary = job.summary()
+    assert summary["rows"] == merged_rows(job) == 2 * ROWS
+    assert summary["test"]["loss"] < 0.45
+    assert [event["plane"] for event in job.events("plane")] == ["the object store of Ray"]
+    assert "2 servers of a Ray cluster, each with cpu:1" in job.printed(process)
+    own = [
+        json.loads((job.run_dir / "servers" / each / "summary.json").read_text())
+        for each in ("server-0", "server-1")
+    ]
+    assert sum(each["rows"] for each in own) == 2 * ROWS
+
+
+def test_more_servers_than_machines_are_refused(job, cluster):
+    process = job.train("a9a", "--cluster", cluster.address, "--servers", 3)
+    assert job.finish() == 2
+    assert "the Ray cluster has 2 machines with processors" in job.said(process)
+
+
+def test_a_machine_that_is_killed_is_replaced_by_one_that_joins(job, train, cluster):
+    process = train("--epochs", 4000, "--eval-seconds", 1000)
+    job.wait_for_event("servers_merged", count=5)
+    (lost,) = cluster.worker_nodes
+    for kind in lost.all_processes.values():  # with SIGKILL, as if its power were off
+        for each in kind:
+            os.kill(each.process.pid, signal.SIGKILL)
+    job.wait_for_event("worker_lost")
+    alone = job.events("servers_merged")[-1]["merge"]
+    job.wait_for_event("servers_merged", count=alone + 5)
+    cluster.remove_node(lost)
+    cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    joined = job.wait_for_event("worker_ready", count=3)
+
+    def both_merge():
+        last = job.events("servers_merged")[-1]
+        return len(last["servers"]) == 2 and joined["worker"] in last["servers"]
+
+    wait_for(both_merge, "the server that has joined takes part in merges")
+    process.send_signal(signal.SIGINT)
+    assert job.finish() == 130, job.said(process)
+    acknowledged = Counter(
+        event["epoch"] for event in job.events("epoch") for _ in range(event["rows"])
+    )
+    assert set(acknowledged.values()) == {ROWS}, "each epoch has each row once"

@@ -1,0 +1,149 @@
+"""Training on several servers, which are processes of this machine here."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from hogbatch.distributed.planes import nixl
+
+ROWS = 32_561  # of the training set of a9a
+LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
+
+
+def lease_rows(job):
+    """How often each row of each epoch was trained on by a server that was not lost with it."""
+    counted = Counter()
+    for event in job.events():
+        if event["event"] == "lease":
+            first, last = event["rows"]
+            counted.update((event["epoch"], row) for row in range(first, last))
+        elif event["event"] == "worker_left":
+            epoch = max((epoch for epoch, _ in counted), default=0)
+            for first, last in event["reissued"]:
+                for row in range(first, last):
+                    if counted[(epoch, row)]:
+                        counted[(epoch, row)] -= 1
+    return counted
+
+
+@pytest.fixture
+def train(job):
+    """Start a run on two servers with these arguments in addition."""
+
+    def start(*arguments):
+        return job.train("a9a", *LOCAL, "--run-dir", job.run_dir, "--plain", *arguments)
+
+    return start
+
+
+@pytest.mark.parametrize("plane", ["relay", "nixl"])
+def test_two_servers_train_one_model(job, train, plane, missing):
+    if plane == "nixl" and (why := nixl.available()):
+        missing("nixl", why)
+    train("--epochs", 3, "--plane", plane)
+    assert job.finish() == 0
+    summary = job.summary()
+    assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
+    assert summary["test"]["loss"] < 0.36
+    assert {each["device"] for each in summary["workers"]} == {"server"}
+    assert all(each["rows"] > ROWS / 4 for each in summary["workers"])
+    merges = job.events("servers_merged")
+    assert sum(each["rows"] for each in merges) == 3 * ROWS
+    assert set(lease_rows(job).values()) == {1}
+    (moved,) = job.events("plane")
+    assert moved["plane"] == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
+
+
+def test_the_files_of_each_server_are_kept(job, train):
+    train("--epochs", 1)
+    assert job.finish() == 0
+    for server in ("server-0", "server-1"):
+        folder = job.run_dir / "servers" / server
+        own = json.loads((folder / "summary.json").read_text())
+        assert own["status"] == "finished" and own["workers"][0]["name"] == "cpu-0"
+        assert (folder / "events.jsonl").exists() and (folder / "worker-0.log").exists()
+    assert (
+        sum(
+            json.loads((job.run_dir / "servers" / server / "summary.json").read_text())["rows"]
+            for server in ("server-0", "server-1")
+        )
+        == ROWS
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "loss"),
+    [
+        (("--server-merge", "sum"), 0.50),
+        (("--server-merge", "average", "--server-momentum", "0.3"), 0.50),
+        (("--transfer", "bfloat16"), 0.50),
+        (("--transfer", "top-k"), 0.50),
+        (("--robust", "median", "--epochs", 8), 0.50),
+        (("--average", "on"), 0.50),
+    ],
+    ids=lambda each: each[1] if isinstance(each, tuple) else "",
+)
+def test_every_way_of_merging_trains(job, train, flags, loss):
+    train("--epochs", 2, *flags)
+    assert job.finish() == 0
+    assert job.summary()["test"]["loss"] < loss
+
+
+def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train):
+    train("--epochs", 300, "--eval-seconds", 1000)
+    job.wait_for_event("servers_merged", count=5)
+    victim = job.events("worker_joined")[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    lost = job.wait_for_event("worker_lost")
+    assert lost["worker"] == victim["worker"]
+    # the other server may notice it first, in a merge
+    assert "was killed by signal 9" in lost["reason"] or "cannot reach it" in lost["reason"]
+    assert job.finish() == 0
+    summary = job.summary()
+    assert summary["rows"] == 300 * ROWS
+    assert set(lease_rows(job).values()) == {1}
+    assert len(job.events("worker_ready")) == 3, "the third one has replaced the killed one"
+    assert summary["test"]["loss"] < 0.36
+
+
+def test_a_run_that_was_killed_continues_where_it_was(job, train):
+    process = train("--epochs", 400, "--checkpoint-seconds", 0.2)
+    job.wait_for_event("checkpoint")
+    process.kill()
+    process.wait()
+    resumed = job.train(*("--resume", job.run_dir, "--max-seconds", 1e-3, "--plain"))
+    assert resumed.wait(60) == 0, job.said(resumed)
+    (event,) = job.events("resumed")
+    assert event["rows"] > 0
+    assert job.summary()["rows"] >= event["rows"]
+
+
+def test_an_interrupted_run_keeps_its_model(job, train):
+    process = train("--epochs", 400)
+    job.wait_for_event("servers_merged", count=3)
+    process.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+    assert job.summary()["status"] == "stopped"
+    assert (job.run_dir / "model.safetensors").exists()
+    assert not job.leftovers()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--servers", 0), "from 1 to 64"),
+        (("--per-server", "tpu:1"), "workers as in cpu:8,gpu:all"),
+        (("--workers", "cpu:2"), "--workers has no meaning with --cluster"),
+        (("--deterministic",), "--deterministic has no meaning with --cluster"),
+        (("--robust", "median", "--transfer", "top-k"), "got --transfer top-k"),
+        (("--cluster", "nowhere:1"), "--cluster nowhere:1"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused(main, tmp_path, flags, expected):
+    done = main("train", "a9a", *LOCAL, "--run-dir", tmp_path / "run", *flags)
+    assert done.returncode == 2
+    assert expected in done.stderr and len(done.stderr.splitlines()) == 1
