@@ -14,12 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hogbatch.call import train as train
     from hogbatch.estimators.classifier import HogbatchClassifier as HogbatchClassifier
     from hogbatch.estimators.multilabel import HogbatchMultilabel as HogbatchMultilabel
     from hogbatch.estimators.regressor import HogbatchRegressor as HogbatchRegressor
     from hogbatch.model.file import Model as Model, load_model as load_model
     from hogbatch.run.results import Run as Run
-    from hogbatch.run.training import train as train
 
     __version__: str
 
@@ -27,7 +27,7 @@ _MODULES = {
     "Model": "hogbatch.model.file",
     "Run": "hogbatch.run.results",
     "load_model": "hogbatch.model.file",
-    "train": "hogbatch.run.training",
+    "train": "hogbatch.call",
 }
 _ESTIMATORS = {
     "HogbatchClassifier": "hogbatch.estimators.classifier",

@@ -42,7 +42,7 @@ def test_every_reference_exists(path):
         ("`unsaved-run/`", None),
         ("`RUN_DIR/checkpoints/000012`", None),
         ("`coordinator/state.py: Coordinator`", None),
-        ("`coordinator/state.py: Coordinator.receive`", None),
+        ("`coordinator/state.py: Coordinator.begin`", None),
         ("`coordinator/state.py: Gone`", "state.py: Gone: coordinator/state.py has no Gone"),
         ("`coordinator/state.py: Coordinator.gone`", "has no Coordinator.gone"),
         ("`test_docs.py::test_every_reference_exists`", None),

@@ -19,7 +19,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     *("servers", "status", "trackers"),
     "live",
     *("launch", "run", "estimators"),
-    "distributed",
+    *("distributed", "call"),
     *("simulate", "rehearse", "replay", "doctor", "report"),
     *("commands", "cli", "__main__"),
 ]
@@ -70,7 +70,7 @@ ONLY_IN = {  # outside package: the modules that may import it
     "cupy": ["hogbatch.kernels.gpu", "workers.gpu"],
     "cupyx": ["hogbatch.kernels.gpu", "workers.gpu"],
     "pickle": [],
-    "pyarrow": ["hogbatch.data.table.arrow"],
+    "pyarrow": ["hogbatch.data.table.arrow", "hogbatch.distributed.ray"],
     "mlflow": ["hogbatch.trackers.mlflow_run"],
     "tensorboard": ["hogbatch.trackers.tensorboard_events"],
     "wandb": ["hogbatch.trackers.wandb_run"],
@@ -185,7 +185,7 @@ def test_a_forbidden_import_is_found(module, source):
     [
         ("hogbatch.store.layout", "from hogbatch.data.batch import Inputs"),
         ("hogbatch.store.layout", "from hogbatch.store import segment"),
-        ("hogbatch", "from hogbatch.run.training import train"),
+        ("hogbatch", "from hogbatch.call import train"),
         ("workers.cpu", "from hogbatch.telemetry import records\nimport workers.session, time"),
         ("hogbatch.wire.sockets", "import zmq.utils"),
         ("hogbatch.kernels.gpu.dense", "import cupy, cupyx.scipy"),

@@ -1,7 +1,6 @@
 """The command line of both workers, and the start and end of a worker process."""
 
 import argparse
-import ctypes
 import logging
 import os
 import signal
@@ -12,13 +11,13 @@ from pathlib import Path
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.machine.limits import check_limits, explain_limit
 from hogbatch.machine.printable import printable_lines
+from hogbatch.machine.process import die_with
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
 from workers.session import Engine, Session, leave_on_signals
 
 ATTACH_WITHIN_S = 10.0
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
@@ -50,16 +49,6 @@ def finish(error: BaseException | None) -> int:
         return error.exit_code
     traceback.print_exception(error)
     return 1
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends.
-
-    `parent` is the process of that thread. prctl(2), PR_SET_PDEATHSIG.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the call
-        os._exit(UsageError.exit_code)
 
 
 def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:

@@ -9,6 +9,7 @@ EVENTS: Final = "events.jsonl"
 CONFIG: Final = "config.toml"
 CRASH: Final = "crash.txt"
 REPORT: Final = "report.html"
+SERVERS: Final = "servers"  # the files of each server, if there are several
 
 # Files and folders of experiment trackers.
 METRICS: Final = "metrics.csv"

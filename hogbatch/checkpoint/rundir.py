@@ -32,6 +32,7 @@ from hogbatch.checkpoint.names import (
     FOLDER,
     MODEL,
     REPORT,
+    SERVERS,
     SUMMARY,
     TENSORBOARD,
     WANDB,
@@ -269,7 +270,7 @@ def _remove(base: Path, names: Iterable[str]) -> None:
             folder.remove(base / name)
         elif name in CONTENTS:
             _remove_contents(base / name, CONTENTS[name])
-        elif name == WANDB:
+        elif name in (WANDB, SERVERS):
             shutil.rmtree(base / name, ignore_errors=True)  # a tree of its own, with links
         else:
             (base / name).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ def plan(arguments: Sequence[str]) -> int:
     """`hogbatch plan`."""
     parser = Parser(PLAN)
     parser.epilog = (
-        "Nothing is sent: the times are predicted. Training on several servers does not exist yet."
+        "Nothing is sent: the times are predicted. To train on several servers: --cluster of train."
     )
     parser.add_argument(
         "run_dir", metavar="RUN_DIR", type=Path, help="run that has ended, also of a rehearsal"

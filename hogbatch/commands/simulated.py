@@ -3,26 +3,20 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from hogbatch.commands.cluster import add_link, link_of
-from hogbatch.commands.numbers import below_one, whole
 from hogbatch.commands.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
 
-if TYPE_CHECKING:
-    from hogbatch.cluster.settings import SeveralServers
-
-# Flags of processes, sockets, checkpoints, records and live views: a rehearsal has none of these.
+# Flags of processes, sockets, checkpoints, records, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
     *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
-    "plain",
+    *("plain", "cluster", "per_server", "transfer", "robust", "plane"),
 )
-
-MOST_REHEARSED: Final = 64  # servers
 
 SIMULATE: Final = Usage(
     "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
@@ -103,31 +97,7 @@ def rehearse(arguments: Sequence[str]) -> int:
         help="whether a CPU thread reads and writes each layer when it computes it, or reads the "
         "model when its batch begins and writes it when it ends (default: %(default)s)",
     )
-    cluster = parser.add_argument_group("several simulated servers")
-    cluster.add_argument(
-        "--servers",
-        metavar="N",
-        default="1",
-        help="number of servers, each with a part of the data (default: %(default)s)",
-    )
-    cluster.add_argument(
-        "--merge-rows",
-        metavar="ROWS",
-        help="rows of all servers between two merges (default: a hundredth of the training rows)",
-    )
-    cluster.add_argument(
-        "--server-merge",
-        choices=("sum", "average"),
-        default="sum",
-        help="changes of the servers are added, or averaged by updates as by Adaptive SGD "
-        "(default: %(default)s)",
-    )
-    cluster.add_argument(
-        "--server-momentum",
-        metavar="X",
-        default="0",
-        help="momentum of the merged model, from 0 to below 1 (default: %(default)s)",
-    )
+    cluster = parser.add_argument_group("link between simulated servers")
     add_link(cluster)
     add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
@@ -136,27 +106,12 @@ def rehearse(arguments: Sequence[str]) -> int:
     )
     given = vars(parser.read(arguments))
     own = {name: given.pop(name) for name in ("server", "interleave", "json")}
-    servers = _several_servers(given)
+    link = link_of(given.pop("gbit"), given.pop("latency_us"))
     config = merge_sources(given, given.pop("config"))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.rehearse.command import execute
 
-    return execute(config, **own, servers=servers)
-
-
-def _several_servers(given: dict[str, Any]) -> "SeveralServers | None":
-    """The flags for several servers, which are taken from `given`; None for one server."""
-    from hogbatch.cluster.settings import SeveralServers
-
-    count, rows = given.pop("servers"), given.pop("merge_rows")
-    servers = SeveralServers(
-        count=whole("--servers", count, 1, MOST_REHEARSED),
-        link=link_of(given.pop("gbit"), given.pop("latency_us")),
-        merge_rows=None if rows is None else whole("--merge-rows", rows, 1, 1 << 40),
-        merge=given.pop("server_merge"),
-        momentum=below_one("--server-momentum", given.pop("server_momentum")),
-    )
-    return servers if servers.count > 1 else None
+    return execute(config, **own, link=link)
 
 
 def replay(arguments: Sequence[str]) -> int:

@@ -12,7 +12,10 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 
-ONLY_IF_LAUNCHED: Final = ("workers", "pin")  # flags that the coordinator command does not have
+ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
+    *("workers", "pin", "cluster", "servers", "per_server", "merge_rows", "server_merge"),
+    *("server_momentum", "transfer", "robust", "plane"),
+)
 
 TRAIN: Final = Usage(
     "train", "[DATA] [options]", "Train a model with all CPU cores and GPUs of this server."
@@ -54,13 +57,14 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
-    from hogbatch.live.terminal import console_for  # here: help and flag errors do not need it
+    from hogbatch.distributed.choose import choose_platform  # here: help does not need these
+    from hogbatch.live.terminal import console_for
     from hogbatch.run.setup import load_data
-    from hogbatch.run.this_server import ThisServer
     from hogbatch.run.training import execute
 
+    platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:
-        return execute(config, ThisServer(launch), load_data, console).exit_code
+        return execute(config, platform, load_data, console).exit_code
 
 
 def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:

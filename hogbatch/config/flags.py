@@ -23,6 +23,7 @@ class Group(StrEnum):
     WORKERS = "workers"
     BATCH_POLICY = "batch policy"
     GPU_MERGING = "GPU merging"
+    SEVERAL_SERVERS = "several servers"
     STOPPING = "stopping and evaluation"
     CHECKPOINTS = "checkpoints"
     SECURITY = "security"

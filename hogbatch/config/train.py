@@ -4,6 +4,7 @@
 arguments of `hogbatch.train` (`sources`) are derived from its fields.
 """
 
+import re
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -44,6 +45,11 @@ def _parses_as_lsh(text: str) -> bool:
     return parses(text)
 
 
+SERVERS: Final = Constraint("from 1 to 64", lambda value: 1 <= value <= 64)
+PER_SERVER: Final = Constraint(
+    "workers as in cpu:8,gpu:all",
+    lambda text: re.fullmatch(r"cpu:(auto|[1-9]\d*)(,gpu:(all|\d+))?", text) is not None,
+)
 FEATURES: Final = Constraint("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 LSH: Final = Constraint("hashing settings", _parses_as_lsh)
 TRACKER: Final = Constraint(f"one of {', '.join(TRACKERS)}", lambda name: name in TRACKERS)
@@ -379,6 +385,71 @@ class TrainConfig:
         "float32",
         "precision of the matrix products on a GPU",
         *("float32", "tf32", "bfloat16"),
+    )
+
+    cluster: str | None = flag(
+        Group.SEVERAL_SERVERS,
+        None,
+        TEXT,
+        "train on several servers: auto: those of the Ray cluster of this machine; the address of "
+        "a Ray cluster; local: processes of this machine (docs/cluster.md)",
+        "auto|ADDRESS|local",
+    )
+    servers: int = flag(
+        Group.SEVERAL_SERVERS,
+        1,
+        INTEGER,
+        "number of servers, each with a model of its own that is merged with the others'",
+        "N",
+        SERVERS,
+    )
+    per_server: str = flag(
+        Group.SEVERAL_SERVERS,
+        "cpu:auto,gpu:all",
+        TEXT,
+        "workers of each server: cpu:auto (all its cores) or cpu:THREADS, gpu:all or gpu:COUNT",
+        "LIST",
+        PER_SERVER,
+    )
+    merge_rows: int | None = flag(
+        Group.SEVERAL_SERVERS,
+        None,
+        INTEGER,
+        "rows of all servers between two merges (default: a five-hundredth of the training rows; "
+        "in a rehearsal, a hundredth)",
+        "ROWS",
+        POSITIVE,
+    )
+    server_merge: str = choice(
+        Group.SEVERAL_SERVERS,
+        "adasum",
+        "how models are merged: adasum: changes are added, less where they agree; sum: they are "
+        "added; average: averaged by updates, as by Adaptive SGD",
+        *("adasum", "sum", "average"),
+    )
+    server_momentum: float = flag(
+        Group.SEVERAL_SERVERS, 0.0, NUMBER, "momentum of the merged model", "X", FRACTION
+    )
+    transfer: str = choice(
+        Group.SEVERAL_SERVERS,
+        "float32",
+        "what servers send in a merge: all of a change, rounded to 16 bits, or its largest parts; "
+        "what is left out is sent later",
+        *("float32", "bfloat16", "top-k"),
+    )
+    robust: str = choice(
+        Group.SEVERAL_SERVERS,
+        "none",
+        "median: the geometric median of the servers' changes in place of their sum, which is not "
+        "affected by a minority of servers that send garbage",
+        *("none", "median"),
+    )
+    plane: str = choice(
+        Group.SEVERAL_SERVERS,
+        "auto",
+        "how models are moved: nixl: one-sided writes; relay: through the object store of Ray; "
+        "auto: nixl if it is installed",
+        *("auto", "nixl", "relay"),
     )
 
     epochs: int | None = flag(

@@ -5,8 +5,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from hogbatch.cluster.settings import SeveralServers
+from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.jit import COMPILING, before_compiling
@@ -62,19 +64,20 @@ def execute(
     server: str,
     interleave: Interleave,
     json: bool,
-    servers: SeveralServers | None = None,
+    link: ServerLink,
 ) -> int:
     """Rehearse the run on `server`, a bundled name or a file; return the exit code.
 
-    With `servers`, it is rehearsed on several servers of this kind. With `json`, print the summary
-    as JSON to stdout, and progress lines only to stderr. UsageError if `server` does not exist or
-    is not valid.
+    With several servers, all are of this kind and connected by `link`. With `json`, print the
+    summary as JSON to stdout, and progress lines only to stderr. UsageError if `server` does not
+    exist or is not valid.
     """
     _expect_rehearsable(config)
     described = read_server(server)
     progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or json)
     with before_compiling(progress.compiling):
+        servers = several_servers(config, link)
         if servers is None:
             run, several = run_on(settings, Rehearsal(described, interleave, progress.observe)), {}
         else:
@@ -88,6 +91,14 @@ def execute(
         cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
         print(json_format.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
     return run.exit_code
+
+
+def several_servers(config: TrainConfig, link: ServerLink) -> RehearsedServers | None:
+    """How several servers train together; None for one server."""
+    if config.servers == 1:
+        return None
+    merge: Any = config.server_merge  # one of its choices
+    return RehearsedServers(config.servers, link, config.merge_rows, merge, config.server_momentum)
 
 
 def _expect_rehearsable(config: TrainConfig) -> None:

@@ -15,10 +15,13 @@ from hogbatch.compute.teams import Teams
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.coordinator.plan import Plan
 from hogbatch.errors import UsageError
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import training_threads
+from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.policy.choose import Factory
 from hogbatch.rehearse.concurrent_model import ConcurrentModel, Interleave
 from hogbatch.rehearse.cores import Cores
 from hogbatch.rehearse.cpu import RehearsedCpu
@@ -98,6 +101,12 @@ class Rehearsal:
         )
         console.say(f"workers: {','.join(map(str, requests))}")
         return requests
+
+    def policy(self, chosen: Factory) -> Factory:
+        return chosen
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        return plan
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)

@@ -8,6 +8,7 @@ of the model, and the rehearsal ends with it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -16,8 +17,8 @@ import numpy as np
 
 from hogbatch.checkpoint.snapshots import ModelCopy
 from hogbatch.cluster.estimate import Task, merge_of
-from hogbatch.cluster.merging import MegaBatch, merge_weights, merged_step
-from hogbatch.cluster.settings import SeveralServers
+from hogbatch.cluster.merging import Floats, MegaBatch, merge_weights, merged_step, sum_scales
+from hogbatch.cluster.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.batch import Examples
@@ -38,7 +39,7 @@ POLL_S: Final = 1e-4  # simulated seconds between two checks whether a merge is 
 UNLIMITED: Final = 1_000_000_000  # epochs, and seconds between evaluations, of the other servers
 
 
-class ServerMerges:
+class RehearsedMerges:
     """Merges the models of `runs` in the background, at simulated times.
 
     While the changes since the last merge are on their way, the servers train on. Then each adds
@@ -47,7 +48,7 @@ class ServerMerges:
 
     def __init__(
         self,
-        servers: SeveralServers,
+        servers: RehearsedServers,
         runs: Sequence[RunComponents],
         queue: EventQueue,
         rows_between: int,
@@ -86,7 +87,7 @@ class ServerMerges:
         self._queue.after(self._seconds, lambda: self._end(changes, weights))
 
     def _weights(self, done: Sequence[tuple[int, int]]) -> list[float]:
-        if self._servers.merge == "sum":
+        if self._servers.merge != "average":
             return [1.0] * len(done)
         batches = [MegaBatch(updates, max(1, rows // max(1, updates))) for rows, updates in done]
         return merge_weights(batches, delta=0.0)
@@ -96,11 +97,13 @@ class ServerMerges:
         """Whether a model must not change, because it is evaluated or replaced by its mean."""
         return any(run.coordinator.phase in ("inspect", "evaluate") for run in self._runs)
 
-    def _end(self, changes: Sequence[Any], weights: Sequence[float]) -> None:
+    def _end(self, changes: Sequence[Floats], weights: Sequence[float]) -> None:
         if self._evaluating:
             self._queue.after(POLL_S, lambda: self._end(changes, weights))
             return
         step = merged_step(changes, weights, self._step, self._servers.momentum)
+        if self._servers.merge == "adasum":
+            self._scale(changes, step)
         for run, change in zip(self._runs, changes, strict=True):
             params = run.segments.model.params
             params += step - change
@@ -108,6 +111,21 @@ class ServerMerges:
         self._step = step
         self.merges += 1
         self.begin()
+
+    def _scale(self, changes: Sequence[Floats], step: Floats) -> None:
+        """Multiply the sum of the changes by the factors of its tensors."""
+        starts = [tensor.offset for tensor in self._runs[0].setup.network.tensors()]
+        tensors = [slice(*pair) for pair in pairwise([*starts, len(step)])]
+        scales = sum_scales(
+            [_squares(change, tensors) for change in changes], _squares(step, tensors)
+        )
+        for tensor, scale in zip(tensors, scales, strict=True):
+            step[tensor] *= np.float32(scale)
+
+
+def _squares(values: Floats, tensors: Sequence[slice]) -> list[float]:
+    """The squared norm of each tensor."""
+    return [float(np.dot(values[tensor], values[tensor])) for tensor in tensors]
 
 
 def _rows_and_updates(run: RunComponents) -> tuple[int, int]:
@@ -123,12 +141,12 @@ class RehearsalOfServers(Rehearsal):
         server: Server,
         interleave: Interleave,
         observe: Callable[[Callable[[], Reached]], None],
-        servers: SeveralServers,
+        servers: RehearsedServers,
     ) -> None:
         super().__init__(server, interleave, observe)
         self._servers = servers
         self._data: LoadedData | None = None
-        self.merges: ServerMerges | None = None
+        self.merges: RehearsedMerges | None = None
 
     @property
     def marks(self) -> Mapping[str, Any]:
@@ -150,7 +168,7 @@ class RehearsalOfServers(Rehearsal):
             for number in range(1, servers.count):
                 runs.append(stack.enter_context(self._other(number, components)))
             rows = servers.merge_rows or max(1, self._all_rows // 100)
-            self.merges = ServerMerges(servers, runs, self._queue, rows)
+            self.merges = RehearsedMerges(servers, runs, self._queue, rows)
             self.merges.begin()
             outcome = super().run(components, workers)
             components.console.say(

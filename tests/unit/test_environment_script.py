@@ -65,8 +65,13 @@ def checkout(tmp_path):
     return made
 
 
+NIXL = "install --quiet --no-compile --no-deps nixl nixl-cu12"
+
+
 def install(extras):
-    return [f"install --quiet --no-compile --editable .{extras}"]
+    """The commands that install `extras`; for tests, NIXL too."""
+    ours = f"install --quiet --no-compile --editable .{extras}"
+    return [ours, *[NIXL] * ("test" in extras)]
 
 
 def test_without_a_driver_only_the_extras_are_installed(checkout):

@@ -43,7 +43,7 @@ child.wait()
 """
 CHILD = """
 import os, sys, time
-from workers.start import die_with
+from hogbatch.machine.process import die_with
 os.write(1, b"%d\\n" % os.getpid())
 die_with(os.getppid() if sys.argv[1] == "parent" else int(sys.argv[1]))
 os.write(1, b"bound\\n")
