@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.merges.contract import TIMEOUT_S, Setting
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import Exchange
+from hogbatch.distributed.exchange import ChangeExchange
 from hogbatch.distributed.planes.nixl import NixlPlane
 
 FLOAT: Final = 4  # bytes
@@ -22,7 +22,7 @@ class Member:
         self._folder, self._place = folder, place
         self._buffers = ExchangeBuffers.create(count, RING, servers=2)
         self._plane = NixlPlane(self._buffers, TIMEOUT_S)
-        self._exchange = Exchange(self._buffers, self._plane, place, TIMEOUT_S)
+        self._exchange = ChangeExchange(self._buffers, self._plane, place, TIMEOUT_S)
         self._abort = threading.Event()
         self.change, self.total = self._buffers.change, self._buffers.sum
 

@@ -1,0 +1,166 @@
+"""Several servers beside one: rows and training seconds to a target, and what merges cost.
+
+    scripts/bench several_servers --data DIR --seeds 3 --json out.json
+
+Starts a Ray cluster on this machine (`ray.cluster_utils.Cluster`) whose nodes have one core each,
+trains on them, and in turn on one server with as many threads as there are nodes. Rows and seconds
+are interpolated between the evaluations before and after the target. Then it trains for a fixed
+time with merges as usual and without any, in turn: the ratio of their rows per second is what
+merges cost.
+
+DIR holds covtype.csv.gz and citeulike-{train,test}.xmc.gz.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ray.cluster_utils import Cluster
+
+from benchmarks.common import arguments, report
+from benchmarks.common.data_sets import DIRECTORY_HELP
+from benchmarks.common.hogbatch_run import train
+
+OBJECT_STORE = 2 << 30  # bytes, of each node
+NEVER = str(1 << 40)  # rows between two merges
+LIMIT_S = 300.0  # of a run
+
+
+class Problem(NamedTuple):
+    """A data set with a target."""
+
+    files: tuple[str, ...]  # training set, and test set if there is one
+    network: tuple[str, ...]
+    target: float
+    by_metric: bool  # the target is a value of the first metric that is to be exceeded
+    seconds: float  # of training, at most
+
+
+PROBLEMS = {
+    "covtype": Problem(("covtype.csv.gz",), ("--hidden", "512,512,512"), 0.45, False, 60.0),
+    "citeulike": Problem(
+        ("citeulike-train.xmc.gz", "citeulike-test.xmc.gz"), ("--hidden", "128"), 0.55, True, 6.0
+    ),
+}
+
+
+def crossing(history: list[dict[str, Any]], problem: Problem) -> tuple[float, float] | None:
+    """Rows and training seconds at the target, interpolated; None if it was not reached."""
+    sign = -1.0 if problem.by_metric else 1.0
+    values = [
+        sign * (each["test_value"] if problem.by_metric else each["test_loss"]) for each in history
+    ]
+    target = sign * problem.target
+    for before, after in zip(range(len(values)), range(1, len(values)), strict=False):
+        if values[before] > target >= values[after]:
+            part = (values[before] - target) / (values[before] - values[after])
+            return tuple(
+                history[before][key] + part * (history[after][key] - history[before][key])
+                for key in ("rows", "seconds")
+            )
+    return None
+
+
+def run(given: argparse.Namespace, name: str, seed: int, flags: list[str]) -> dict[str, Any]:
+    """One run: its rows and seconds to the target, its merges, and its history."""
+    problem = PROBLEMS[name]
+    data, *test = (str(given.data / each) for each in problem.files)
+    target = [] if problem.by_metric else ["--target-loss", str(problem.target)]
+    limits = ["--max-seconds", str(given.seconds or problem.seconds), "--seed", str(seed)]
+    tested = ["--test", *test] if test else []
+    done = train([data, *tested, *problem.network, *target, *limits, *flags], LIMIT_S)
+    if done.error:
+        return {"set": name, "seed": seed, "flags": flags, "error": done.error}
+    summary = done.summary
+    found = crossing(summary["history"], problem)
+    return {
+        "set": name,
+        "seed": seed,
+        "flags": [each for each in flags if ":" not in each],  # without the address
+        "rows": found and found[0],
+        "seconds": found and found[1],
+        "rows_per_second": summary["rows"] / summary["train_seconds"],
+        "history": [
+            [each["rows"], each["seconds"], each["test_loss"], each["test_value"]]
+            for each in summary["history"]
+        ],
+    }
+
+
+def measure(given: argparse.Namespace, name: str, seed: int, cluster: list[str]) -> dict[str, Any]:
+    """One server and several, with the same seed."""
+    one = run(given, name, seed, ["--workers", f"cpu:{given.nodes}"])
+    several = run(given, name, seed, [*cluster, *given.flags])
+    ratios = {
+        f"{key}_ratio": several[key] / one[key]
+        for key in ("rows", "seconds")
+        if several.get(key) and one.get(key)
+    }
+    return {"set": name, "seed": seed, **ratios, "one": one, "several": several}
+
+
+def cost_of_merges(given: argparse.Namespace, name: str, cluster: list[str]) -> dict[str, Any]:
+    """Rows per second with merges over those without, of runs in turn."""
+    pairs = []
+    for seed in range(given.pairs):
+        usual = run(given, name, seed, [*cluster, *given.flags])
+        never = run(given, name, seed, [*cluster, *given.flags, "--merge-rows", NEVER])
+        pairs.append(usual["rows_per_second"] / never["rows_per_second"])
+    return {"set": name, "pairs": pairs, "median": statistics.median(pairs) if pairs else None}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Ratios by data set and seed."""
+    rows = [
+        [
+            each["set"],
+            str(each["seed"]),
+            *(
+                f"{each[key]:.2f}" if key in each else "-"
+                for key in ("rows_ratio", "seconds_ratio")
+            ),
+        ]
+        for each in results
+    ]
+    return report.markdown(["set", "seed", "rows, several over one", "seconds"], rows)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments.parser("several_servers", __doc__)
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help=DIRECTORY_HELP)
+    add("--sets", type=arguments.names(PROBLEMS), default=list(PROBLEMS), help="data sets")
+    add("--nodes", type=arguments.positive(int), default=2, help="servers (default: 2)")
+    add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    add("--pairs", type=int, default=3, help="pairs of runs with and without merges (default: 3)")
+    add("--seconds", type=float, help="training seconds of a run (default: by data set)")
+    add("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of hogbatch train")
+    arguments.add_json(parser)
+    given = parser.parse_args()
+    options: dict[str, Any] = {
+        "num_cpus": 1,
+        "object_store_memory": OBJECT_STORE,
+        "include_dashboard": False,
+    }
+    nodes = Cluster(initialize_head=True, head_node_args=options)
+    for _ in range(1, given.nodes):
+        nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    cluster = ["--cluster", str(nodes.address), "--servers", str(given.nodes)]
+    results, costs = [], []
+    try:
+        for name in given.sets:
+            for seed in range(given.seeds):
+                results.append(measure(given, name, seed, cluster))
+                print(table(results[-1:]).splitlines()[-1], flush=True)
+            costs.append(cost_of_merges(given, name, cluster))
+            print(f"{name}: rows per second with merges over those without: {costs[-1]['pairs']}")
+    finally:
+        nodes.shutdown()  # type: ignore[no-untyped-call]
+    print(table(results))
+    report.write(given.json, results, merges=costs, nodes=given.nodes, flags=given.flags)
+
+
+if __name__ == "__main__":
+    main()
