@@ -12,6 +12,7 @@ ALLOWED = [
     "hogbatch.run.setup",  # the name of a new run directory
     "hogbatch.run.processes",  # the time at which the coordinator started
     "hogbatch.run.this_server",  # time stamps of events
+    "hogbatch.distributed.platform",  # the same
     "hogbatch.trackers.tracking",  # the time at which a run began
     "hogbatch.servers.profile.command",  # the date of a description
     "workers.stored_profile",  # the age of measurements

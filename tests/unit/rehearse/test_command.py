@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numba
 import pytest
 
+from hogbatch.cluster.link import ServerLink
 from hogbatch.config.train import TrainConfig
 from hogbatch.rehearse import command
 
@@ -23,7 +24,8 @@ def rehearse(monkeypatch, capsys):
 
         monkeypatch.setattr(command, "run_on", compile_kernels)
         config = TrainConfig(data="a9a", quiet=quiet)
-        command.execute(config, server="epyc-2cores", interleave="layer", json=False)
+        link = ServerLink(latency=50e-6, speed=1e9)
+        command.execute(config, server="epyc-2cores", interleave="layer", json=False, link=link)
         return capsys.readouterr().err
 
     return run
