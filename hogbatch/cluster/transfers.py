@@ -1,20 +1,22 @@
 """What each server sends and receives in a merge, and the memory that this takes.
 
-Offsets and sizes count float32 numbers. Received parts that are added do not go to the receiver's
-sum but to its staging area, because the receiver may still be summing: a sender may be a step
-ahead. Parts that replace the receiver's own can go there directly: they contain the receiver's
-part, so it has been sent.
+Offsets and sizes count float32 numbers. The first part that a server receives for a place goes to
+its sum, to which it adds its own change. Later parts for the same place go to its staging area,
+because the receiver may still be adding to its sum: a sender may be a step ahead. Parts that
+replace the receiver's own go to its sum, too: they contain the receiver's part, so it has been
+sent. In a ring, no server receives two parts to add for a place, so it needs no staging area.
 
 A part of the sum is finished by one server, which sends it to the others, so all servers end with
 the same bits although addition of floats is not associative.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from hogbatch.cluster.median import FRACTION
-from hogbatch.cluster.reduction import Parts, ReductionSchedule, halving, ring
+from hogbatch.cluster.reduction import Parts, ReductionSchedule, Transfer, halving, ring
 from hogbatch.errors import UsageError
 
 SCHEDULES = {"ring": ring, "halving": halving}
@@ -55,7 +57,7 @@ class SentPart(NamedTuple):
     place: int
     start: int
     stop: int
-    staging: int | None  # offset in the receiver's staging area; None: they replace its sum
+    staging: int | None  # offset in the receiver's staging area; None: they go to its sum
     fresh: bool  # nothing was received there before: the sum is the sender's own change
 
 
@@ -66,7 +68,7 @@ class ReceivedPart(NamedTuple):
     start: int
     stop: int
     staging: int | None  # offset in the own staging area, to be added; None: they are in the sum
-    fresh: bool  # nothing was received there before: the sum is the receiver's own change
+    add_change: bool  # whether they are without the receiver's own change
 
 
 class ServerStep(NamedTuple):
@@ -86,25 +88,18 @@ def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[Server
 
     A step in which the server neither sends nor receives has neither.
     """
-    used = dict[int, int]()  # staging, by receiver
-    received = [False] * schedule.parts  # by the server at `place`
     steps = []
-    for transfers in schedule.steps:
+    received = [False] * schedule.parts  # by the server at `place`
+    for transfers in _placed(schedule, size):
         send, receive, arrived = None, None, (0, 0)
-        for transfer in transfers:
-            start, stop = (boundary(each, schedule.parts, size) for each in transfer.parts)
-            offset = None
-            if transfer.then == "add":
-                offset = used.get(transfer.receiver, 0)
-                used[transfer.receiver] = offset + stop - start
-            fresh = _none(received, transfer.parts)
+        for transfer, (start, stop), offset in transfers:
             if transfer.sender == place:
+                fresh = _none(received, transfer.parts)
                 send = SentPart(transfer.receiver, start, stop, offset, fresh)
             elif transfer.receiver == place:
-                receive, arrived = (
-                    ReceivedPart(transfer.sender, start, stop, offset, fresh),
-                    transfer.parts,
-                )
+                arrived = transfer.parts
+                add_change = transfer.then == "add" and offset is None
+                receive = ReceivedPart(transfer.sender, start, stop, offset, add_change)
         received[slice(*arrived)] = [True] * (arrived[1] - arrived[0])
         steps.append(ServerStep(send, receive))
     return tuple(steps)
@@ -112,13 +107,43 @@ def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[Server
 
 def staging_size(schedule: ReductionSchedule, size: int) -> int:
     """The numbers that the staging area of any server must hold for `size` parameters."""
-    used = dict[int, int]()
+    return max(
+        (
+            offset + stop - start
+            for transfers in _placed(schedule, size)
+            for _, (start, stop), offset in transfers
+            if offset is not None
+        ),
+        default=0,
+    )
+
+
+class _Placed(NamedTuple):
+    """A transfer, its numbers [start, stop), and where they go."""
+
+    transfer: Transfer
+    numbers: tuple[int, int]
+    staging: int | None  # offset in the receiver's staging area; None: they go to its sum
+
+
+def _placed(schedule: ReductionSchedule, size: int) -> Iterator[list[_Placed]]:
+    """The transfers of each step with their places in the memory of the receivers."""
+    used = dict[int, int]()  # staging, by receiver
+    received = defaultdict[int, list[bool]](lambda: [False] * schedule.parts)  # by receiver
     for transfers in schedule.steps:
+        placed = []
         for transfer in transfers:
-            if transfer.then == "add":
-                start, stop = (boundary(each, schedule.parts, size) for each in transfer.parts)
-                used[transfer.receiver] = used.get(transfer.receiver, 0) + stop - start
-    return max(used.values(), default=0)
+            to, parts = transfer.receiver, transfer.parts
+            start, stop = (boundary(each, schedule.parts, size) for each in parts)
+            offset = None
+            if transfer.then == "add" and not _none(received[to], parts):
+                offset = used.get(to, 0)
+                used[to] = offset + stop - start
+            placed.append(_Placed(transfer, (start, stop), offset))
+        for transfer in transfers:  # all of a step are sent at the same time
+            first, last = transfer.parts
+            received[transfer.receiver][first:last] = [True] * (last - first)
+        yield placed
 
 
 def _none(received: Sequence[bool], parts: Parts) -> bool:

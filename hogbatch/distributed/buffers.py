@@ -64,7 +64,7 @@ class ExchangeBuffers:
         """Allocate areas for `size` parameters, filled with zeros.
 
         They are large enough for merges of up to `servers` servers, done as in `how`; None: in any
-        way, which takes 7 to 8 times the memory of the model, while float32 takes 4 to 5.
+        way, which takes 7 to 8 times the memory of the model, while float32 takes 3 to 4.
         UsageError with the needed bytes if there is not enough memory.
         """
         needed = areas_of_all(size, servers) if how is None else areas(size, servers, how)

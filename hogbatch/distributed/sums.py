@@ -61,8 +61,7 @@ class _Sum:
 
     def _receive(self, message: MessageKey) -> None:
         receive = self._awaited.pop(message)
-        if receive.staging is not None:
-            _add(self._attempt.buffers, receive, receive.staging, self._weight)
+        _add(self._attempt.buffers, receive, self._weight)
         self._begin(message.piece, message.step + 1)
 
     def _send(self, send: SentPart, step: int, piece: int) -> None:
@@ -95,20 +94,19 @@ def _part(step: ServerStep, piece: int, pieces: int) -> ServerStep:
     return ServerStep(send, receive)
 
 
-def _add(buffers: ExchangeBuffers, receive: ReceivedPart, staging: int, weight: float) -> None:
+def _add(buffers: ExchangeBuffers, receive: ReceivedPart, weight: float) -> None:
+    """Add to the sum what belongs to the numbers that have arrived."""
     here, length = slice(receive.start, receive.stop), receive.stop - receive.start
-    total, change = buffers.sum[here], buffers.change[here]
-    arrived = buffers.staging[staging : staging + length]
+    total = buffers.sum[here]
     with np.errstate(over="ignore", invalid="ignore"):  # the merged model is checked as a whole
-        if not receive.fresh:
-            np.add(total, arrived, out=total)
-        elif weight == 1.0:
-            np.add(change, arrived, out=total)
-        else:
+        if receive.staging is not None:
+            np.add(total, buffers.staging[receive.staging :][:length], out=total)
+        elif receive.add_change and weight == 1.0:
+            np.add(total, buffers.change[here], out=total)
+        elif receive.add_change:
             for start in range(0, length, CHUNK):
                 part = slice(start, start + CHUNK)
-                np.multiply(change[part], np.float32(weight), out=total[part])
-                total[part] += arrived[part]
+                total[part] += buffers.change[here][part] * np.float32(weight)
 
 
 def scale(buffers: ExchangeBuffers, start: int, stop: int, weight: float) -> None:

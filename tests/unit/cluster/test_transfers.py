@@ -39,13 +39,14 @@ class Server:
             return True
         if receive and (receive.place, self.step) not in self.arrived:
             return False
-        if receive and receive.staging is not None:
+        if receive:
             here = slice(receive.start, receive.stop)
-            length = receive.stop - receive.start
-            own = self.change if receive.fresh else self.sum
-            parts = self.staging[receive.staging : receive.staging + length]
-            self.sum[here] = own[here] + parts
-            parts[:] = np.nan  # nobody may rely on them
+            if receive.staging is not None:
+                parts = self.staging[receive.staging :][: receive.stop - receive.start]
+                self.sum[here] += parts
+                parts[:] = np.nan  # nobody may rely on them
+            elif receive.add_change:
+                self.sum[here] += self.change[here]
         self.step, self.sent = self.step + 1, False
         return True
 
@@ -53,6 +54,7 @@ class Server:
         source = (self.change if send.fresh else self.sum)[send.start : send.stop]
         other = self.others[send.place]
         if send.staging is None:
+            assert not np.isnan(source).any()  # what replaces a part of a sum is a sum
             other.sum[send.start : send.stop] = source
         else:
             target = other.staging[send.staging : send.staging + len(source)]

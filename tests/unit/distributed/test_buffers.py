@@ -48,10 +48,11 @@ def test_memory_for_all_ways_is_enough_for_each(how, size):
     assert one.residual in (0, every.residual)
 
 
-def test_float32_needs_no_residual():
-    buffers = ExchangeBuffers.create(1000, Reduction(), servers=2)
+@pytest.mark.parametrize(("schedule", "staging"), [("ring", 0), ("halving", 500)])
+def test_float32_needs_no_residual(schedule, staging):
+    buffers = ExchangeBuffers.create(1000, Reduction(schedule), servers=4)
     assert len(buffers.residual) == len(buffers.outgoing) == 0
-    assert len(buffers.staging) == 500
+    assert len(buffers.staging) == staging, "for what is added to a sum of the changes of others"
     buffers.close()
 
 

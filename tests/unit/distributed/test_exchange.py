@@ -143,7 +143,7 @@ def test_a_merge_can_be_aborted(servers):
     thread = threading.Thread(target=merge)
     thread.start()
     deadline = time.monotonic() + WITHIN_S
-    while cluster.buffers[11].staging[0] == 0.0 and time.monotonic() < deadline:
+    while cluster.buffers[11].sum[0] == 0.0 and time.monotonic() < deadline:
         time.sleep(0.001)  # until the other has begun
     cluster.abort.set()
     thread.join(WITHIN_S)
