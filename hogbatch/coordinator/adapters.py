@@ -103,11 +103,8 @@ class ServersAdapter(Protocol):
 class UpstreamAdapter(Protocol):
     """The coordinator of all servers, for which this process is a worker."""
 
-    def fileno(self) -> int:
-        """A descriptor that is readable when a message has arrived."""
-
     def receive(self) -> Iterator[ToWorker]:
-        """Yield received messages, without waiting."""
+        """Yield received messages, without waiting; the endpoint watches for them."""
 
     def send(self, message: ToCoordinator) -> None:
         """Send `message` without waiting."""

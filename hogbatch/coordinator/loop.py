@@ -74,8 +74,6 @@ class Loop:
         adapters.endpoint.watch(self._background.wakeup.fd)
         if adapters.segment_server is not None:
             adapters.endpoint.watch(adapters.segment_server.fileno())
-        if adapters.upstream is not None:
-            adapters.endpoint.watch(adapters.upstream.fileno())
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:

@@ -14,7 +14,6 @@ from hogbatch.distributed.channel import LOST, ServersChannel
 from hogbatch.distributed.host import MODEL_ARRAYS, ModelArrays
 from hogbatch.store.model import SharedModel
 from hogbatch.telemetry.records import Evaluation
-from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import UseMean, UseModel
 
 Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], None]
@@ -54,7 +53,7 @@ class ModelOfServers:
                 handle.write_model(arrays)
             except LOST:
                 continue  # it will be reported as lost
-            handle.deliver(encode(UseModel()))
+            self._channel.send(handle.key, UseModel())
 
     def _own(self) -> ModelArrays:
         return {name: getattr(self._model, name) for name in MODEL_ARRAYS}
@@ -97,7 +96,7 @@ class MeanOfServers:
     def show(self, shown: bool) -> None:
         """Let all servers evaluate the mean, or the model again."""
         for handle in self._channel.loaded:
-            handle.deliver(encode(UseMean(shown)))
+            self._channel.send(handle.key, UseMean(shown))
         self._read = self._reader.submit(self._channel.read_mean) if shown else None
 
     def keep(self, evaluation: Evaluation | None) -> None:

@@ -1,7 +1,6 @@
 """The servers of a run as the workers of its coordinator: messages, restarts, models."""
 
 import queue
-import select
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from hogbatch.distributed.cluster import Cluster, ServerHandle
 from hogbatch.distributed.host import ModelArrays
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.launch.restarts import Restarts
-from hogbatch.wire.codec import BadFrame, decode_to_coordinator, encode
+from hogbatch.wire.channel import CoordinatorChannel
+from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -27,6 +27,7 @@ from hogbatch.wire.messages import (
     ToWorker,
     Welcome,
 )
+from hogbatch.wire.sockets import new_identity
 
 T = TypeVar("T")
 
@@ -48,22 +49,24 @@ class ServersChannel:
     """The coordinator's channel to all servers, which it starts, and starts again if they fail.
 
     It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
-    except `read_model` and `load`.
+    except `received`, `read_model` and `load`.
     """
 
-    def __init__(self, cluster: Cluster, start: Callable[[int], bytes]) -> None:
-        """`start` returns the encoded ServerStart of the server at a place."""
-        self.refused = 0
-        self._cluster, self._start = cluster, start
+    def __init__(
+        self, cluster: Cluster, router: CoordinatorChannel, start: Callable[[int, str], bytes]
+    ) -> None:
+        """`start` returns the encoded ServerStart of the server at a place, given its key.
+
+        `router` has the connections with all servers; it is not closed here.
+        """
+        self._cluster, self._router, self._start = cluster, router, start
         self._inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
-        self._poll = select.poll()
-        self._poll.register(self._wakeup.fd, select.POLLIN)
+        router.watch(self._wakeup.fd)
         self._places = [ServerPlace(number) for number in range(cluster.size)]
         self._by_key: dict[str, ServerPlace] = {}
         self._numbers: dict[int, str] = {}  # as in Welcome → key
         self._loaded: list[str] = []  # keys of the servers that have the model
-        self._started = 0  # servers so far
 
     def begin(self) -> None:
         """Start all servers."""
@@ -71,39 +74,41 @@ class ServersChannel:
             self._start_server(place)
 
     def received(self, key: str, frame: bytes) -> None:
-        """Take a message of server `key`; may be called on any thread."""
+        """Take an encoded Failed of server `key`; may be called on any thread."""
         self._inbox.put((key, frame))
         self._wakeup.set()
 
     # The channel ------------------------------------------------------------------------------
 
+    @property
+    def refused(self) -> int:
+        return self._router.refused
+
     def watch(self, fd: int) -> None:
-        self._poll.register(fd, select.POLLIN)
+        self._router.watch(fd)
 
     def unwatch(self, fd: int) -> None:
-        self._poll.unregister(fd)
+        self._router.unwatch(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        timeout_s = timeout_s if self._inbox.empty() else 0.0
-        return [fd for fd, _ in self._poll.poll(round(1000 * timeout_s))]
+        return self._router.wait(timeout_s if self._inbox.empty() else 0.0)
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
-        self._wakeup.clear()
-        while not self._inbox.empty():
-            key, frame = self._inbox.get_nowait()
+        for key, message in self._router.receive():
             if (place := self._by_key.get(key)) is None:
                 continue  # it was killed
-            try:
-                message = decode_to_coordinator(frame)
-            except BadFrame:
-                self.refused += 1
-                continue
             place.worked |= isinstance(message, Done)
             if isinstance(message, Loaded) and key not in self._loaded:
                 self._loaded.append(key)
             if isinstance(message, Failed | Goodbye):
                 self._forget(key)
             yield key, message
+        self._wakeup.clear()
+        while not self._inbox.empty():
+            key, frame = self._inbox.get_nowait()
+            if key in self._by_key:
+                self._forget(key)
+                yield key, decode_to_coordinator(frame)
 
     def send(self, worker: str, message: ToWorker) -> bool:
         place = self._by_key.get(worker)
@@ -113,14 +118,15 @@ class ServersChannel:
             self._numbers[message.worker] = worker
         if isinstance(message, Servers):
             self._introduce(place.handle, message)
-        place.handle.deliver(encode(message))
-        return True
+        else:
+            self._router.send(worker, message)
+        return True  # that it cannot be reached is reported by its handle
 
     def _introduce(self, handle: ServerHandle, servers: Servers) -> None:
         peers = {number: self._handle(number) for number in servers.numbers}
         own = next(number for number, each in peers.items() if each is handle)
         others = {number: each for number, each in peers.items() if each and number != own}
-        handle.introduce(own, servers.version, others)
+        handle.introduce(own, servers.version, others, encode(servers))
 
     def _handle(self, number: int) -> ServerHandle | None:
         place = self._by_key.get(self._numbers[number])
@@ -130,6 +136,7 @@ class ServersChannel:
         """Kill all servers."""
         for key in list(self._by_key):
             self.kill(key)
+        self._router.unwatch(self._wakeup.fd)
         self._wakeup.close()
 
     # Servers that end -------------------------------------------------------------------------
@@ -186,11 +193,11 @@ class ServersChannel:
         return None if any(alive) else "no server can be started any more"
 
     def _start_server(self, place: ServerPlace) -> None:
-        key = f"{place.number}.{self._started}"
-        self._started += 1
+        key = new_identity().hex()
         self._by_key[key] = place
         try:
-            place.handle = self._cluster.start(place.number, key, self._start(place.number))
+            start = self._start(place.number, key)
+            place.handle = self._cluster.start(place.number, key, start)
         except UsageError:
             raise
         except LOST as error:

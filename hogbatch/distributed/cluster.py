@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hogbatch.distributed.host import ModelArrays
 
-# (key of the server, its message, encoded): called on any thread
+# (key of the server, an encoded Failed): called on any thread
 Received = Callable[[str, bytes], None]
 
 
@@ -28,11 +28,13 @@ class ServerHandle(Protocol):
     key: str
     name: str  # of its machine, for messages
 
-    def deliver(self, frame: bytes) -> None:
-        """Send a message to it."""
+    def introduce(
+        self, number: int, version: int, peers: "Mapping[int, ServerHandle]", message: bytes
+    ) -> None:
+        """It is `number` among the servers of merges; `peers` are the others by number.
 
-    def introduce(self, number: int, version: int, peers: "Mapping[int, ServerHandle]") -> None:
-        """It is `number` among the servers of merges; `peers` are the others by number."""
+        After that, it receives `message`, an encoded `Servers`.
+        """
 
     def read_model(self) -> ModelArrays:
         """Its last merged model and its optimizer slots. OSError if it is lost."""
@@ -55,6 +57,7 @@ class Cluster(Protocol):
 
     size: int  # number of servers
     relay: str  # what moves models without NIXL, for display
+    listen: str | None  # where servers reach this process: tcp://IP:*; None: on this machine
 
     @property
     def line(self) -> str:
@@ -69,7 +72,8 @@ class Cluster(Protocol):
     def start(self, place: int, key: str, start: bytes) -> ServerHandle:
         """Start the server at `place`, 0 to size - 1, under a new `key`.
 
-        It may have to wait until a machine is free. Its failure is a message `Failed`.
+        It may have to wait until a machine is free. That it has failed or ended is a message
+        `Failed`.
         """
 
     def close(self) -> None:

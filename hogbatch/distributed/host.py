@@ -1,8 +1,9 @@
 """Starts the process of a server on this machine, and connects it with the rest of the run.
 
 A :class:`ServerHost` is part of the process that trains (servers on this machine), or of an actor
-of Ray. It passes on messages, and maps the memory of the server's process, so that models can be
-read and written without its help.
+of Ray. It reports the end of the server's process, tells it who the other servers are, and maps its
+memory, so that models can be read and written without its help. All other messages go directly
+between the process and the coordinator of all servers.
 """
 
 import os
@@ -76,13 +77,8 @@ class ServerHost:
 
     # Messages -------------------------------------------------------------------------------
 
-    def deliver(self, frame: bytes) -> None:
-        """Pass a message on to the server; one that has ended receives none."""
-        with suppress(OSError):
-            self._frames.send(frame)
-
     def receive(self, timeout_s: float) -> list[bytes]:
-        """Messages of the server; waits for the first one up to `timeout_s`."""
+        """Encoded messages `Failed`, if there are any; waits for the first up to `timeout_s`."""
         found: list[bytes] = []
         with suppress(queue.Empty):
             found.append(self._inbox.get(timeout=timeout_s))
@@ -90,13 +86,18 @@ class ServerHost:
                 found.append(self._inbox.get_nowait())
         return found
 
-    def introduce(self, number: int, version: int, peers: Mapping[int, WriteTo]) -> None:
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, WriteTo], message: bytes
+    ) -> None:
         """The server is `number` among those of a merge; `peers` write to the others.
 
-        Servers of earlier versions can no longer write to this one.
+        Servers of earlier versions can no longer write to this one. The server's process gets
+        `message` after that; one that has ended gets nothing.
         """
         with self._membership:
             self._number, self._version, self._peers = number, version, dict(peers)
+        with suppress(OSError):
+            self._frames.send(message)
 
     # Memory ---------------------------------------------------------------------------------
 

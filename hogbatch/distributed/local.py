@@ -28,14 +28,12 @@ class LocalServer:
         self._ended = threading.Event()
         threading.Thread(target=self._receive, daemon=True).start()
 
-    def deliver(self, frame: bytes) -> None:
-        self.host.deliver(frame)
-
-    def introduce(self, number: int, version: int, peers: Mapping[int, ServerHandle]) -> None:
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
+    ) -> None:
         own = {each: peer for each, peer in peers.items() if isinstance(peer, LocalServer)}
-        self.host.introduce(
-            number, version, {each: partial(_write, peer) for each, peer in own.items()}
-        )
+        writes = {each: partial(_write, peer) for each, peer in own.items()}
+        self.host.introduce(number, version, writes, message)
 
     def read_model(self) -> ModelArrays:
         return self.host.read_model()
@@ -73,6 +71,7 @@ class LocalCluster:
     """`size` servers on this machine, each with the same workers."""
 
     relay = "the process that trains"
+    listen: str | None = None
 
     def __init__(self, size: int, per_server: PerServer) -> None:
         """By default, the servers share the cores of the machine; the first one has its GPUs."""

@@ -16,7 +16,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.distributed.channel import ServersChannel
 from hogbatch.distributed.cluster import Cluster, ServerArrays
-from hogbatch.distributed.start import ServerStart, encode, plan_of_server
+from hogbatch.distributed.start import ServerStart, UpstreamAddress, encode, plan_of_server
 from hogbatch.machine.environment import read_environment
 from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
@@ -29,6 +29,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
+from hogbatch.wire.sockets import Router
 
 LEASE_S: Final = 0.1  # of a server; it has two at a time
 MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
@@ -85,7 +86,13 @@ class SeveralServers:
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, segments = components.setup, components.segments
-        channel = ServersChannel(self.cluster, lambda place: self._start(components, place))
+        router = Router(setup.run_dir, listen=self.cluster.listen)
+
+        def start(place: int, key: str) -> bytes:
+            to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
+            return self._start(components, place, to)
+
+        channel = ServersChannel(self.cluster, router, start)
         self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.received)
         model = ModelOfServers(segments.model, channel)
         mean = MeanOfServers(components.recorder.keep, channel)
@@ -109,10 +116,11 @@ class SeveralServers:
         finally:
             mean.close()
             channel.close()
+            router.close()
             self.cluster.close()
-        return Outcome(finish, totals, RefusalCounts(channel.refused, 0))
+        return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
 
-    def _start(self, components: RunComponents, place: int) -> bytes:
+    def _start(self, components: RunComponents, place: int, upstream: UpstreamAddress) -> bytes:
         """The encoded start of the server at `place`."""
         setup, data = components.setup, components.setup.data
         assert self._server_plan is not None, "plan comes first"
@@ -121,6 +129,7 @@ class SeveralServers:
         weights = data.weights
         start = ServerStart(
             run=setup.run_dir.name,
+            upstream=upstream,
             settings=setup.settings,
             workers=workers,
             plan=plan_of_server(self._server_plan, count),

@@ -2,8 +2,8 @@
 
     python -m hogbatch.distributed.server --socket FD --run-dir DIR --launched PID
 
-The process that starts it (:mod:`hogbatch.distributed.host`) passes on the messages of the
-coordinator of all servers, for which this process is a worker.
+For the coordinator of all servers, this process is a worker that connects over ZeroMQ. The process
+that starts it (:mod:`hogbatch.distributed.host`) tells it how, and who the other servers are.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import time
 import tomllib
 import traceback
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hogbatch.checkpoint.names import EVENTS, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
@@ -51,25 +52,27 @@ from hogbatch.telemetry.records import RunTotals
 from hogbatch.version import version
 from hogbatch.wire.codec import decode_to_worker, encode as encode_message
 from hogbatch.wire.messages import Failed, Hello, Refused, Stop, ToCoordinator, ToWorker, Welcome
+from hogbatch.wire.sockets import Dealer
+
+ANSWER_WITHIN_S: Final = 30.0  # of the coordinator of all servers
 
 
 class Upstream:
     """The coordinator of all servers, as this server's coordinator sees it (UpstreamAdapter)."""
 
-    def __init__(self, frames: FrameSocket, merges: ModelMerges) -> None:
-        self._frames, self._merges = frames, merges
-
-    def fileno(self) -> int:
-        return self._frames.fileno()
+    def __init__(self, dealer: Dealer, frames: FrameSocket, merges: ModelMerges) -> None:
+        """`dealer` is connected with the coordinator, `frames` with the process that started us."""
+        self._dealer, self._frames, self._merges = dealer, frames, merges
 
     def receive(self) -> Iterator[ToWorker]:
         yield from map(decode_to_worker, self._frames.frames())
         if self._frames.ended:
             yield Stop()
+        while (message := self._dealer.receive()) is not None:
+            yield message
 
     def send(self, message: ToCoordinator) -> None:
-        with suppress(OSError):  # the other process has ended, and so will this one
-            self._frames.send(encode_message(message))
+        self._dealer.send(message)
 
     def exchange(self, asked: MergeStep) -> ToCoordinator | None:
         return self._merges.carry_out(asked)
@@ -96,7 +99,7 @@ class NoSnapshots:
 class Inherited(NamedTuple):
     """What the process has inherited."""
 
-    frames: FrameSocket  # to the coordinator of all servers
+    frames: FrameSocket  # to the process that has started this one
     relay: FrameSocket  # to the process that writes to other servers
     data: Segment  # the training and test set
     weights: Segment | None  # of the rows
@@ -107,9 +110,12 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
     frames = inherited.frames
     config = merge_sources(tomllib.loads(start.settings))
     requests = _workers(start)
-    welcome = _join(frames, start, requests)
-    network = Network(start.features, welcome.layers, welcome.loss)
     with ExitStack() as cleanup:
+        to = start.upstream
+        dealer = Dealer(to.control, to.keys, to.identity)
+        cleanup.callback(dealer.close)
+        welcome = _join(dealer, start, requests)
+        network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
         segments = RunSegments(
@@ -140,6 +146,8 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         router, segment_server = cleanup.enter_context(
             open_planes(config, run_dir, segments, directory.run_lock)
         )
+        router.watch(dealer)
+        router.watch(frames.fileno())
         launcher = cleanup.enter_context(launched_workers(requests, run_dir, config.pin))
         adapters = Adapters(
             endpoint=router,
@@ -153,7 +161,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             report=_nothing,
             show_mean=_nothing,
             keep=_nothing,
-            upstream=Upstream(frames, merges),
+            upstream=Upstream(dealer, frames, merges),
         )
         finish, totals = Loop(coordinator, adapters).run()
         _write_summary(run_dir, finish, totals)
@@ -182,22 +190,28 @@ def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     return check_workers(requests).workers
 
 
-def _join(frames: FrameSocket, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
-    """Join the run as a worker; ProtocolError if it is refused."""
+def _join(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
+    """Join the run as a worker; ProtocolError if it is refused, or if nobody answers."""
     threads = sum(request.threads for request in requests)
-    frames.send(
-        encode_message(
-            Hello(
-                device="server",
-                name=f"{socket.gethostname()} ({start.workers})",
-                threads=max(1, threads),
-                pid=os.getpid(),
-                package=version(),
-                fingerprint=start.fingerprint,
-            )
+    dealer.send(
+        Hello(
+            device="server",
+            name=f"{socket.gethostname()} ({start.workers})",
+            threads=max(1, threads),
+            pid=os.getpid(),
+            package=version(),
+            fingerprint=start.fingerprint,
         )
     )
-    match decode_to_worker(frames.wait()):
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    while (answer := dealer.receive()) is None:
+        if (rest := deadline - time.monotonic()) <= 0.0:
+            raise ProtocolError(
+                f"the coordinator of all servers at {start.upstream.control} has not answered "
+                f"within {ANSWER_WITHIN_S:.0f} s: allow TCP connections between all machines"
+            )
+        dealer.wait(rest)
+    match answer:
         case Welcome() as welcome:
             return welcome
         case Refused(reason):
@@ -247,7 +261,7 @@ def main() -> None:
 
 
 def _explain(error: BaseException, frames: FrameSocket) -> int:
-    """Print the error, and tell the coordinator of all servers; return the exit code."""
+    """Print the error, and tell the process that has started this one; return the exit code."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, HogbatchError):
         text = str(error)

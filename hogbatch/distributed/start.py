@@ -7,13 +7,23 @@ import msgspec
 from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import Layout
+from hogbatch.wire.address import Keys
 from hogbatch.wire.messages import decode_layer
+
+
+class UpstreamAddress(msgspec.Struct, frozen=True):
+    """How a server reaches the coordinator of all servers."""
+
+    control: str  # ZeroMQ endpoint
+    keys: Keys | None  # None: on this machine, where only the same user can connect
+    identity: bytes  # of the server
 
 
 class ServerStart(msgspec.Struct, frozen=True):
     """Everything that a server needs except the arrays."""
 
     run: str
+    upstream: UpstreamAddress
     settings: str  # as TOML: those of `hogbatch train`
     workers: str  # to start: "cpu:8,gpu:0"
     plan: Plan  # of this server

@@ -86,9 +86,11 @@ class Router:
         """Number of connections that were closed because they lacked the keys."""
         return self._authenticator.rejected if self._authenticator else 0
 
-    def watch(self, fd: int) -> None:
-        self._watched.register(fd, zmq.POLLIN)
-        self._all.register(fd, zmq.POLLIN)
+    def watch(self, source: "int | Dealer") -> None:
+        """Make `wait` return when a descriptor is readable, or when a Dealer has a message."""
+        registered = source if isinstance(source, int) else source.socket
+        self._watched.register(registered, zmq.POLLIN)
+        self._all.register(registered, zmq.POLLIN)
 
     def unwatch(self, fd: int) -> None:
         self._watched.unregister(fd)
@@ -209,15 +211,23 @@ def _poller(*sockets: "zmq.Socket[bytes]") -> zmq.Poller:
     return poller
 
 
-class Dealer:
-    """A worker's channel. Each instance has a new identity, so a restarted worker is a new peer."""
+def new_identity() -> bytes:
+    """The identity of a peer that has not existed before; its hex digits are the Router's key."""
+    return b"W" + secrets.token_bytes(15)
 
-    def __init__(self, address: str, keys: Keys | None = None) -> None:
-        """Connect to the coordinator at `address`, with the run's keys if it requires them."""
+
+class Dealer:
+    """A worker's channel. Each has an identity of its own, so a restarted worker is a new peer."""
+
+    def __init__(self, address: str, keys: Keys | None = None, identity: bytes = b"") -> None:
+        """Connect to the coordinator at `address`, with the run's keys if it requires them.
+
+        The default is a new identity.
+        """
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
+        self.socket = self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 500)
-        self._socket.setsockopt(zmq.IDENTITY, b"W" + secrets.token_bytes(15))
+        self._socket.setsockopt(zmq.IDENTITY, identity or new_identity())
         self._socket.setsockopt(zmq.IPV6, "[" in address)
         if keys:
             set_keys(self._socket, keys)

@@ -1,4 +1,4 @@
-"""The actor of one server: it starts the server's process and passes on what the driver sends.
+"""The actor of one server: it starts the server's process and reads and writes its memory.
 
 Arguments and results of its methods are bytes, numbers and arrays, so that nothing but these is
 unpickled. Ray itself uses pickle between its processes; see docs/cluster.md, "Security".
@@ -23,7 +23,7 @@ from hogbatch.errors import HogbatchError
 SILENCE_S: Final = 30.0  # without a call of the driver; then this server is of no use
 
 # Calls of one group are made in order, on one thread, and do not wait for those of others.
-GROUPS: Final = {"receive": 1, "deliver": 1, "memory": 1, "write": 2}
+GROUPS: Final = {"receive": 1, "introduce": 1, "memory": 1, "write": 2}
 
 
 def _method(group: str) -> Callable[[Any], Any]:
@@ -52,16 +52,13 @@ class ServerActor:
         self._called = time.monotonic()
         return self._hosted.receive(timeout_s)
 
-    @_method("deliver")
-    def deliver(self, frame: bytes) -> None:
-        """See `ServerHost.deliver`."""
-        self._hosted.deliver(frame)
-
-    @_method("deliver")
-    def introduce(self, number: int, version: int, peers: Mapping[int, Any]) -> None:
+    @_method("introduce")
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, Any], message: bytes
+    ) -> None:
         """See `ServerHost.introduce`; `peers` are actors."""
         writes = {each: partial(_write, peer) for each, peer in peers.items()}
-        self._hosted.introduce(number, version, writes)
+        self._hosted.introduce(number, version, writes, message)
 
     @_method("write")
     def write(

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -61,13 +62,11 @@ class RayServer:
         """The actor, once it has been started."""
         return self._actor
 
-    def deliver(self, frame: bytes) -> None:
-        if self._actor is not None:
-            self._actor.deliver.remote(frame)
-
-    def introduce(self, number: int, version: int, peers: Mapping[int, ServerHandle]) -> None:
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
+    ) -> None:
         actors = {each: peer.actor for each, peer in peers.items() if isinstance(peer, RayServer)}
-        self._actor.introduce.remote(number, version, actors)
+        self._actor.introduce.remote(number, version, actors, message)
 
     def read_model(self) -> ModelArrays:
         arrays: ModelArrays = self._get(self._actor.read_model.remote(), MODEL_WITHIN_S)
@@ -100,7 +99,7 @@ class RayServer:
             raise OSError(f"{self.name} is lost: {type(error).__name__}") from None
 
     def _run(self) -> None:
-        """Start the actor, then receive its messages until it ends."""
+        """Start the actor, then wait until it fails."""
         if not self._start():
             return
         while not self._ended.is_set():
@@ -160,6 +159,7 @@ class RayCluster:
                 f"--per-server {per_server}: the smallest machine of the Ray cluster has "
                 f"{cpus} CPUs and {gpus} GPUs"
             )
+        self.listen: str | None = _listen()
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
         self._begin: tuple[Any, ...] = ()
         self._received: Received | None = None
@@ -215,6 +215,12 @@ def _expect_listener(address: str) -> None:
     if found := re.fullmatch(r"([^:/]+):(\d{1,5})", address):
         with socket.create_connection((found[1], int(found[2])), timeout=ANSWERS_WITHIN_S):
             pass
+
+
+def _listen() -> str:
+    """Any port of the address by which other machines of the cluster reach this one."""
+    address = ip_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
 
 
 def _machines() -> list[Machine]:

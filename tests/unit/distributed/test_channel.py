@@ -1,5 +1,7 @@
 """The servers of a run as workers of its coordinator; the servers are faked."""
 
+import select
+
 import numpy as np
 import pytest
 
@@ -13,21 +15,44 @@ from tests.support.wire_messages import WELCOME
 DONE = Done(1, 10, 1, 0.1, 1.0, 0, ())
 
 
+class FakeRouter:
+    """The connections with all servers."""
+
+    refused = 0
+
+    def __init__(self):
+        self.arrived, self.sent, self.watched = [], [], set()
+
+    def watch(self, fd):
+        self.watched.add(fd)
+
+    def unwatch(self, fd):
+        self.watched.remove(fd)
+
+    def wait(self, timeout_s):
+        return [fd for fd in self.watched if select.select([fd], [], [], timeout_s)[0]]
+
+    def receive(self):
+        while self.arrived:
+            yield self.arrived.pop(0)
+
+    def send(self, key, message):
+        self.sent.append((key, message))
+        return True
+
+
 class FakeServer:
-    def __init__(self, key):
-        self.key, self.name = key, f"machine of {key}"
-        self.delivered, self.introduced, self.alive = [], [], True
+    def __init__(self, place, key):
+        self.place, self.key, self.name = place, key, f"machine of {key}"
+        self.introduced, self.alive = [], True
 
-    def deliver(self, frame):
-        self.delivered.append(decode_to_worker(frame))
-
-    def introduce(self, number, version, peers):
-        self.introduced.append((number, version, sorted(peers)))
+    def introduce(self, number, version, peers, message):
+        self.introduced.append((number, version, sorted(peers), decode_to_worker(message)))
 
     def read_model(self):
         if not self.alive:
             raise OSError("gone")
-        return {"params": np.array([float(self.key[0])])}
+        return {"params": np.array([float(self.place)])}
 
     def stop(self):
         return {"server.log": self.key.encode()}
@@ -45,7 +70,7 @@ class FakeCluster:
     def start(self, place, key, start):
         if self.broken:
             raise HogbatchError("no machine")
-        self.started.append(FakeServer(key))
+        self.started.append(FakeServer(place, key))
         return self.started[-1]
 
 
@@ -55,16 +80,28 @@ def cluster():
 
 
 @pytest.fixture
-def channel(cluster):
-    made = ServersChannel(cluster, lambda place: b"start")
+def router():
+    return FakeRouter()
+
+
+@pytest.fixture
+def channel(cluster, router):
+    made = ServersChannel(cluster, router, lambda place, key: b"start")
     made.begin()
     yield made
     made.close()
+    assert not router.watched
 
 
-def tell(channel, server, message):
-    channel.received(server.key, encode(message))
-    return list(channel.receive())
+@pytest.fixture
+def tell(channel, router):
+    """Let a server send a message, and return what the channel has received."""
+
+    def send(server, message):
+        router.arrived.append((server.key, message))
+        return list(channel.receive())
+
+    return send
 
 
 def welcome(channel, server, number):
@@ -73,46 +110,51 @@ def welcome(channel, server, number):
     channel.send(server.key, msgspec.structs.replace(WELCOME, worker=number))
 
 
-def test_messages_reach_their_server_and_the_coordinator(channel, cluster):
+def test_messages_reach_their_server_and_the_coordinator(channel, cluster, router, tell):
     one, two = cluster.started
-    assert channel.send(two.key, Collect(1)) and two.delivered == [Collect(1)]
-    assert not one.delivered and not channel.send("unknown", Collect(1))
-    assert tell(channel, one, Heartbeat()) == [(one.key, Heartbeat())]
-    channel.received(one.key, b"garbage")
-    assert list(channel.receive()) == [] and channel.refused == 1
+    assert channel.send(two.key, Collect(1)) and router.sent == [(two.key, Collect(1))]
+    assert not channel.send("unknown", Collect(1))
+    assert tell(one, Heartbeat()) == [(one.key, Heartbeat())]
+    router.arrived.append(("unknown", Heartbeat()))
+    assert list(channel.receive()) == [], "only servers of this run are heard"
 
 
-def test_a_message_wakes_the_loop(channel, cluster):
+def test_the_end_of_a_server_wakes_the_loop(channel, cluster):
+    one, _ = cluster.started
     assert channel.wait(0.0) == []
-    channel.received(cluster.started[0].key, encode(Heartbeat()))
-    assert channel.wait(10.0) != [] or list(channel.receive())
+    channel.received(one.key, encode(Failed("it died")))
+    assert channel.wait(10.0) != []
+    assert list(channel.receive()) == [(one.key, Failed("it died"))]
+    assert channel.wait(0.0) == [] and not one.alive
 
 
-def test_servers_are_introduced_with_their_numbers(channel, cluster):
+def test_servers_are_introduced_before_they_are_told_about_the_others(channel, cluster, router):
     one, two = cluster.started
     welcome(channel, one, 5)
     welcome(channel, two, 7)
-    channel.send(one.key, Servers(3, (5, 7), (b"a", b"b")))
-    assert one.introduced == [(5, 3, [7])]
+    router.sent.clear()
+    message = Servers(3, (5, 7), (b"a", b"b"))
+    channel.send(one.key, message)
+    assert one.introduced == [(5, 3, [7], message)] and not router.sent
 
 
-def test_the_model_is_read_from_a_server_that_has_it(channel, cluster):
+def test_the_model_is_read_from_a_server_that_has_it(channel, cluster, tell):
     one, two = cluster.started
     assert channel.read_model() is None
-    tell(channel, one, Loaded()), tell(channel, two, Loaded())
+    tell(one, Loaded()), tell(two, Loaded())
     assert channel.read_model()["params"] == [0.0]
     one.alive = False
     assert channel.read_model()["params"] == [1.0], "the first one cannot be reached"
 
 
-def test_a_server_that_has_trained_is_started_again_at_once(channel, cluster):
+def test_a_server_that_has_trained_is_started_again_at_once(channel, cluster, tell):
     one, _ = cluster.started
-    tell(channel, one, DONE)
-    assert tell(channel, one, Failed("it died")) == [(one.key, Failed("it died"))]
+    tell(one, DONE)
+    assert tell(one, Failed("it died")) == [(one.key, Failed("it died"))]
     assert list(channel.start_due(1.0)) == []
     assert list(channel.start_due(1.0)) == [Restarted("server 0", 0, 1, 3)]
     assert len(cluster.started) == 3 and cluster.started[2].key != one.key
-    assert tell(channel, one, Heartbeat()) == [], "the dead one is not heard any more"
+    assert tell(one, Heartbeat()) == [], "the dead one is not heard any more"
 
 
 def test_a_revoked_server_is_killed(channel, cluster):
@@ -123,10 +165,10 @@ def test_a_revoked_server_is_killed(channel, cluster):
     assert not channel.send(one.key, Collect(1))
 
 
-def test_servers_that_cannot_be_started_are_given_up(channel, cluster):
+def test_servers_that_cannot_be_started_are_given_up(channel, cluster, tell):
     cluster.broken = True
     for server in list(cluster.started):
-        tell(channel, server, Failed("it died"))
+        tell(server, Failed("it died"))
     outcomes = []
     for now in range(0, 200, 2):
         outcomes += channel.start_due(float(now))

@@ -1,25 +1,25 @@
 """The moving mean of several servers is copied while they evaluate it."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from hogbatch.distributed.adapters import MeanOfServers
-from hogbatch.wire.codec import decode_to_worker
 from hogbatch.wire.messages import UseMean
 
 
-class Server:
-    def __init__(self):
-        self.delivered = []
-
-    def deliver(self, frame):
-        self.delivered.append(decode_to_worker(frame))
+class Server(NamedTuple):
+    key: str
 
 
 class Channel:
     def __init__(self, mean):
-        self.loaded = [Server(), Server()]
-        self.mean, self.reads = mean, 0
+        self.loaded = [Server("0"), Server("1")]
+        self.mean, self.reads, self.sent = mean, 0, []
+
+    def send(self, key, message):
+        self.sent.append((key, message))
 
     def read_mean(self):
         self.reads += 1
@@ -42,7 +42,7 @@ def test_all_servers_are_told_and_the_mean_is_read_once(kept):
     mean.keep("best")
     mean.show(False)
     mean.close()
-    assert [each.delivered for each in channel.loaded] == [[UseMean(True), UseMean(False)]] * 2
+    assert channel.sent == [(key, UseMean(shown)) for shown in (True, False) for key in "01"]
     assert channel.reads == 1
     assert kept == [("best", channel.mean)]
 
