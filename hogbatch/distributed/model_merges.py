@@ -14,7 +14,7 @@ import numpy as np
 
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.coordinator.commands import MergeStep
-from hogbatch.distributed.buffers import ExchangeBuffers
+from hogbatch.distributed.buffers import ExchangeBuffers, Floats
 from hogbatch.distributed.exchange import ChangeExchange, MergeAborted
 from hogbatch.distributed.planes.base import Plane, PlaneError
 from hogbatch.store.average import MovingMean
@@ -152,8 +152,7 @@ class ModelMerges:
         return Reduced(*attempt, squares=squares, collected=collected)
 
     def _square_of_sum(self, chunks: Sequence[slice]) -> float:
-        summed = self._buffers.sum
-        return sum(float(np.dot(summed[c], summed[c])) for c in chunks)
+        return sum(_square(self._buffers.sum[c]) for c in chunks)
 
     def _apply(self, asked: Apply) -> Applied:
         buffers, params = self._buffers, self._model.params
@@ -185,6 +184,13 @@ class ModelMerges:
         self._before = np.zeros(0, np.float32)
         self.mean.reset()
         return Loaded(changed)
+
+
+def _square(values: Floats) -> float:
+    """Their squared norm, also if it is too large for float32, as that of a sum may be."""
+    with np.errstate(over="ignore"):
+        square = float(np.dot(values, values))
+    return square if math.isfinite(square) else float(np.square(values, dtype=np.float64).sum())
 
 
 def _chunks(tensor: slice) -> list[slice]:
