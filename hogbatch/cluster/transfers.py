@@ -89,18 +89,14 @@ def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[Server
     A step in which the server neither sends nor receives has neither.
     """
     steps = []
-    received = [False] * schedule.parts  # by the server at `place`
     for transfers in _placed(schedule, size):
-        send, receive, arrived = None, None, (0, 0)
-        for transfer, (start, stop), offset in transfers:
+        send, receive = None, None
+        for transfer, (start, stop), offset, fresh in transfers:
             if transfer.sender == place:
-                fresh = _none(received, transfer.parts)
                 send = SentPart(transfer.receiver, start, stop, offset, fresh)
             elif transfer.receiver == place:
-                arrived = transfer.parts
                 add_change = transfer.then == "add" and offset is None
                 receive = ReceivedPart(transfer.sender, start, stop, offset, add_change)
-        received[slice(*arrived)] = [True] * (arrived[1] - arrived[0])
         steps.append(ServerStep(send, receive))
     return tuple(steps)
 
@@ -111,7 +107,7 @@ def staging_size(schedule: ReductionSchedule, size: int) -> int:
         (
             offset + stop - start
             for transfers in _placed(schedule, size)
-            for _, (start, stop), offset in transfers
+            for _, (start, stop), offset, _ in transfers
             if offset is not None
         ),
         default=0,
@@ -124,12 +120,13 @@ class _Placed(NamedTuple):
     transfer: Transfer
     numbers: tuple[int, int]
     staging: int | None  # offset in the receiver's staging area; None: they go to its sum
+    fresh: bool  # the sender has received nothing there before
 
 
 def _placed(schedule: ReductionSchedule, size: int) -> Iterator[list[_Placed]]:
     """The transfers of each step with their places in the memory of the receivers."""
     used = dict[int, int]()  # staging, by receiver
-    received = defaultdict[int, list[bool]](lambda: [False] * schedule.parts)  # by receiver
+    received = defaultdict[int, list[bool]](lambda: [False] * schedule.parts)  # parts, by server
     for transfers in schedule.steps:
         placed = []
         for transfer in transfers:
@@ -139,7 +136,8 @@ def _placed(schedule: ReductionSchedule, size: int) -> Iterator[list[_Placed]]:
             if transfer.then == "add" and not _none(received[to], parts):
                 offset = used.get(to, 0)
                 used[to] = offset + stop - start
-            placed.append(_Placed(transfer, (start, stop), offset))
+            fresh = _none(received[transfer.sender], parts)
+            placed.append(_Placed(transfer, (start, stop), offset, fresh))
         for transfer in transfers:  # all of a step are sent at the same time
             first, last = transfer.parts
             received[transfer.receiver][first:last] = [True] * (last - first)

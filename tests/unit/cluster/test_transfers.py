@@ -54,8 +54,11 @@ class Server:
         source = (self.change if send.fresh else self.sum)[send.start : send.stop]
         other = self.others[send.place]
         if send.staging is None:
-            assert not np.isnan(source).any()  # what replaces a part of a sum is a sum
-            other.sum[send.start : send.stop] = source
+            assert not np.isnan(source).any()  # what is sent is complete
+            target = other.sum[send.start : send.stop]
+            first = other.steps[self.step].receive.add_change
+            assert not first or np.isnan(target).all()  # the receiver has not used it before
+            target[:] = source
         else:
             target = other.staging[send.staging : send.staging + len(source)]
             assert np.isnan(target).all()  # never overwritten before it was added
