@@ -127,7 +127,7 @@ class Adapters:
     snapshots: SnapshotAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
     quarantine: Callable[[int, int, int], None]
-    record: Callable[[str, Mapping[str, object]], None]
+    record: Callable[[str, Mapping[str, object]], object]
     report: Callable[[Evaluation, RunTotals], None]
     show_mean: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]

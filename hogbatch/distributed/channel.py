@@ -16,7 +16,7 @@ from hogbatch.distributed.host import ModelArrays
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.launch.restarts import Restarts
 from hogbatch.wire.channel import CoordinatorChannel
-from hogbatch.wire.codec import decode_to_coordinator, encode
+from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -32,6 +32,7 @@ from hogbatch.wire.sockets import new_identity
 T = TypeVar("T")
 
 LOST: Final = (HogbatchError, OSError)
+MAX_REASON: Final = 1000  # characters of a reason that are reported
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class ServersChannel:
     """The coordinator's channel to all servers, which it starts, and starts again if they fail.
 
     It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
-    except `received`, `read_model` and `load`.
+    except `failed`, `read_model`, `read_mean` and `handle`.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ServersChannel:
         `router` has the connections with all servers; it is not closed here.
         """
         self._cluster, self._router, self._start = cluster, router, start
-        self._inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
         router.watch(self._wakeup.fd)
         self._places = [ServerPlace(number) for number in range(cluster.size)]
@@ -73,9 +74,9 @@ class ServersChannel:
         for place in self._places:
             self._start_server(place)
 
-    def received(self, key: str, frame: bytes) -> None:
-        """Take an encoded Failed of server `key`; may be called on any thread."""
-        self._inbox.put((key, frame))
+    def failed(self, key: str, reason: str) -> None:
+        """Server `key` has failed or ended; may be called on any thread."""
+        self._failures.put((key, reason))
         self._wakeup.set()
 
     # The channel ------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ class ServersChannel:
         self._router.unwatch(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        return self._router.wait(timeout_s if self._inbox.empty() else 0.0)
+        return self._router.wait(timeout_s if self._failures.empty() else 0.0)
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         for key, message in self._router.receive():
@@ -104,11 +105,11 @@ class ServersChannel:
                 self._forget(key)
             yield key, message
         self._wakeup.clear()
-        while not self._inbox.empty():
-            key, frame = self._inbox.get_nowait()
+        while not self._failures.empty():
+            key, reason = self._failures.get_nowait()
             if key in self._by_key:
                 self._forget(key)
-                yield key, decode_to_coordinator(frame)
+                yield key, Failed(reason[:MAX_REASON])
 
     def send(self, worker: str, message: ToWorker) -> bool:
         place = self._by_key.get(worker)
@@ -201,7 +202,7 @@ class ServersChannel:
         except UsageError:
             raise
         except LOST as error:
-            self.received(key, encode(Failed(f"it could not be started: {error}"[:1000])))
+            self.failed(key, f"it could not be started: {error}")
 
     # Models -----------------------------------------------------------------------------------
 

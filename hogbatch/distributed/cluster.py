@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hogbatch.distributed.host import ModelArrays
 
-# (key of the server, an encoded Failed): called on any thread
-Received = Callable[[str, bytes], None]
+# (key of the server, why it has failed or ended): called on any thread
+ServerFailed = Callable[[str, str], None]
 
 
 class ServerArrays(NamedTuple):
@@ -66,14 +66,16 @@ class Cluster(Protocol):
     def workers(self, place: int) -> str:
         """The workers of the server at `place`, as in `--workers`."""
 
-    def begin(self, arrays: ServerArrays, received: Received) -> None:
-        """Make the arrays available to all servers; called once, before `start`."""
+    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
+        """Make the arrays available to all servers; called once, before `start`.
+
+        `failed` is to be called when a server has failed or ended.
+        """
 
     def start(self, place: int, key: str, start: bytes) -> ServerHandle:
         """Start the server at `place`, 0 to size - 1, under a new `key`.
 
-        It may have to wait until a machine is free. That it has failed or ended is a message
-        `Failed`.
+        It may have to wait until a machine is free.
         """
 
     def close(self) -> None:

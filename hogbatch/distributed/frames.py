@@ -1,8 +1,8 @@
 """Frames between a server's process and the process that has started it.
 
 A Unix socket of sequenced packets keeps the limits of frames and is readable at the end of the
-other process. Frames are messages as :mod:`hogbatch.wire.codec` encodes them, or a
-:class:`ServerStart` and a :class:`ServerMemory` at the beginning.
+other process. The server's process receives a :class:`ServerStart` and then messages `Servers`; it
+sends a :class:`ServerMemory`, and `Failed` if it fails.
 """
 
 import socket

@@ -31,7 +31,7 @@ from hogbatch.distributed.start import ServerMemory, decode_memory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.wire.codec import MAGIC, encode as encode_message
+from hogbatch.wire.codec import MAGIC, decode_to_coordinator
 from hogbatch.wire.messages import Failed
 
 SHOWN_WITHIN_S: Final = 10.0  # after it was asked for
@@ -55,7 +55,7 @@ class ServerHost:
         """Start the process; `start` is an encoded ServerStart, `data` its segment's contents."""
         self._frames, theirs = FrameSocket.pair()
         self._relay, their_relay = FrameSocket.pair()
-        self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._run_dir = Path(tempfile.mkdtemp(prefix="hogbatch-server-"))
         self._peers: dict[int, WriteTo] = {}
         self._number, self._version = -1, 0
@@ -77,13 +77,13 @@ class ServerHost:
 
     # Messages -------------------------------------------------------------------------------
 
-    def receive(self, timeout_s: float) -> list[bytes]:
-        """Encoded messages `Failed`, if there are any; waits for the first up to `timeout_s`."""
-        found: list[bytes] = []
+    def failures(self, timeout_s: float) -> list[str]:
+        """Why the process has failed or ended; waits for that up to `timeout_s`, else empty."""
+        found: list[str] = []
         with suppress(queue.Empty):
-            found.append(self._inbox.get(timeout=timeout_s))
+            found.append(self._failures.get(timeout=timeout_s))
             while True:
-                found.append(self._inbox.get_nowait())
+                found.append(self._failures.get_nowait())
         return found
 
     def introduce(
@@ -207,16 +207,18 @@ class ServerHost:
             self._received(frame)
         code = self._process.wait()
         if not self._stopping:
-            self._inbox.put(encode_message(Failed(self._failure(code)[:1000])))
+            self._failures.put(self._failure(code))
 
     def _received(self, frame: bytes) -> None:
         if frame.startswith(MAGIC):
-            self._inbox.put(frame)
+            failed = decode_to_coordinator(frame)
+            assert isinstance(failed, Failed), "other messages go to the coordinator"
+            self._failures.put(failed.reason)
             return
         try:
             self._map(decode_memory(frame))
         except (msgspec.DecodeError, OSError) as error:
-            self._inbox.put(encode_message(Failed(f"its memory cannot be mapped: {error}")))
+            self._failures.put(f"its memory cannot be mapped: {error}")
         self._mapped.set()
 
     def _map(self, memory: ServerMemory) -> None:

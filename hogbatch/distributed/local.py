@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.distributed.cluster import Received, ServerArrays, ServerHandle
+from hogbatch.distributed.cluster import ServerArrays, ServerFailed, ServerHandle
 from hogbatch.distributed.host import ModelArrays, ServerHost
 from hogbatch.distributed.resources import PerServer
 from hogbatch.errors import HogbatchError
@@ -22,11 +22,11 @@ POLL_S = 0.2  # between two looks whether the run has ended
 class LocalServer:
     """A server on this machine."""
 
-    def __init__(self, key: str, name: str, host: ServerHost, received: Received) -> None:
+    def __init__(self, key: str, name: str, host: ServerHost, failed: ServerFailed) -> None:
         self.key, self.name, self.host = key, name, host
-        self._received = received
+        self._failed = failed
         self._ended = threading.Event()
-        threading.Thread(target=self._receive, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def introduce(
         self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
@@ -52,10 +52,10 @@ class LocalServer:
         self._ended.set()
         self.host.kill()
 
-    def _receive(self) -> None:
+    def _watch(self) -> None:
         while not self._ended.is_set():
-            for frame in self.host.receive(POLL_S):
-                self._received(self.key, frame)
+            for reason in self.host.failures(POLL_S):
+                self._failed(self.key, reason)
 
 
 def _write(
@@ -82,7 +82,7 @@ class LocalCluster:
         gpus = [each for each in found if each.device == "gpu"]
         self._gpus = [str(each) for each in gpus[: per_server.gpus(len(gpus))]]
         self._arrays: ServerArrays | None = None
-        self._received: Received | None = None
+        self._failed: ServerFailed | None = None
 
     @property
     def line(self) -> str:
@@ -92,13 +92,13 @@ class LocalCluster:
     def workers(self, place: int) -> str:
         return ",".join([f"cpu:{self._threads}", *(self._gpus if place == 0 else [])])
 
-    def begin(self, arrays: ServerArrays, received: Received) -> None:
-        self._arrays, self._received = arrays, received
+    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
+        self._arrays, self._failed = arrays, failed
 
     def start(self, place: int, key: str, start: bytes) -> ServerHandle:
-        assert self._arrays is not None and self._received is not None, "begin comes first"
+        assert self._arrays is not None and self._failed is not None, "begin comes first"
         host = ServerHost(start, *self._arrays)
-        return LocalServer(key, f"server {place}", host, self._received)
+        return LocalServer(key, f"server {place}", host, self._failed)
 
     def close(self) -> None:
         self._arrays = None

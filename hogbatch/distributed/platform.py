@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from hogbatch.checkpoint.names import CRASH, SERVERS
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
@@ -29,6 +31,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
+from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.sockets import Router
 
 LEASE_S: Final = 0.1  # of a server; it has two at a time
@@ -85,15 +88,20 @@ class SeveralServers:
         return replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:
+            finish, totals = self._train(components, router)
+        return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
+
+    def _train(self, components: RunComponents, router: Router) -> tuple[Finish, RunTotals]:
+        """Train on servers whose messages `router` receives."""
         setup, segments = components.setup, components.segments
-        router = Router(setup.run_dir, listen=self.cluster.listen)
 
         def start(place: int, key: str) -> bytes:
             to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
             return self._start(components, place, to)
 
         channel = ServersChannel(self.cluster, router, start)
-        self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.received)
+        self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.failed)
         model = ModelOfServers(segments.model, channel)
         mean = MeanOfServers(components.recorder.keep, channel)
         try:
@@ -116,9 +124,8 @@ class SeveralServers:
         finally:
             mean.close()
             channel.close()
-            router.close()
             self.cluster.close()
-        return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
+        return finish, totals
 
     def _start(self, components: RunComponents, place: int, upstream: UpstreamAddress) -> bytes:
         """The encoded start of the server at `place`."""

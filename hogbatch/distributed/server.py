@@ -16,7 +16,7 @@ import time
 import tomllib
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -112,9 +112,8 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
     requests = _workers(start)
     with ExitStack() as cleanup:
         to = start.upstream
-        dealer = Dealer(to.control, to.keys, to.identity)
-        cleanup.callback(dealer.close)
-        welcome = _join(dealer, start, requests)
+        dealer = cleanup.enter_context(closing(Dealer(to.control, to.keys, to.identity)))
+        welcome = join_run(dealer, start, requests)
         network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
@@ -137,12 +136,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         coordinator = SuppliedCoordinator(
             start.plan, policy, address=plane.address, plane=plane.name
         )
-        log = EventLog(run_dir / EVENTS)
-        cleanup.callback(log.close)
-
-        def record(event: str, fields: Mapping[str, object]) -> None:
-            log.write(event, fields)
-
+        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
         router, segment_server = cleanup.enter_context(
             open_planes(config, run_dir, segments, directory.run_lock)
         )
@@ -157,7 +151,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             snapshots=NoSnapshots(),
             shuffle=segments.shuffle,
             quarantine=segments.quarantine,
-            record=record,
+            record=log.write,
             report=_nothing,
             show_mean=_nothing,
             keep=_nothing,
@@ -190,7 +184,7 @@ def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     return check_workers(requests).workers
 
 
-def _join(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
+def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
     """Join the run as a worker; ProtocolError if it is refused, or if nobody answers."""
     threads = sum(request.threads for request in requests)
     dealer.send(

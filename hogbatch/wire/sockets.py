@@ -225,14 +225,14 @@ class Dealer:
         The default is a new identity.
         """
         self._context = zmq.Context()
-        self.socket = self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 500)
-        self._socket.setsockopt(zmq.IDENTITY, identity or new_identity())
-        self._socket.setsockopt(zmq.IPV6, "[" in address)
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 500)
+        self.socket.setsockopt(zmq.IDENTITY, identity or new_identity())
+        self.socket.setsockopt(zmq.IPV6, "[" in address)
         if keys:
-            set_keys(self._socket, keys)
-        self._socket.connect(address)
-        self._poller = _poller(self._socket)
+            set_keys(self.socket, keys)
+        self.socket.connect(address)
+        self._poller = _poller(self.socket)
 
     def watch(self, fd: int) -> None:
         self._poller.register(fd, zmq.POLLIN)
@@ -243,7 +243,7 @@ class Dealer:
 
     def receive(self) -> ToWorker | None:
         try:
-            frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            frames = self.socket.recv_multipart(zmq.NOBLOCK)
             return decode_to_worker(b"".join(frames))
         except zmq.Again:
             return None
@@ -257,7 +257,7 @@ class Dealer:
 
     def send(self, message: ToCoordinator) -> None:
         try:
-            self._socket.send(encode(message), zmq.NOBLOCK)
+            self.socket.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:  # rejected because of its keys, or 1000 messages are unread
             raise ProtocolError(
                 "the coordinator does not accept messages of this worker: either the keys differ"

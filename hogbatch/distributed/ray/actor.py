@@ -1,7 +1,7 @@
 """The actor of one server: it starts the server's process and reads and writes its memory.
 
-Arguments and results of its methods are bytes, numbers and arrays, so that nothing but these is
-unpickled. Ray itself uses pickle between its processes; see docs/cluster.md, "Security".
+Arguments and results of its methods are bytes, text, numbers and arrays, so that nothing but these
+is unpickled. Ray itself uses pickle between its processes; see docs/cluster.md, "Security".
 """
 
 import os
@@ -23,7 +23,7 @@ from hogbatch.errors import HogbatchError
 SILENCE_S: Final = 30.0  # without a call of the driver; then this server is of no use
 
 # Calls of one group are made in order, on one thread, and do not wait for those of others.
-GROUPS: Final = {"receive": 1, "introduce": 1, "memory": 1, "write": 2}
+GROUPS: Final = {"failures": 1, "introduce": 1, "memory": 1, "write": 2}
 
 
 def _method(group: str) -> Callable[[Any], Any]:
@@ -46,11 +46,11 @@ class ServerActor:
         self._host = ServerHost(start, data, weights)
         return os.uname().nodename
 
-    @_method("receive")
-    def receive(self, timeout_s: float) -> list[bytes]:
-        """See `ServerHost.receive`."""
+    @_method("failures")
+    def failures(self, timeout_s: float) -> list[str]:
+        """See `ServerHost.failures`."""
         self._called = time.monotonic()
-        return self._hosted.receive(timeout_s)
+        return self._hosted.failures(timeout_s)
 
     @_method("introduce")
     def introduce(
@@ -99,7 +99,7 @@ class ServerActor:
     def _watch(self) -> None:
         """End this actor, and with it its server, if the driver cannot be reached any more.
 
-        The driver calls `receive` every second; without it, the others go on without this server.
+        The driver calls `failures` every second; without it, the others go on without this server.
         """
         while time.monotonic() - self._called < SILENCE_S:
             time.sleep(1.0)

@@ -16,15 +16,13 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hogbatch.distributed.cluster import Received, ServerArrays, ServerHandle
+from hogbatch.distributed.cluster import ServerArrays, ServerFailed, ServerHandle
 from hogbatch.distributed.host import ENDS_WITHIN_S, ModelArrays
 from hogbatch.distributed.ray.actor import GROUPS, ServerActor
 from hogbatch.distributed.resources import PerServer
 from hogbatch.errors import UsageError
-from hogbatch.wire.codec import encode
-from hogbatch.wire.messages import Failed
 
-RECEIVE_S: Final = 1.0  # of a call that waits for messages
+WATCH_S: Final = 1.0  # of a call that waits for the end of a server
 ANSWERS_WITHIN_S: Final = 10.0  # after that; else the server counts as lost
 PLACED_WITHIN_S: Final = 60.0
 MODEL_WITHIN_S: Final = 120.0  # for a model to be copied
@@ -48,11 +46,11 @@ class RayServer:
     """
 
     def __init__(
-        self, key: str, name: str, create: Callable[[], Any], begin: Any, received: Received
+        self, key: str, name: str, create: Callable[[], Any], begin: Any, failed: ServerFailed
     ) -> None:
         """`create` returns a new actor; `begin` are the arguments of its method `begin`."""
         self.key, self.name = key, name
-        self._create, self._begin, self._received = create, begin, received
+        self._create, self._begin, self._failed = create, begin, failed
         self._actor: Any = None
         self._ended = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
@@ -104,15 +102,15 @@ class RayServer:
             return
         while not self._ended.is_set():
             try:
-                waiting = self._actor.receive.remote(RECEIVE_S)
-                frames = ray.get(waiting, timeout=RECEIVE_S + ANSWERS_WITHIN_S)
+                waiting = self._actor.failures.remote(WATCH_S)
+                reasons = ray.get(waiting, timeout=WATCH_S + ANSWERS_WITHIN_S)
             except GetTimeoutError:
                 self._lost(f"no answer for {ANSWERS_WITHIN_S:.0f} s")
             except RayError as error:
                 self._lost(f"its machine or its actor has failed ({type(error).__name__})")
             else:
-                for frame in frames:
-                    self._received(self.key, frame)
+                for reason in reasons:
+                    self._failed(self.key, reason)
 
     def _start(self) -> bool:
         """Start the actor; whether that succeeded. Its machine may be gone, or not exist yet."""
@@ -131,7 +129,7 @@ class RayServer:
 
     def _lost(self, reason: str) -> None:
         if not self._ended.is_set():
-            self._received(self.key, encode(Failed(reason[:1000])))
+            self._failed(self.key, reason)
         self._ended.set()
 
 
@@ -162,7 +160,7 @@ class RayCluster:
         self.listen: str | None = _listen()
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
         self._begin: tuple[Any, ...] = ()
-        self._received: Received | None = None
+        self._failed: ServerFailed | None = None
 
     @property
     def line(self) -> str:
@@ -172,15 +170,15 @@ class RayCluster:
         gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
         return ",".join([f"cpu:{self._threads}", *gpus])
 
-    def begin(self, arrays: ServerArrays, received: Received) -> None:
+    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
         self._begin = tuple(None if each is None else ray.put(each) for each in arrays)
-        self._received = received
+        self._failed = failed
 
     def start(self, place: int, key: str, start: bytes) -> ServerHandle:
-        assert self._received is not None, "begin comes first"
+        assert self._failed is not None, "begin comes first"
         arguments = (start, *self._begin)
         return RayServer(
-            key, f"server {place}", lambda: self._actor(place), arguments, self._received
+            key, f"server {place}", lambda: self._actor(place), arguments, self._failed
         )
 
     def _actor(self, place: int) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.distributed.channel import ServersChannel
 from hogbatch.errors import HogbatchError
-from hogbatch.wire.codec import decode_to_worker, encode
+from hogbatch.wire.codec import decode_to_worker
 from hogbatch.wire.messages import Collect, Done, Failed, Heartbeat, Loaded, Servers
 from tests.support.wire_messages import WELCOME
 
@@ -122,7 +122,7 @@ def test_messages_reach_their_server_and_the_coordinator(channel, cluster, route
 def test_the_end_of_a_server_wakes_the_loop(channel, cluster):
     one, _ = cluster.started
     assert channel.wait(0.0) == []
-    channel.received(one.key, encode(Failed("it died")))
+    channel.failed(one.key, "it died")
     assert channel.wait(10.0) != []
     assert list(channel.receive()) == [(one.key, Failed("it died"))]
     assert channel.wait(0.0) == [] and not one.alive

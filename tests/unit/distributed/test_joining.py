@@ -1,0 +1,70 @@
+"""A server's process joins the run: it connects with the coordinator of all servers."""
+
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from hogbatch.distributed import server
+from hogbatch.distributed.start import UpstreamAddress
+from hogbatch.errors import ProtocolError
+from hogbatch.wire.messages import Refused
+from hogbatch.wire.sockets import Dealer, Router, new_identity
+from tests.support.wire_messages import WELCOME
+
+WITHIN_S = 10.0
+
+
+def join(upstream):
+    """Join as a server with one thread; the other settings of its start are not used for this."""
+    start = SimpleNamespace(upstream=upstream, workers="cpu:1", fingerprint="f" * 32)
+    with closing(Dealer(upstream.control, upstream.keys, upstream.identity)) as dealer:
+        return server.join_run(dealer, start, (SimpleNamespace(threads=1),))
+
+
+def answered(router, answer, upstream):
+    """What `join` returns if the coordinator answers with this message, and the joining key."""
+    keys = []
+
+    def coordinator():
+        while not keys:
+            router.wait(WITHIN_S)
+            for key, hello in router.receive():
+                assert (hello.device, hello.threads) == ("server", 1)
+                router.send(key, answer)
+                keys.append(key)
+
+    thread = threading.Thread(target=coordinator)
+    thread.start()
+    try:
+        return join(upstream), keys
+    finally:
+        thread.join(WITHIN_S)
+
+
+@pytest.fixture
+def router(tmp_path):
+    with closing(Router(tmp_path, listen="tcp://127.0.0.1:*")) as made:
+        yield made
+
+
+@pytest.fixture
+def upstream(router):
+    return UpstreamAddress(router.address, router.keys, new_identity())
+
+
+def test_the_coordinator_knows_a_server_by_the_identity_that_it_was_given(router, upstream):
+    welcome, keys = answered(router, WELCOME, upstream)
+    assert welcome == WELCOME and keys == [upstream.identity.hex()]
+
+
+def test_a_server_that_is_refused_says_why(router, upstream):
+    with pytest.raises(ProtocolError, match="has refused this server: other data"):
+        answered(router, Refused("other data"), upstream)
+
+
+def test_a_coordinator_that_cannot_be_reached_is_named(router, upstream, monkeypatch):
+    monkeypatch.setattr(server, "ANSWER_WITHIN_S", 0.05)
+    with pytest.raises(ProtocolError, match=r"at tcp://127\.0\.0\.1:\d+ has not answered"):
+        join(upstream)  # `router` does not read
