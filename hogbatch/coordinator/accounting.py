@@ -45,14 +45,15 @@ class LeaseAccounting:
             commands += self.leases.take_back(lease, died)
         self.faults["leases_reissued"] += len(worker.leases)
         self.faults["rows_quarantined"] += self.epochs.quarantined - quarantined
-        reissued = [[lease.start, lease.stop] for lease in worker.leases.values()]
+        trained = [lease for lease in worker.leases.values() if lease.task == "train"]
+        reissued = [[lease.start, lease.stop] for lease in trained]
         worker.leases.clear()
         discarded = self.epochs.rows.discard(worker.unmerged)
         self.progress.discard(sum(stop - start for start, stop in discarded))
         reissued += map(list, discarded)
         worker.unmerged.clear()
-        left = Record("worker_left", {"worker": worker.name, "reissued": reissued})
-        return [*commands, left]
+        left = {"worker": worker.name, "epoch": self.epochs.number, "reissued": reissued}
+        return [*commands, Record("worker_left", left)]
 
     def _credit_training(
         self, worker: Worker, lease: Lease, done: Done, seconds: float

@@ -21,11 +21,10 @@ def lease_rows(job):
             first, last = event["rows"]
             counted.update((event["epoch"], row) for row in range(first, last))
         elif event["event"] == "worker_left":
-            epoch = max((epoch for epoch, _ in counted), default=0)
             for first, last in event["reissued"]:
                 for row in range(first, last):
-                    if counted[(epoch, row)]:
-                        counted[(epoch, row)] -= 1
+                    if counted[(event["epoch"], row)]:
+                        counted[(event["epoch"], row)] -= 1
     return counted
 
 

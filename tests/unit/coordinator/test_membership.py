@@ -90,7 +90,7 @@ def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
         ("b", 0, 20),
         ("b", 20, 30),
     ]
-    assert records(commands, "worker_left") == [{"worker": "cpu-0", "reissued": lost}]
+    assert records(commands, "worker_left") == [{"worker": "cpu-0", "epoch": 0, "reissued": lost}]
     faults = play.state.totals(0.0).faults
     assert (faults.leases_reissued, faults.workers_lost) == (2, 1)
     play.work_on()
