@@ -206,7 +206,7 @@ run(Path(sys.argv[1]), Engine(1), None)
 
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_nobody_up(job):
     (job.folder / "slow.py").write_text(SLOW)
-    epochs = 6
+    epochs = 60  # some seconds, so that a pause of the machine changes little
     policy = ("--policy", "paper-adaptive", "--cpu-batch", "1:64", "--hidden", "64,64")
     job.coordinate("a9a", "--start-with", 2, "--epochs", epochs, *policy, *STEADY)
     job._start("slow", job.run_dir)
@@ -219,4 +219,4 @@ def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_nobody_up(
     assert account["batch_size"] == 1
     assert 0 < account["rows"] < 0.1 * epochs * ROWS
     (fast,) = by_name.values()
-    assert fast["busy"] > 0.25  # where it has to wait for whole leases of the other: 0.12
+    assert fast["busy"] > 0.5  # measured: 0.77 to 0.87
