@@ -46,10 +46,11 @@ from hogbatch.coordinator.evaluation import Evaluator
 from hogbatch.coordinator.merges import ServerMerges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.server_figures import record_figures
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.wire.messages import FromServer, Loaded, Ready, Stop
+from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers, Stop
 
 
 @dataclass(slots=True)
@@ -222,6 +223,11 @@ class Coordinator(Workforce):
             return Workforce._make_ready(self, worker, ready, now)
         self.merges.wait_for_model(worker.key, ready)
         return self._advance(now, [])
+
+    def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
+        if worker.device != "server":
+            return Workforce._record_figures(self, worker, message, now)
+        return record_figures(worker, message, now)
 
     def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
         """Handle a message about a merge, or about the model that was written to a server."""

@@ -14,6 +14,7 @@ from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Se
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger, Rows
 from hogbatch.coordinator.progress import LossSums
+from hogbatch.coordinator.server_figures import figures_of
 from hogbatch.coordinator.supply import Supply
 from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.coordinator.workforce import Workforce
@@ -25,6 +26,7 @@ from hogbatch.wire.messages import (
     Loaded,
     Ready,
     Refused,
+    ServerWorkers,
     Stop,
     ToCoordinator,
     ToServer,
@@ -88,6 +90,7 @@ class SuppliedCoordinator(Workforce):
     _exchanges: int = 0  # under way
     _loads: int = 0  # of these
     _beat_at: float = -math.inf
+    _figures: ServerWorkers = field(default_factory=ServerWorkers)  # as sent the last time
 
     def _new_epochs(self) -> Epochs:
         return SuppliedEpochs(self.plan.train_rows)
@@ -149,8 +152,13 @@ class SuppliedCoordinator(Workforce):
         commands: list[Command] = []
         if now >= self._beat_at and not self.finished:
             self._beat_at = now + BEAT_S
-            commands.append(Answer(Heartbeat()))
+            commands.append(Answer(self._beat(now)))
         return commands + Workforce.tick(self, now)
+
+    def _beat(self, now: float) -> Heartbeat | ServerWorkers:
+        """What is sent once a second: the figures of the workers, if they have changed."""
+        before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))
+        return Heartbeat() if self._figures == before else self._figures
 
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
         """End this server's part of the run; its rows go to other servers."""

@@ -102,6 +102,7 @@ class Worker:
     evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # after the start
     batch_trace: Trace = field(default_factory=Trace)
     update_trace: Trace = field(default_factory=Trace)
+    figures_at: float = -math.inf  # the workers of a server were recorded, by the caller's clock
 
     def view(self) -> WorkerView:
         """What a batch policy may know of this worker."""
@@ -326,12 +327,16 @@ class Worker:
         self.evaluated_rows = self.rows
         self.update_trace.add(seconds, self.updates)
 
+    def busy(self, seconds: float) -> float:
+        """Fraction of its training time until `seconds` that it has computed, while not parked."""
+        end = seconds if self.left_at is None else self.left_at
+        trained = end - self.joined_at - self.parked_until(end)
+        return min(1.0, self.busy_seconds / trained) if trained > 0 else 0.0
+
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
         """Its totals at training second `seconds`."""
         gpu = self.device == "gpu"
         end = seconds if self.left_at is None else self.left_at
-        parked = self.parked_until(end)
-        trained = end - self.joined_at - parked
         return WorkerRecord(
             name=self.name,
             device=self.device,
@@ -339,9 +344,9 @@ class Worker:
             rows=self.rows,
             updates=self.updates,
             update_share=self.updates / all_updates if all_updates else 0.0,
-            busy=min(1.0, self.busy_seconds / trained) if trained > 0 else 0.0,
+            busy=self.busy(seconds),
             utilization=utilization(self.rows, end - self.joined_at, self._peak),
-            parked_seconds=parked,
+            parked_seconds=self.parked_until(end),
             left_at=self.left_at,
             batch_size=self.batch_size,
             batch_trace=list(self.batch_trace.points),

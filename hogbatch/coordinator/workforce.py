@@ -34,6 +34,7 @@ from hogbatch.wire.messages import (
     Hello,
     Ready,
     Refused,
+    ServerWorkers,
     Stop,
     ToCoordinator,
 )
@@ -105,6 +106,11 @@ class Workforce(ABC):
         """What follows from the removal of a worker, besides the return of its leases."""
         return []
 
+    def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
+        """Record what a server tells about its own workers; here there are no servers."""
+        self.accounting.faults["messages_refused"] += 1
+        return []
+
     def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
         """Handle a message about merges of servers; here there are none."""
         self.accounting.faults["messages_refused"] += 1
@@ -141,6 +147,8 @@ class Workforce(ABC):
             case Goodbye():
                 left = self.membership.leave(worker, now)
                 return [*left, *self._removed(worker, now), *self._advance(now)]
+            case ServerWorkers():
+                return self._record_figures(worker, message, now)
             case _:
                 return self._from_server(worker, message, now)
 

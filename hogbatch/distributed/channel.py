@@ -4,7 +4,7 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,14 @@ class ServerPlace:
     restarts: Restarts = field(default_factory=Restarts)
     worked: bool = False  # its server has trained since it was started
     ended: bool = False  # its server has ended; `start_due` decides what follows
+
+
+class ServerFiles(NamedTuple):
+    """The files of a server that has ended."""
+
+    key: str  # of the server
+    folder: str  # for them
+    contents: dict[str, bytes]  # by name
 
 
 class ServersChannel:
@@ -236,12 +244,9 @@ class ServersChannel:
 
     # End --------------------------------------------------------------------------------------
 
-    def stop(self) -> dict[str, dict[str, bytes]]:
-        """Wait for the end of all servers; return the contents of their files by place."""
-        files = {}
-        for key in list(self._by_key):
-            place = self._by_key[key]
+    def stop(self) -> Iterator[ServerFiles]:
+        """Wait for the end of all servers, one after the other; yield the files of each."""
+        for key, place in list(self._by_key.items()):
             if place.handle is not None:
                 with suppress(*LOST):
-                    files[f"server-{place.number}"] = place.handle.stop()
-        return files
+                    yield ServerFiles(key, f"server-{place.number}", place.handle.stop())

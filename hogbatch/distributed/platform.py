@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from hogbatch.checkpoint.files import replace_file
-from hogbatch.checkpoint.names import CRASH, SERVERS
+from hogbatch.checkpoint.names import CRASH, SERVERS, SUMMARY
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.server_figures import EVENT, event_fields
 from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
-from hogbatch.distributed.channel import ServersChannel
+from hogbatch.distributed.channel import ServerFiles, ServersChannel
 from hogbatch.distributed.cluster import Cluster, ServerArrays
+from hogbatch.distributed.last_figures import last_figures
 from hogbatch.distributed.start import ServerStart, UpstreamAddress, encode, plan_of_server
 from hogbatch.machine.environment import read_environment
 from hogbatch.machine.process import ProcessIdentity
@@ -119,8 +121,9 @@ class SeveralServers:
             )
             with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
-            for server, files in channel.stop().items():
-                _write(setup.run_dir / SERVERS / server, files)
+            for files in channel.stop():
+                _write(setup.run_dir / SERVERS / files.folder, files.contents)
+                _record_last(components, files)
         finally:
             mean.close()
             channel.close()
@@ -150,6 +153,14 @@ class SeveralServers:
             servers=self.cluster.size,
         )
         return encode(start)
+
+
+def _record_last(components: RunComponents, files: ServerFiles) -> None:
+    """Record the last figures of the workers of a server, from its summary."""
+    server = components.coordinator.workers.get(files.key)
+    figures = last_figures(files.contents.get(SUMMARY, b""))
+    if server is not None and figures is not None:
+        components.recorder.record(EVENT, event_fields(server.name, figures))
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

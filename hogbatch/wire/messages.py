@@ -9,11 +9,13 @@ merged:
     server ─────── Collected, Connected, Reduced, Applied, Loaded ──▶ coordinator
     coordinator ── Servers, Collect, Reduce, Apply, UseModel, UseMean ──▶ server
 
-A message is a few dozen bytes. Messages contain no arrays: those are in shared memory
-(:mod:`hogbatch.store`), and a message names the rows to process.
+A server also tells about its own workers, for display only (ServerWorkers).
+
+A message is a few dozen bytes, only ServerWorkers may have a few hundred. Messages contain no
+arrays: those are in shared memory (:mod:`hogbatch.store`), and a message names the rows to process.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -28,6 +30,12 @@ ShortText = Annotated[str, msgspec.Meta(max_length=1000)]
 # Under which other servers will write to the memory of a server when they are connected next.
 PlaneAddress = Annotated[bytes, msgspec.Meta(max_length=1 << 14)]
 OptionalNumber = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]  # of a server; -1: none
+Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+WorkerText = Annotated[str, msgspec.Meta(max_length=64)]  # the name or the device of a worker
+Threads = Annotated[int, msgspec.Meta(ge=1, le=4096)]
+WorkerState = Literal["starts", "compiles", "trains", "parked", "left"]
+
+MAX_LISTED: Final = 16  # workers in a message about the workers of a server
 
 
 class Message(
@@ -68,7 +76,7 @@ class Hello(Message, frozen=True):
 
     device: Literal["cpu", "gpu", "server"]
     name: ShortText  # device, for display: "cpu:2", "gpu:0", "gpu:host"; of a server its host
-    threads: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    threads: Threads
     pid: Count
     package: ShortText  # version of hogbatch
     fingerprint: ShortText  # of the dataset it mapped
@@ -175,6 +183,28 @@ class Loaded(Message, frozen=True):
     changed: bool = True  # the parameters are others than before
 
 
+class ServerWorker(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
+    """One worker of a server, and what it has done so far."""
+
+    name: WorkerText  # among the workers of its server
+    device: WorkerText  # "cpu" or "gpu"
+    threads: Threads
+    state: WorkerState
+    batch_size: Count  # 0: not known yet
+    rows: Count
+    updates: Count
+    busy: Fraction  # of its training seconds spent computing
+
+
+class ServerWorkers(Message, frozen=True):
+    """The workers of a server, for display; sent in place of a Heartbeat if they have changed."""
+
+    workers: Annotated[tuple[ServerWorker, ...], msgspec.Meta(max_length=MAX_LISTED)] = ()
+    others: Count = 0  # workers that are not listed
+
+
 class Welcome(Message, frozen=True):
     """The worker is accepted, with its number, its name and the network."""
 
@@ -275,4 +305,4 @@ class UseMean(Message, frozen=True):
 ToServer = Servers | Collect | Reduce | Apply | UseModel | UseMean
 FromServer = Collected | Connected | Reduced | Applied | Loaded
 ToWorker = Welcome | Work | Stop | Refused | ToServer
-ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | FromServer
+ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | ServerWorkers | FromServer

@@ -20,6 +20,8 @@ from hogbatch.wire.messages import (
     Reduced,
     Refused,
     Servers,
+    ServerWorker,
+    ServerWorkers,
     Stop,
     UseMean,
     UseModel,
@@ -70,6 +72,16 @@ WELCOME = Welcome(
     precision="float32",
     lsh=defaults("dwta", 50_000, seed=3),
 )
+SERVER_WORKER = ServerWorker(
+    name="cpu-0",
+    device="cpu",
+    threads=8,
+    state="trains",
+    batch_size=64,
+    rows=100_000,
+    updates=1600,
+    busy=0.97,
+)
 TO_COORDINATOR = [
     HELLO,
     Ready(((64, 0.001), (4096, 0.01))),
@@ -77,6 +89,7 @@ TO_COORDINATOR = [
     Heartbeat(),
     Failed("out of memory"),
     Goodbye(),
+    ServerWorkers((SERVER_WORKER,) * 2, others=3),
     Collected(
         merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True, squares=(0.5, 2.0)
     ),

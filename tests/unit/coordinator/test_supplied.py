@@ -15,6 +15,7 @@ from hogbatch.wire.messages import (
     Hello,
     Loaded,
     Ready,
+    ServerWorkers,
     Stop,
     UseModel,
     Work,
@@ -32,7 +33,7 @@ class Server:
     def __init__(self, **plan):
         made = make_plan(train_rows=1000, test_rows=100, epochs=None, by_epoch=True, **plan)
         self.state = SuppliedCoordinator(made, Fixed(PolicySettings()), address=b"here")
-        self.answers, self.work, self.steps, self.finish = [], [], [], None
+        self.answers, self.beats, self.work, self.steps, self.finish = [], [], [], [], None
         self._take(self.state.begin(0.0))
         self._take(self.state.tick(0.0))
 
@@ -44,6 +45,12 @@ class Server:
     def order(self, message):
         self._take(self.state.order(message, 1.0))
         return self
+
+    def later(self, now):
+        """Let time pass until second `now`; return what was sent because of that."""
+        before = len(self.beats)
+        self._take(self.state.tick(now))
+        return self.beats[before:]
 
     def work_off(self, key="w"):
         """Finish all leases of the worker."""
@@ -57,7 +64,9 @@ class Server:
         self.state.validate()
         for command in commands:
             match command:
-                case Answer(message) if not isinstance(message, Heartbeat):
+                case Answer(Heartbeat() | ServerWorkers() as beat):
+                    self.beats.append(beat)
+                case Answer(message):
                     self.answers.append(message)
                 case Send(_, Work() as work):
                     self.work.append(work)
@@ -164,3 +173,30 @@ def test_without_workers_it_fails(server):
     for second in range(1, 7):
         alone._take(alone.state.tick(float(second)))
     assert alone.finish.status == "failed" and "no worker for 6 s" in alone.finish.reason
+
+
+def test_once_a_second_it_tells_what_its_workers_have_done(server):
+    server.order(lease(7, 0, 100))
+    server.work_off()
+    assert server.later(0.9) == []
+    (told,) = server.later(2.0)
+    (worker,) = told.workers
+    assert (worker.name, worker.device, worker.threads) == ("cpu-0", "cpu", 1)
+    assert (worker.state, worker.batch_size, worker.rows) == ("trains", 10, 100)
+    assert worker.updates == server.state.roster.attached["w"].updates
+    assert 0.0 < worker.busy <= 1.0 and told.others == 0
+
+
+def test_it_sends_a_heartbeat_while_nothing_changes(server):
+    assert server.beats == [Heartbeat()], "it had no workers"
+    assert [type(each) for each in server.later(1.0)] == [ServerWorkers]
+    assert server.later(1.5) == []
+    assert server.later(2.0) == [Heartbeat()]
+    server.order(lease(7, 0, 100))
+    server.work_off()
+    assert [type(each) for each in server.later(3.0)] == [ServerWorkers]
+
+
+def test_it_tells_nothing_after_its_end(server):
+    server.order(Stop())
+    assert server.later(9.0) == []

@@ -182,8 +182,7 @@ def test_servers_that_cannot_be_started_are_given_up(channel, cluster, tell):
 
 def test_the_files_of_all_servers_are_collected(channel, cluster):
     one, two = cluster.started
-    files = channel.stop()
-    assert files == {
-        "server-0": {"server.log": one.key.encode()},
-        "server-1": {"server.log": two.key.encode()},
-    }
+    assert list(channel.stop()) == [
+        (one.key, "server-0", {"server.log": one.key.encode()}),
+        (two.key, "server-1", {"server.log": two.key.encode()}),
+    ]

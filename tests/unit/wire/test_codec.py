@@ -15,9 +15,18 @@ from hogbatch.wire.codec import (
     decode_to_worker,
     encode,
 )
-from hogbatch.wire.messages import Done, ToCoordinator, ToWorker
+from hogbatch.wire.messages import MAX_LISTED, Done, ServerWorkers, ToCoordinator, ToWorker
+from hogbatch.wire.sockets import MAX_FRAME
 from tests.support.property_tests import max_examples
-from tests.support.wire_messages import DONE, HELLO, LARGEST, TO_COORDINATOR, TO_WORKER, WORK
+from tests.support.wire_messages import (
+    DONE,
+    HELLO,
+    LARGEST,
+    SERVER_WORKER,
+    TO_COORDINATOR,
+    TO_WORKER,
+    WORK,
+)
 
 COUNTS = st.integers(0, LARGEST)
 AMOUNTS = st.floats(0.0, 1e300)
@@ -101,6 +110,55 @@ def test_amounts_inside_lists_have_bounds_too(value):
     for frame in (raw_done(metric_sums=[0.5, value]), raw("ready", [[64, value]])):
         with pytest.raises(BadFrame):
             decode_to_coordinator(frame)
+
+
+def raw_workers(*workers, others=0):
+    return raw("serverworkers", workers, others)
+
+
+def worker_fields(**changes):
+    return tuple((msgspec.structs.asdict(SERVER_WORKER) | changes).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, ["x" * 65, 1, None]) for name in ("name", "device")),
+        ("state", ["flies", "", 1, None]),
+        ("threads", [0, 4097, 1.5]),
+        *((name, BAD_COUNTS) for name in ("batch_size", "rows", "updates")),
+        ("busy", [*BAD_AMOUNTS, 1.001]),
+    ],
+)
+def test_the_workers_of_a_server_are_described_within_bounds(name, values):
+    for value in values:
+        with pytest.raises(BadFrame):
+            decode_to_coordinator(raw_workers(worker_fields(**{name: value})))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        raw_workers(*[worker_fields()] * (MAX_LISTED + 1)),
+        raw_workers(worker_fields(), others=-1),
+        raw_workers((*worker_fields(), 0)),
+        raw_workers(worker_fields()[:-1]),
+        raw_workers("cpu-0"),
+    ],
+    ids=["too many", "negative", "one field more", "one field less", "a text"],
+)
+def test_other_descriptions_of_the_workers_of_a_server_are_refused(frame):
+    with pytest.raises(BadFrame):
+        decode_to_coordinator(frame)
+
+
+def test_the_largest_description_of_the_workers_of_a_server_fits_into_a_frame():
+    numbers = dict.fromkeys(("batch_size", "rows", "updates"), LARGEST)
+    long = worker_fields(name="数" * 64, device="数" * 64, **numbers)
+    frame = raw_workers(*[long] * MAX_LISTED, others=LARGEST)
+    assert len(frame) < MAX_FRAME / 4
+    message = decode_to_coordinator(frame)
+    assert isinstance(message, ServerWorkers) and len(message.workers) == MAX_LISTED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""The workers of one of several servers, for display.
+
+A server tells the coordinator of all servers about its own workers, and that coordinator records
+what it is told. No decision depends on it.
+"""
+
+from typing import Final
+
+from msgspec.structs import asdict
+
+from hogbatch.coordinator.commands import Command, Record
+from hogbatch.coordinator.roster import Roster
+from hogbatch.coordinator.worker import Worker
+from hogbatch.wire.messages import MAX_LISTED, ServerWorker, ServerWorkers, WorkerState
+
+EVENT: Final = "server_workers"
+RECORD_S: Final = 0.5  # between two records about one server
+
+
+def figures_of(roster: Roster, seconds: float) -> ServerWorkers:
+    """The figures of the workers in `roster` at training second `seconds`."""
+    workers = [*roster.attached.values(), *roster.departed]
+    listed = (_figures(worker, seconds) for worker in workers[:MAX_LISTED])
+    return ServerWorkers(tuple(listed), max(0, len(workers) - MAX_LISTED))
+
+
+def _figures(worker: Worker, seconds: float) -> ServerWorker:
+    return ServerWorker(
+        name=worker.name,
+        device=worker.device,
+        threads=worker.threads,
+        state=_state(worker),
+        batch_size=worker.batch_size,
+        rows=worker.rows,
+        updates=worker.updates,
+        busy=round(worker.busy(seconds), 4),
+    )
+
+
+def _state(worker: Worker) -> WorkerState:
+    if worker.left_at is not None:
+        return "left"
+    if not worker.ready:
+        return "compiles" if worker.compiling else "starts"
+    return "trains" if worker.trains else "parked"
+
+
+def record_figures(server: Worker, message: ServerWorkers, now: float) -> list[Command]:
+    """Record what `server` tells about its workers, unless that was done just before."""
+    if now - server.figures_at < RECORD_S:
+        return []
+    server.figures_at = now
+    return [Record(EVENT, event_fields(server.name, message))]
+
+
+def event_fields(server: str, message: ServerWorkers) -> dict[str, object]:
+    """The fields of the event about the workers of `server`."""
+    workers = [asdict(worker) for worker in message.workers]
+    return {"worker": server, "workers": workers, "others": message.others}
