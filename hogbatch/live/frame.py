@@ -273,15 +273,13 @@ class Drawing:
 
     def _rows(self) -> WorkerTable:
         table = worker_table(self.view.run, self.view.condition.active, MOST_GONE)
-        return WorkerTable([tuple(map(self.able.clean, row)) for row in table.rows], table.left_out)
+        rows = [row._replace(cells=tuple(map(self.able.clean, row.cells))) for row in table.rows]
+        return WorkerTable(rows, table.left_out)
 
     def _table(self, table: WorkerTable, height: int) -> list[Text]:
         """The table of workers in `height` lines, two or more."""
-        rows, left_out = table
-        if len(rows) + bool(left_out) > height - 1:
-            shown = max(1, height - 2) if height > 2 else height - 1
-            left_out += len(rows) - shown
-            rows = rows[:shown]
+        limited, left_out = table.limited(height - 1)
+        rows = [row.cells for row in limited]
         columns = _columns_that_fit(rows, self.width)
         heading, *lines = aligned(rows, self.width, columns)
         shown_lines = [Text(heading, "dim")]
@@ -345,7 +343,9 @@ def _columns_that_fit(rows: Sequence[Cells], width: int) -> list[int]:
     """The columns of the table of workers that have a value, without the least important ones."""
     widths = column_widths(rows)
     columns = [
-        n for n, name in enumerate(HEADER) if name != "stale" or any(row[n] != "-" for row in rows)
+        n
+        for n, name in enumerate(HEADER)
+        if name != "stale" or any(row[n] not in ("", "-") for row in rows)
     ]
     for name in LESS_IMPORTANT:
         if sum(widths[n] + 1 for n in columns) - 1 <= width:

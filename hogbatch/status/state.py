@@ -13,7 +13,7 @@ import msgspec
 
 from hogbatch.model.losses import LOSSES
 from hogbatch.status.series import Counter
-from hogbatch.status.workers import LeaseDone, ObservedWorker
+from hogbatch.status.workers import FiguresOfServer, LeaseDone, ObservedWorker
 from hogbatch.telemetry.announced import ANNOUNCED, sentence
 from hogbatch.telemetry.records import Evaluation, WorkerRecord
 
@@ -226,6 +226,9 @@ class RunState:
                 self._worker(event).park(event["reason"], self.seconds)
             case "worker_unparked":
                 self._worker(event).unpark(self.seconds)
+            case "server_workers":
+                figures = _converted(event, FiguresOfServer)
+                self._worker(event).take_figures(figures, self.seconds)
             case "out_of_memory":
                 self._worker(event).resize(int(event["to"]), self.seconds)
             case "worker_lost":

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hogbatch.machine.printable import printable
 from hogbatch.status.run_files import RunReport
 from hogbatch.status.state import Notice, RunState
-from hogbatch.status.worker_table import aligned, worker_speed, worker_table
+from hogbatch.status.worker_table import aligned, update_share, worker_speed, worker_table
 from hogbatch.status.workers import ObservedWorker
 from hogbatch.telemetry.announced import description
 from hogbatch.telemetry.console import result_parts, speed_text
@@ -100,7 +100,7 @@ def _worker_lines(run: RunState, active: bool, width: int) -> list[str]:
     rows, left_out = worker_table(run, active, MAX_GONE)
     if not rows:
         return []
-    lines = ["", *aligned(rows, width)]
+    lines = ["", *aligned([row.cells for row in rows], width)]
     if left_out:
         lines.append(f"and {left_out} more workers that have left")
     return lines
@@ -159,8 +159,26 @@ def _worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
         "batch_size": worker.batch_size,
         "rows": worker.rows.value,
         "updates": worker.updates.value,
-        "update_share": worker.updates.value / run.updates if run.updates else None,
+        "update_share": update_share(worker, run),
         "rows_per_second": worker_speed(worker, run),
         "utilization": worker.utilization[-1][1] if worker.utilization else None,
         "staleness": worker.staleness,
+        "workers": [_own_worker_fields(each, run) for each in worker.workers],
+        "other_workers": worker.others,
+    }
+
+
+def _own_worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
+    """A worker of a server."""
+    return {
+        "name": worker.name,
+        "device": worker.device,
+        "state": worker.state,
+        "left_at": worker.left_at,
+        "batch_size": worker.batch_size,
+        "rows": worker.rows.value,
+        "updates": worker.updates.value,
+        "update_share": update_share(worker, run),
+        "rows_per_second": worker_speed(worker, run),
+        "busy": worker.busy,
     }

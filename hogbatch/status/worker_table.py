@@ -9,26 +9,66 @@ from hogbatch.status.workers import ObservedWorker
 
 HEADER: Final = ("worker", "device", "batch", "updates", "share", "rows/s", "util.", "stale", "")
 NUMERIC: Final = range(2, 8)  # columns that are aligned on the right
+INDENT: Final = "  "  # of the workers of a server
 
 Cells = tuple[str, ...]  # one for each column of HEADER
 
 
-class WorkerTable(NamedTuple):
-    """The rows of a table, and how many workers that have left are not in it."""
+class WorkerRow(NamedTuple):
+    """A row of a table of workers."""
 
-    rows: list[Cells]  # without HEADER
+    cells: Cells
+    beneath: bool = False  # it belongs to the server above it
+    workers: int = 1  # that the row stands for
+
+
+class WorkerTable(NamedTuple):
+    """The rows of a table, and how many workers are not in it."""
+
+    rows: list[WorkerRow]  # without HEADER
     left_out: int
+
+    def limited(self, lines: int) -> "WorkerTable":
+        """The rows that are shown in `lines` lines, of which workers of servers are omitted first.
+
+        The last line says how many workers are left out, unless all others just fit.
+        """
+        rows = self.rows
+        if len(rows) + bool(self.left_out) <= lines:
+            return self
+        others_fit = not self.left_out and sum(not row.beneath for row in rows) == lines
+        too_many = len(rows) - (lines if others_fit else max(1, lines - 1))
+        last_first = sorted(range(len(rows)), key=lambda n: (rows[n].beneath, n), reverse=True)
+        out = set(last_first[:too_many])
+        left_out = self.left_out + sum(rows[n].workers for n in out)
+        return WorkerTable([row for n, row in enumerate(rows) if n not in out], left_out)
 
 
 def worker_table(run: RunState, active: bool, most_gone: int) -> WorkerTable:
     """All workers that are present, and of those that have left the last `most_gone`.
 
-    `active`: the run may still train, so that states are shown.
+    The workers of a server that is present are beneath it. `active`: the run may still train, so
+    that states are shown.
     """
     gone = [worker for worker in run.workers if worker.left_at is not None]
     left_out = gone[: max(0, len(gone) - most_gone)]
-    shown = [worker for worker in run.workers if worker not in left_out]
-    return WorkerTable([_cells(worker, run, active) for worker in shown], len(left_out))
+    rows = []
+    for worker in run.workers:
+        if worker not in left_out:
+            rows.append(WorkerRow(_cells(worker, run, active)))
+            rows += [] if worker.left_at is not None else _rows_beneath(worker, run, active)
+    return WorkerTable(rows, len(left_out))
+
+
+def _rows_beneath(server: ObservedWorker, run: RunState, active: bool) -> list[WorkerRow]:
+    rows = []
+    for worker in server.workers:
+        name, *rest = _cells(worker, run, active)
+        rows.append(WorkerRow((INDENT + name, *rest), beneath=True))
+    if server.others:
+        empty = [""] * (len(HEADER) - 1)
+        rows.append(WorkerRow((f"{INDENT}{server.others} more", *empty), True, server.others))
+    return rows
 
 
 def aligned(rows: Sequence[Cells], width: int, columns: Sequence[int] | None = None) -> list[str]:
@@ -52,14 +92,14 @@ def column_widths(rows: Sequence[Cells]) -> list[int]:
 
 def _cells(worker: ObservedWorker, run: RunState, active: bool) -> Cells:
     """The row of one worker."""
-    speed = worker_speed(worker, run)
+    speed, share = worker_speed(worker, run), update_share(worker, run)
     utilization = worker.utilization[-1][1] if worker.utilization else None
     return (
         printable(worker.name),
         printable(worker.device),
         "-" if worker.batch_size is None else str(worker.batch_size),
         f"{worker.updates.value:,}",
-        f"{worker.updates.value / run.updates:.0%}" if run.updates else "-",
+        "-" if share is None else f"{share:.0%}",
         "-" if speed is None else f"{speed:,.0f}",
         "-" if utilization is None else f"{utilization:.0%}",
         "-" if worker.staleness is None else f"{worker.staleness:.1f}",
@@ -75,10 +115,18 @@ def _state(worker: ObservedWorker, run: RunState, active: bool) -> str:
     return "ready" if worker.state == "trains" and not run.trains else worker.state
 
 
+def update_share(worker: ObservedWorker, run: RunState) -> float | None:
+    """The part of all updates that a worker has done; None before there are any.
+
+    Updates of workers of a server may be known before those of the server.
+    """
+    return min(1.0, worker.updates.value / run.updates) if run.updates else None
+
+
 def worker_speed(worker: ObservedWorker, run: RunState) -> float | None:
     """Recent rows per second of a worker; after the end of the run, or its own, its mean."""
     if run.ended is None and worker.left_at is None:
-        return worker.rows.speed(run.seconds)
+        return worker.rows.speed(run.seconds if worker.measured_at is None else worker.measured_at)
     until = run.seconds if worker.left_at is None else worker.left_at
     elapsed = until - worker.joined_at
     return worker.rows.value / elapsed if elapsed > 0 else None

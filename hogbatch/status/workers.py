@@ -20,6 +20,29 @@ class LeaseDone:
     staleness: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """What an event "server_workers" says about one worker of a server."""
+
+    name: str
+    device: str  # "cpu" or "gpu"
+    threads: int
+    state: str
+    batch_size: int  # 0: not known yet
+    rows: int
+    updates: int
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresOfServer:
+    """The fields of an event "server_workers"."""
+
+    worker: str  # the server
+    workers: list[WorkerFigures]
+    others: int = 0  # workers that are not listed
+
+
 @dataclass(slots=True)
 class ObservedWorker:
     """One worker, present or gone, with its values over the training seconds."""
@@ -40,6 +63,12 @@ class ObservedWorker:
     staleness: float | None = None  # mean over its updates, of a GPU
     # of a GPU: updates by others between its pulls and merges, summed over its updates
     missed: Counter = field(default_factory=Counter)
+    # of a server: its own workers. What they have done is part of what the server has done.
+    workers: list["ObservedWorker"] = field(default_factory=list)
+    others: int = 0  # of its own workers that are not known
+    # of a worker of a server: what follows is not known of others
+    measured_at: float | None = None  # training seconds of its figures; None: they are current
+    busy: float | None = None  # fraction of its training seconds spent computing
 
     @classmethod
     def recorded(cls, record: WorkerRecord) -> "ObservedWorker":
@@ -93,6 +122,38 @@ class ObservedWorker:
         """It is gone at training second `seconds`."""
         if self.left_at is None:
             self.state, self.reason, self.left_at = state, reason, seconds
+        for worker in self.workers:
+            worker.leave("left", "", seconds)
+
+    def take_figures(self, figures: FiguresOfServer, seconds: float) -> None:
+        """It is a server, whose own workers have these figures at training second `seconds`."""
+        known = {worker.name: worker for worker in self.workers}
+        self.others, self.workers = figures.others, []
+        for each in figures.workers:
+            worker = known.get(each.name) or self._own_worker(each, seconds)
+            worker._update(each, seconds)
+            self.workers.append(worker)
+
+    def _own_worker(self, figures: WorkerFigures, seconds: float) -> "ObservedWorker":
+        """A worker of this server that was not known before."""
+        cpu = figures.device == "cpu"
+        device = f"cpu:{figures.threads}" if cpu else figures.device
+        since = self.joined_at if figures.rows else seconds
+        worker = ObservedWorker(figures.name, device, since)
+        worker.rows.begin(since)
+        return worker
+
+    def _update(self, figures: WorkerFigures, seconds: float) -> None:
+        """It has these figures at training second `seconds`."""
+        self.measured_at, self.busy = seconds, figures.busy
+        self.rows.add(figures.rows - self.rows.value, seconds)
+        self.updates.add(figures.updates - self.updates.value, seconds)
+        if figures.batch_size:
+            self.resize(figures.batch_size, seconds)
+        if figures.state == "left":
+            self.leave("left", "", seconds)
+        else:
+            self.state = figures.state
 
     def roll_back(self, seconds: float) -> None:
         """Forget what it did after training second `seconds`."""
@@ -102,5 +163,6 @@ class ObservedWorker:
         keep_until(self.batch_sizes, seconds)
         keep_until(self.parked, seconds)
         self.utilization = [point for point in self.utilization if point[0] <= seconds]
+        self.workers, self.others = [], 0  # their figures contain what is forgotten
         if self.left_at is not None:
             self.left_at = min(self.left_at, seconds)

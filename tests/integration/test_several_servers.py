@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from hogbatch.distributed.planes import nixl
+from tests.support.fault_injection import wait_for
 
 ROWS = 32_561  # of the training set of a9a
 LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
@@ -71,6 +72,38 @@ def test_the_files_of_each_server_are_kept(job, train):
         )
         == ROWS
     )
+
+
+def test_status_shows_the_workers_of_each_server(job, train, main):
+    def servers():
+        report = json.loads(main("status", job.run_dir, "--json").stdout)
+        return {each["name"]: each for each in report["workers"]}
+
+    def both_tell():
+        own = [each["workers"] for each in servers().values()]
+        return [bool(one and one[0]["rows_per_second"]) for one in own] == [True, True]
+
+    process = train("--epochs", 2000, "--eval-seconds", 1000)
+    job.wait_for_event("server_workers")
+    wait_for(both_tell, "both servers tell about workers that train")
+    for server in servers().values():
+        (worker,) = server["workers"]
+        assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
+        assert worker["batch_size"] > 0 and worker["rows_per_second"] > 0
+        assert worker["updates"] > 0 and 0.0 < worker["busy"] <= 1.0
+        assert server["other_workers"] == 0
+    lines = main("status", job.run_dir).stdout.splitlines()
+    names = ["server-0", "  cpu-0", "server-1", "  cpu-0"]
+    table = [line for line in lines if line.lstrip().startswith(("server-", "cpu-"))]
+    assert [line[:10].rstrip() for line in table] == names
+
+    process.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+    for server in servers().values():
+        (worker,) = server["workers"]
+        own = worker["rows"], worker["updates"]
+        assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
+    assert job.events()[-1]["event"] == "ended"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from tests.unit.status.conftest import (
     event,
     joined,
     lease,
+    own_worker,
     ready,
+    server_workers,
     started,
 )
 
@@ -43,6 +45,12 @@ EVENTS = st.one_of(
     st.builds(lambda name: event("worker_compiles", worker=name), NAMES),
     st.builds(lambda rows: event("evaluation_begins", rows=rows), NUMBERS),
     st.builds(lambda why: ended("failed", why), NAMES),
+    st.builds(
+        lambda server, own, rows, n: server_workers(
+            server, *(own_worker(name, rows) for name in own), others=n
+        ),
+        *(NAMES, st.lists(NAMES, max_size=16), NUMBERS, NUMBERS),
+    ),
 )
 SIZES = st.builds(Size, st.integers(0, 250), st.integers(0, 80))
 ABLE = st.builds(Capabilities, st.booleans(), st.booleans())

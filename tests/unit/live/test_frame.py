@@ -1,4 +1,6 @@
+import re
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 from rich.cells import cell_len
@@ -8,12 +10,15 @@ from hogbatch.live.capabilities import Capabilities, Size
 from hogbatch.live.frame import View, frame
 from tests.unit.live.conftest import SIZES, in_progress
 from tests.unit.status.conftest import (
+    ON_SERVERS,
     ended,
     evaluation,
     event,
     joined,
     lease,
+    own_worker,
     ready,
+    server_workers,
     started,
     state_after,
 )
@@ -79,6 +84,61 @@ def test_workers_without_room_are_counted():
     lines = shown(run, (80, 24))
     first, *rows = [line for line in lines if line.startswith(("cpu-", "and "))]
     assert first.startswith("cpu-0") and rows[-1] == f"and {30 - len(rows)} more"
+
+
+def table(run, size, able=ABLE):
+    """The first word of each line of the table of workers, with its indentation."""
+    lines = shown(run, size, able)
+    first = 1 + next(n for n, line in enumerate(lines) if line.startswith("worker"))
+    rows = takewhile(lambda line: line and not line[0].isdigit(), lines[first:])
+    return [re.match(r" *\S+", line).group() for line in rows]
+
+
+@pytest.mark.parametrize("able", [ABLE, ASCII])
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [
+        ((200, 60), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
+        ((80, 24), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
+        ((60, 20), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
+        ((60, 15), ["server-0", "  cpu-0", "server-1", "and"]),
+        ((60, 14), ["server-0", "server-1", "and"]),
+        ((40, 10), ["server-0", "server-1"]),
+    ],
+)
+def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, names, able):
+    run = state_after(*ON_SERVERS, evaluation(2.0, 3840, 0.4))
+    assert table(run, size, able) == names
+    assert all(cell_len(line) < size[0] for line in shown(run, size, able))
+
+
+def test_workers_of_servers_without_room_are_counted():
+    own = [own_worker(f"cpu-{n}") for n in range(16)]
+    run = state_after(*ON_SERVERS, server_workers("server-1", *own, others=7))
+    names = table(run, (80, 24))
+    lines = shown(run, (80, 24))
+    assert names[:5] == ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1"]
+    beneath = len(names) - 6
+    assert names[-1] == "and" and f"and {16 - beneath + 7} more" in lines
+    first = names[5:-1]
+    assert first == [f"  cpu-{n}" for n in range(beneath)] and first
+
+
+def test_many_servers_are_shown_before_their_workers():
+    names = [f"server-{n}" for n in range(20)]
+    own = (server_workers(name, own_worker(), own_worker("cpu-1")) for name in names)
+    run = state_after(started(), *map(joined, names), *map(ready, names), *own)
+    *rows, last = table(run, (80, 24))
+    assert last == "and" and rows == names[: len(rows)] and len(rows) > 5
+    assert f"and {60 - len(rows)} more" in shown(run, (80, 24))
+
+
+@pytest.mark.parametrize(("state", "style"), [("parked", "dim"), ("compiles", "yellow")])
+def test_workers_of_servers_have_the_colours_of_workers(state, style):
+    run = state_after(*ON_SERVERS, server_workers("server-0", own_worker(state=state)))
+    view = View(run, in_progress(run), None, 0.0)
+    (line,) = [line for line in frame(view, Size(80, 24), ABLE) if line.plain.startswith("  cpu-0")]
+    assert line.plain.endswith(state) and line.style == style
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def ended(status="finished", reason="", **fields):
     return event("ended", at=9.0, status=status, reason=reason, **fields)
 
 
+def own_worker(name="cpu-0", rows=0, **changes):
+    """A worker of a server, as the event "server_workers" describes it."""
+    fields = {"device": "cpu", "threads": 2, "state": "trains", "batch_size": 64, "busy": 0.5}
+    return {"name": name, "rows": rows, "updates": rows // 64, **fields, **changes}
+
+
+def server_workers(server, *workers, others=0):
+    return event("server_workers", worker=server, workers=list(workers), others=others)
+
+
 TRAINING = (
     *(started(), joined(), ready(), lease(1.0, 0, 400), lease(2.0, 400, 1000)),
     evaluation(2.0, 1000, 0.4, utilization={"cpu-0": 0.5}),
@@ -77,6 +87,15 @@ def state_after(*events):
     for each in events:
         state.apply(each)
     return state
+
+
+ON_SERVERS = (  # server 0 has two workers and more that are not listed, server 1 has one
+    *(started(), joined("server-0", "host-a (cpu:4)"), joined("server-1", "host-b (gpu:0)")),
+    *(ready("server-0", 256), ready("server-1", 256)),
+    *(lease(2.0, 0, 1280, "server-0", 256, 20), lease(2.0, 1280, 3840, "server-1", 256, 20)),
+    server_workers("server-0", own_worker(rows=640), own_worker("cpu-1", 640), others=3),
+    server_workers("server-1", own_worker("gpu-0", 2560, device="gpu", updates=20)),
+)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from hogbatch.status.run_files import RunFollower
 from hogbatch.status.text import duration, report_fields, report_lines
 from tests.unit.status.conftest import (
     GONE,
+    ON_SERVERS,
     START,
     TRAINING,
     ended,
@@ -17,7 +18,9 @@ from tests.unit.status.conftest import (
     event,
     joined,
     lease,
+    own_worker,
     ready,
+    server_workers,
     started,
 )
 
@@ -136,6 +139,34 @@ def test_the_whole_report(look):
     assert lines[-1].endswith("  cpu-0 trains again")
 
 
+def test_the_workers_of_each_server_are_beneath_it(look):
+    lines = text(look(*ON_SERVERS)).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("worker "))
+    assert lines[at : at + 7] == [
+        "worker    device          batch  updates  share  rows/s  util.  stale",
+        "server-0  host-a (cpu:4)    256       20    50%     640      -      -  trains",
+        "  cpu-0   cpu:2              64       10    25%     320      -      -  trains",
+        "  cpu-1   cpu:2              64       10    25%     320      -      -  trains",
+        "  3 more",
+        "server-1  host-b (gpu:0)    256       20    50%   1,280      -      -  trains",
+        "  gpu-0   gpu                64       20    50%   1,280      -      -  trains",
+    ]
+
+
+def test_the_workers_of_a_server_that_is_lost_are_not_shown(look):
+    lost = event("worker_lost", worker="server-0", reason="its machine died")
+    report = look(*ON_SERVERS, lost)
+    assert "  cpu-0" not in text(report) and "  gpu-0" in text(report)
+    own = report_fields(report)["workers"][0]["workers"]
+    assert [each["state"] for each in own] == ["left", "left"]
+
+
+def test_shares_of_workers_whose_server_has_reported_less_are_not_above_one(look):
+    ahead = server_workers("server-0", own_worker(rows=6400))
+    worker = report_fields(look(*ON_SERVERS, ahead))["workers"][0]["workers"][0]
+    assert (worker["updates"], worker["update_share"]) == (100, 1.0)
+
+
 def crowd():
     """The events of a run with long numbers, texts and many workers."""
     events = [started(data="/data/" + "long-" * 30 + "name.csv", epochs=None, max_seconds=1e6)]
@@ -197,6 +228,25 @@ def test_json_has_the_content_of_the_report(look):
     assert (worker["name"], worker["updates"], worker["update_share"]) == ("cpu-0", 8, 1.0)
     assert worker["utilization"] == 0.5
     assert [each["text"] for each in fields["events"]][-1] == "cpu-0 is ready, batch size 16"
+
+
+def test_json_has_the_workers_inside_each_server(look):
+    one, two = json.loads(json.dumps(report_fields(look(*ON_SERVERS))))["workers"]
+    assert (one["name"], one["rows"], one["other_workers"]) == ("server-0", 1280, 3)
+    assert [each["name"] for each in one["workers"]] == ["cpu-0", "cpu-1"]
+    (worker,) = two["workers"]
+    assert worker == {
+        "name": "gpu-0",
+        "device": "gpu",
+        "state": "trains",
+        "left_at": None,
+        "batch_size": 64,
+        "rows": 2560,
+        "updates": 20,
+        "update_share": 0.5,
+        "rows_per_second": 1280.0,
+        "busy": 0.5,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 import pytest
 
+from hogbatch.status.worker_table import worker_speed
 from tests.unit.status.conftest import (
+    ON_SERVERS,
     TRAINING,
     ended,
     evaluation,
     event,
     joined,
     lease,
+    own_worker,
     ready,
+    server_workers,
     started,
     state_after,
 )
@@ -253,3 +257,69 @@ def test_a_lease_at_the_moment_of_the_checkpoint_is_kept():
     resumed = event("resumed", checkpoint="1", epoch=0, todo=[], rows=400, seconds=at)
     state = state_after(started(), joined(), ready(), lease(at, 0, 400), started(), resumed)
     assert [worker.rows.value for worker in state.workers] == [400]
+
+
+def test_workers_of_servers_are_kept_apart_from_the_workers_of_the_run():
+    state = state_after(*ON_SERVERS)
+    assert [worker.name for worker in state.workers] == ["server-0", "server-1"]
+    assert (state.rows.value, state.updates, state.damaged) == (3840, 40, 0), "counted once"
+    one, two = state.workers
+    assert [(each.name, each.device) for each in one.workers] == [
+        *(("cpu-0", "cpu:2"), ("cpu-1", "cpu:2")),
+    ]
+    assert [(each.rows.value, each.updates.value) for each in one.workers] == [(640, 10)] * 2
+    assert (one.others, two.others) == (3, 0)
+    (gpu,) = two.workers
+    assert (gpu.device, gpu.state, gpu.batch_size, gpu.busy) == ("gpu", "trains", 64, 0.5)
+
+
+def test_the_last_figures_of_a_worker_of_a_server_count():
+    later = server_workers("server-0", own_worker(rows=6400, state="parked", batch_size=128))
+    (worker,) = state_after(*ON_SERVERS, lease(3.0, 0, 64, "server-0"), later).workers[0].workers
+    assert (worker.rows.value, worker.updates.value, worker.measured_at) == (6400, 100, 3.0)
+    assert (worker.state, worker.batch_size) == ("parked", 128)
+
+
+def test_the_speed_of_a_worker_of_a_server_is_that_of_its_last_figures():
+    state = state_after(*ON_SERVERS, lease(4.0, 0, 64, "server-0"))
+    assert worker_speed(state.workers[0].workers[0], state) == 320.0, "640 rows in 2 s"
+    state.apply(server_workers("server-0", own_worker(rows=2640)))
+    assert worker_speed(state.workers[0].workers[0], state) == 660.0
+    state.apply(ended(seconds=8.0, rows=4000))
+    assert worker_speed(state.workers[0].workers[0], state) == 330.0, "the mean of the run"
+
+
+def test_a_worker_that_joins_a_server_late_has_the_speed_since_then():
+    state = state_after(*ON_SERVERS, server_workers("server-1", own_worker("cpu-9")))
+    state.apply(lease(3.0, 0, 64, "server-1"))
+    state.apply(server_workers("server-1", own_worker("cpu-9", 500)))
+    (worker,) = state.workers[1].workers
+    assert worker.joined_at == 2.0 and worker_speed(worker, state) == 500.0
+
+
+def test_workers_leave_with_their_server_or_alone():
+    gone = server_workers("server-0", own_worker(rows=640), own_worker("cpu-1", 640, state="left"))
+    lost = event("worker_lost", worker="server-1", reason="its machine died")
+    one, two = state_after(*ON_SERVERS, gone, lost).workers
+    assert [(each.state, each.left_at) for each in one.workers] == [("trains", None), ("left", 2.0)]
+    assert [(each.state, each.left_at) for each in two.workers] == [("left", 2.0)]
+
+
+def test_figures_after_the_checkpoint_of_a_resumed_run_are_forgotten():
+    resumed = event("resumed", checkpoint="c/1", rows=640, seconds=1.0)
+    state = state_after(*ON_SERVERS, started(), resumed)
+    assert [(each.workers, each.others) for each in state.workers] == [([], 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        server_workers("server-7"),
+        server_workers("server-0", own_worker(batch_size="large")),
+        server_workers("server-0", {"name": "cpu-0"}),
+        event("server_workers", worker="server-0"),
+    ],
+)
+def test_damaged_figures_are_counted_and_ignored(damaged):
+    state = state_after(*ON_SERVERS, damaged)
+    assert state.damaged == 1 and len(state.workers[0].workers) == 2
