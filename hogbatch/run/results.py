@@ -10,12 +10,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.checkpoint import folder
 from hogbatch.checkpoint.files import replace_file
-from hogbatch.checkpoint.names import MODEL, SUMMARY
+from hogbatch.checkpoint.names import FOLDER, MODEL, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
@@ -27,12 +28,16 @@ from hogbatch.model.network import Network
 from hogbatch.run.components import RunComponents
 from hogbatch.store.scan import first_not_finite
 from hogbatch.telemetry.console import Console
+from hogbatch.telemetry.records import Evaluation
 from hogbatch.version import version
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class Run:
-    """A finished training run."""
+    """A finished training run.
+
+    `metrics`, `checkpoint` and `path` are also attributes of the Result of Ray Train.
+    """
 
     run_dir: Path
     trained: Model | None = field(repr=False)  # None if no row was trained on
@@ -59,6 +64,39 @@ class Run:
         """Test loss of `model`, per row; None without a test set or a model."""
         test = self.summary["test"]
         return None if test is None else float(test["loss"])
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the run directory."""
+        return str(self.run_dir.absolute())
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint, a directory to `resume` from; None if there is none."""
+        found = folder.paths(self.run_dir / FOLDER)
+        return found[0] if found else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The test results of `model`, with the progress and the last training loss of the run.
+
+        The names are those of `Evaluation.metrics`.
+        """
+        summary, test = self.summary, self.summary["test"]
+        return Evaluation(
+            seconds=summary["train_seconds"],
+            epochs=summary["epochs"],
+            rows=summary["rows"],
+            train_loss=summary["train_loss"],
+            test_loss=self.test_loss,
+            test_values=test["values"] if test else {},
+        ).metrics
+
+    @property
+    def metrics_history(self) -> list[dict[str, float]]:
+        """The metrics of each evaluation, in order; `pandas.DataFrame` makes a table of them."""
+        history = msgspec.convert(self.summary["history"], list[Evaluation])
+        return [evaluation.metrics for evaluation in history]
 
     def save(self, path: str | Path) -> None:
         """Write the model file to `path`; SaveError if that fails, UsageError as for `model`."""

@@ -70,6 +70,51 @@ def test_a_run_has_a_model_that_predicts_and_is_saved(train, data, tmp_path):
     np.testing.assert_array_equal(copy.predict_proba(data[0]), fractions)
 
 
+def test_a_run_has_its_figures_by_name(train):
+    run = train(epochs=3, evaluate="train,test")
+    test, history = run.summary["test"], run.summary["history"]
+    assert run.metrics == {
+        "seconds": run.summary["train_seconds"],
+        "epochs": 3,
+        "rows": run.summary["rows"],
+        "train_loss": history[-1]["train_loss"],
+        "test_loss": run.test_loss,
+        "test_accuracy": test["values"]["accuracy"],
+    }
+    assert [each["test_loss"] for each in run.metrics_history] == [
+        each["test_loss"] for each in history
+    ]
+    last = run.metrics_history[-1]
+    assert last["exact_train_loss"] == history[-1]["exact_train_loss"]
+    assert last["train_accuracy"] == history[-1]["train_values"]["accuracy"]
+    table = pandas.DataFrame(run.metrics_history)
+    assert table["rows"].tolist() == [each["rows"] for each in history]
+
+
+def test_a_callback_gets_the_figures_by_name(train):
+    given = []
+    run = train(epochs=3, on_evaluation=lambda evaluation: given.append(evaluation.metrics))
+    assert given == run.metrics_history and len(given) >= 1
+
+
+def test_a_run_without_test_rows_has_no_test_figures_but_the_name_of_the_loss(train):
+    run = train(epochs=2, test_fraction=0.0)
+    assert math.isnan(run.metrics["test_loss"]) and "test_accuracy" not in run.metrics
+
+
+def test_a_run_is_resumed_from_its_checkpoint(train, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"hidden": (), "workers": "cpu:1", "quiet": True}
+    run = hogbatch.train(file, run_dir="first", epochs=2, **settings)
+    assert run.path == str(tmp_path / "first")
+    first = run.checkpoint
+    assert first.parent.parent == run.run_dir
+    again = hogbatch.train(file, resume=first, epochs=5)
+    assert again.metrics["epochs"] == 5 and again.path == run.path
+    assert again.checkpoint.name > first.name
+    assert train(epochs=1, checkpoint_seconds=0).checkpoint is None
+
+
 def test_one_process_can_train_twice_and_tells_each_time(train, file, tmp_path, capsys):
     first, second = train(epochs=2), train(epochs=3)
     assert (first.summary["epochs"], second.summary["epochs"]) == (2, 3)
