@@ -1,13 +1,19 @@
 """Training on a Ray cluster: two machines, which are processes of this one, with a core each."""
 
+import gzip
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from benchmarks.common.job import wait_for
+from benchmarks.common.job import WITHIN_S, wait_for
+from tests.support.doc_references import ROOT
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; install hogbatch[ray]")
 
@@ -61,6 +67,72 @@ def test_more_servers_than_machines_are_refused(job, cluster):
     process = job.train("a9a", "--cluster", cluster.address, "--servers", 3)
     assert job.finish() == 2
     assert "the Ray cluster has 2 machines with processors" in job.said(process)
+
+
+SMALL = {  # what the test replaces in the search of docs/cluster.md
+    'workers="cpu:2"': 'workers="cpu:1"',
+    '{"cpu": 2}': '{"cpu": 1}',
+    "max_seconds=30": "max_seconds=0.3",
+    "num_samples=20": "num_samples=2",
+}
+SHOW_RESULTS = """
+import json
+
+best = {"test_loss": best.metrics["test_loss"], "path": best.path}
+trials = [
+    {"path": each.path, "error": str(each.error or ""), "reports": len(each.metrics_dataframe)}
+    for each in tuner.get_results()
+]
+print("RESULTS", json.dumps({"best": best, "trials": trials, "features": model.network.features}))
+"""
+
+
+@pytest.fixture
+def search():
+    """The program of docs/cluster.md that searches for settings, with two short trials."""
+    pytest.importorskip(
+        "ray.tune", reason="Ray Tune is not installed; install ray[tune]", exc_type=ImportError
+    )
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "cluster.md").read_text(), re.M | re.S
+    )
+    (program,) = [block for block in blocks if "tune.Tuner" in block]
+    for usual, small in SMALL.items():
+        assert program.count(usual) == 1, f"docs/cluster.md: expected one {usual}"
+        program = program.replace(usual, small)
+    return program
+
+
+def test_ray_tune_searches_for_settings(search, cluster, tmp_path):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(2000, 5)).round(3)
+    labels = rows[:, :3].argmax(axis=1)
+    with gzip.open(tmp_path / "covtype.csv.gz", "wt") as file:
+        file.write("a,b,c,d,e,label\n")
+        for row, label in zip(rows, labels, strict=True):
+            print(*row, label, sep=",", file=file)
+    done = subprocess.run(
+        [sys.executable, "-c", search + SHOW_RESULTS],
+        cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": cluster.address},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
+    results = json.loads(line.removeprefix("RESULTS "))
+    assert results["features"] == 5, "the model is that of the data"
+    assert 0 < results["best"]["test_loss"] < np.log(3)
+    assert len(results["trials"]) == 2
+    losses = {}
+    for trial in results["trials"]:
+        assert trial["error"] == "" and trial["reports"] >= 2
+        (summary,) = (tmp_path / "tune").glob(f"*/{os.path.basename(trial['path'])}/*/summary.json")
+        losses[trial["path"]] = json.loads(summary.read_text())["test"]["loss"]
+    assert min(losses, key=losses.get) == results["best"]["path"]
+    assert min(losses.values()) == results["best"]["test_loss"]
 
 
 def test_a_machine_that_is_killed_is_replaced_by_one_that_joins(job, train, cluster):
