@@ -20,7 +20,7 @@ class Member:
 
     def __init__(self, folder: Path, place: int, count: int, setting: Setting) -> None:
         self._folder, self._place = folder, place
-        self._buffers = ExchangeBuffers.create(count, RING, servers=2)
+        self._buffers = ExchangeBuffers.create(count, [RING], servers=2)
         self._plane = NixlPlane(self._buffers, TIMEOUT_S)
         self._exchange = ChangeExchange(self._buffers, self._plane, place, TIMEOUT_S)
         self._abort = threading.Event()

@@ -4,12 +4,15 @@ All offsets and sizes count float32 numbers, whatever the messages contain. A sl
 sender and starts on a cache line.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
 
 from hogbatch.cluster.compression import top_count
 from hogbatch.cluster.median import BLOCK, block_count, chosen_count
-from hogbatch.cluster.transfers import SCHEDULES, Reduction, staging_size
+from hogbatch.cluster.reduction import halving
+from hogbatch.cluster.transfers import Reduction, staging_size
 
 LINE: Final = 16  # numbers of a cache line
 ALL: Final = (
@@ -68,6 +71,14 @@ def median_slots(size: int, servers: int, fraction: float) -> tuple[SenderSlots,
     return norms, blocks, blocks.end
 
 
+def ways(
+    transfer: Literal["float32", "bfloat16", "top-k"], robust: Literal["none", "median"]
+) -> list[Reduction]:
+    """The reductions that a run with these settings uses."""
+    return [how for how in ALL if (how.transfer, how.robust) == (transfer, robust)]
+
+
+@lru_cache(maxsize=64)  # needed in each merge
 def areas(size: int, servers: int, how: Reduction) -> Areas:
     """What `servers` servers, or fewer, need for merges of `size` parameters."""
     counts = range(2, servers + 1)
@@ -82,13 +93,14 @@ def areas(size: int, servers: int, how: Reduction) -> Areas:
     if how.transfer == "bfloat16":
         staging = max((bfloat16_slots(size, each)[1] + halves for each in counts), default=0)
         return Areas(staging, halves, residual)
-    schedule = SCHEDULES[how.schedule]
-    return Areas(max((staging_size(schedule(each), size) for each in counts), default=0), 0, 0)
+    if how.schedule == "ring":  # needs no staging, see hogbatch.cluster.transfers
+        return Areas(0, 0, 0)
+    return Areas(max((staging_size(halving(each), size) for each in counts), default=0), 0, 0)
 
 
-def areas_of_all(size: int, servers: int) -> Areas:
-    """What any reduction among `servers` servers, or fewer, needs."""
-    each = [areas(size, servers, how) for how in ALL]
+def areas_of_each(size: int, servers: int, hows: Sequence[Reduction]) -> Areas:
+    """What any one of these reductions among `servers` servers, or fewer, needs."""
+    each = [areas(size, servers, how) for how in hows]
     return Areas(
         max(one.staging for one in each),
         max(one.outgoing for one in each),

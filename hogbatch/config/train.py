@@ -45,7 +45,8 @@ def _parses_as_lsh(text: str) -> bool:
     return parses(text)
 
 
-SERVERS: Final = Constraint("from 1 to 64", lambda value: 1 <= value <= 64)
+MAX_SERVERS: Final = 128
+SERVERS: Final = Constraint(f"from 1 to {MAX_SERVERS}", lambda value: 1 <= value <= MAX_SERVERS)
 PER_SERVER: Final = Constraint(
     "workers as in cpu:8,gpu:all",
     lambda text: re.fullmatch(r"cpu:(auto|[1-9]\d*)(,gpu:(all|\d+))?", text) is not None,

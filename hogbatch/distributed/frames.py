@@ -1,17 +1,20 @@
 """Frames between a server's process and the process that has started it.
 
-A Unix socket of sequenced packets keeps the limits of frames and is readable at the end of the
-other process. The server's process receives a :class:`ServerStart` and then messages `Servers`; it
-sends a :class:`ServerMemory`, and `Failed` if it fails.
+A Unix socket of sequenced packets is readable at the end of the other process. A frame is sent as
+one or several packets, each of which begins with a byte: 1 if the frame goes on, 0 at its end. The
+server's process receives a :class:`ServerStart` and then messages `Servers`; it sends a
+:class:`ServerMemory`, and `Failed` if it fails.
 """
 
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Self
 
-MAX_FRAME = 1 << 17  # bytes; a packet must fit into the buffer of the socket
+MAX_FRAME = 1 << 22  # bytes: more than the addresses of all servers of a run, in one message
+PACKET = 1 << 16  # bytes of a frame; a packet must fit into the buffer of the socket
 TIMEOUT_S = 30  # of a frame that cannot be sent
 
 
@@ -22,7 +25,9 @@ class FrameSocket:
         self._connection = connection
         limit = struct.pack("@ll", TIMEOUT_S, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_FRAME)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
+        self._sending = threading.Lock()
+        self._received: list[bytes] = []  # of a frame that goes on
         self.ended = False  # the other process has closed its end
 
     @classmethod
@@ -44,7 +49,10 @@ class FrameSocket:
         """Send one frame; OSError if the other process has ended or does not read."""
         if len(frame) > MAX_FRAME:
             raise ValueError(f"expected a frame of at most {MAX_FRAME} bytes; got {len(frame)}")
-        self._connection.send(frame)
+        with self._sending:
+            for start in range(0, len(frame), PACKET):
+                goes_on = start + PACKET < len(frame)
+                self._connection.send(bytes([goes_on]) + frame[start : start + PACKET])
 
     def wait(self) -> bytes:
         """Wait for the next frame; empty at the end of the other process."""
@@ -57,11 +65,20 @@ class FrameSocket:
                 yield frame
 
     def _receive(self, flags: int = 0) -> bytes:
-        try:
-            frame = self._connection.recv(MAX_FRAME, flags)
-        except ConnectionResetError:
-            frame = b""
-        self.ended = self.ended or not frame
+        """The next frame; BlockingIOError if a part of it has not arrived and `flags` say so."""
+        goes_on = True
+        while goes_on:
+            try:
+                packet = self._connection.recv(1 + PACKET, flags)
+            except ConnectionResetError:
+                packet = b""
+            if not packet:
+                self.ended = True
+                return b""
+            self._received.append(packet[1:])
+            goes_on = packet[0] == 1
+        frame = b"".join(self._received)
+        self._received.clear()
         return frame
 
     def close(self) -> None:

@@ -68,7 +68,8 @@ def test_the_run_directories_of_the_other_servers_are_removed(rehearse, tmp_path
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--servers", "0"), "from 1 to 64; got 0"),
+        (("--servers", "0"), "from 1 to 128; got 0"),
+        (("--servers", "129"), "from 1 to 128; got 129"),
         (("--servers", "2", "--merge-rows", "none"), "merge-rows: expected a whole number"),
         (("--servers", "2", "--server-momentum", "1"), "below 1; got 1.0"),
         (("--servers", "2", "--gbit", "-3"), "--gbit: expected a number above 0; got '-3'"),

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from hogbatch.cluster.areas import ALL
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange
 from hogbatch.distributed.planes.memory import MemoryPlane
@@ -15,10 +16,10 @@ WITHIN_S = 20.0
 class Servers:
     """Servers with the numbers 10, 11, ...; `changes`[N][P]."""
 
-    def __init__(self, changes, timeout_s=WITHIN_S, how=None):
+    def __init__(self, changes, timeout_s=WITHIN_S, hows=ALL):
         count, size = np.shape(changes)
         self.buffers = {
-            10 + place: ExchangeBuffers.create(size, how, servers=count) for place in range(count)
+            10 + place: ExchangeBuffers.create(size, hows, servers=count) for place in range(count)
         }
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {

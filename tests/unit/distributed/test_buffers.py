@@ -5,8 +5,10 @@ import os
 import numpy as np
 import pytest
 
-from hogbatch.cluster.areas import ALL, areas, areas_of_all
-from hogbatch.cluster.transfers import Reduction
+from hogbatch.cluster.areas import ALL, Areas, areas, areas_of_each, ways
+from hogbatch.cluster.reduction import ring
+from hogbatch.cluster.transfers import Reduction, staging_size
+from hogbatch.config.train import MAX_SERVERS
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.errors import ProtocolError, UsageError
 
@@ -42,7 +44,7 @@ def test_areas_start_on_cache_lines_and_do_not_overlap():
 @pytest.mark.parametrize("how", ALL)
 @pytest.mark.parametrize("size", [1, 63, 1000, 100_000])
 def test_memory_for_all_ways_is_enough_for_each(how, size):
-    one, every = areas(size, 7, how), areas_of_all(size, 7)
+    one, every = areas(size, 7, how), areas_of_each(size, 7, ALL)
     assert one.staging <= every.staging
     assert one.outgoing <= every.outgoing
     assert one.residual in (0, every.residual)
@@ -50,10 +52,38 @@ def test_memory_for_all_ways_is_enough_for_each(how, size):
 
 @pytest.mark.parametrize(("schedule", "staging"), [("ring", 0), ("halving", 500)])
 def test_float32_needs_no_residual(schedule, staging):
-    buffers = ExchangeBuffers.create(1000, Reduction(schedule), servers=4)
+    buffers = ExchangeBuffers.create(1000, [Reduction(schedule)], servers=4)
     assert len(buffers.residual) == len(buffers.outgoing) == 0
     assert len(buffers.staging) == staging, "for what is added to a sum of the changes of others"
     buffers.close()
+
+
+@pytest.mark.parametrize("servers", range(1, 10))
+def test_a_ring_needs_no_staging(servers):
+    assert staging_size(ring(servers), 1000) == areas(1000, servers, Reduction("ring")).staging == 0
+
+
+@pytest.mark.parametrize(
+    ("transfer", "robust", "models"),
+    [
+        ("float32", "none", 4),
+        ("bfloat16", "none", 7),
+        ("top-k", "none", 12),
+        ("float32", "median", 17),
+    ],
+)
+def test_a_hundred_servers_need_memory_for_the_ways_of_the_run_only(transfer, robust, models):
+    hows = ways(transfer, robust)
+    assert hows and all((how.transfer, how.robust) == (transfer, robust) for how in hows)
+    size = 100_000
+    found = areas_of_each(size, 100, hows)
+    total = 3 * size + found.staging + found.outgoing + 2 * found.residual
+    assert models - 1 < total / size < models
+
+
+def test_any_number_of_servers_that_is_allowed_has_areas():
+    for how in ALL:
+        assert isinstance(areas(1000, MAX_SERVERS, how), Areas)
 
 
 def test_an_empty_model_has_buffers_too():

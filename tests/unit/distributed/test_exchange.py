@@ -26,6 +26,9 @@ def normal(count, size, seed=0):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(sums, "PIECE", 64)
+    sums._pieces.cache_clear()
+    yield
+    sums._pieces.cache_clear()
 
 
 @pytest.fixture
@@ -126,7 +129,7 @@ def test_garbage_of_two_servers_of_five_is_outvoted(servers):
     honest = changes[[0, 2, 4]].mean(0)
     changes[1], changes[3] = 1e15, np.nan
     how = Reduction(robust="median", fraction=1.0)
-    total = same_bits(servers(changes, how=how).reduce(how, weights=[0.2] * 5)) / 0.8
+    total = same_bits(servers(changes, hows=[how]).reduce(how, weights=[0.2] * 5)) / 0.8
     assert np.linalg.norm(total - honest) < 0.3 * np.linalg.norm(honest)
 
 
@@ -208,8 +211,19 @@ def test_the_merged_model_is_copied_to_a_new_server(servers):
     assert (cluster.buffers[11].merged == 3.0).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ALL, ids=str)
+def test_a_hundred_servers_get_one_sum(servers, how):
+    changes = normal(100, 700)
+    cluster = servers(changes, hows=[how], timeout_s=60.0)
+    results = cluster.reduce(how)
+    assert all(each.tobytes() == results[0].tobytes() for each in results)
+    if how.transfer == "float32" and how.robust == "none":
+        np.testing.assert_allclose(results[0], changes.sum(0), rtol=1e-4, atol=1e-4)
+
+
 def test_buffers_for_fewer_servers_are_refused():
-    buffers = ExchangeBuffers.create(1000, TOP_K, servers=2)
+    buffers = ExchangeBuffers.create(1000, [TOP_K], servers=2)
     exchange = ChangeExchange(buffers, MemoryPlane(buffers), 0)
     with pytest.raises(UsageError, match="up to 2 servers"):
         exchange.reduce(1, 0, [0, 1, 2], 1.0, TOP_K, threading.Event())

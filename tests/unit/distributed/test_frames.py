@@ -2,7 +2,10 @@ import threading
 
 import pytest
 
-from hogbatch.distributed.frames import MAX_FRAME, FrameSocket
+from hogbatch.config.train import MAX_SERVERS
+from hogbatch.distributed.frames import MAX_FRAME, PACKET, FrameSocket
+from hogbatch.wire.codec import decode_to_worker, encode
+from hogbatch.wire.messages import Servers
 
 
 @pytest.fixture
@@ -17,9 +20,53 @@ def ends():
 def test_frames_arrive_whole_and_in_order(ends):
     own, theirs = ends
     own.send(b"first")
-    own.send(b"x" * MAX_FRAME)
-    assert list(theirs.frames()) == [b"first", b"x" * MAX_FRAME]
+    own.send(b"x" * 3 * PACKET)
+    assert list(theirs.frames()) == [b"first", b"x" * 3 * PACKET]
     assert list(theirs.frames()) == [] and not theirs.ended
+
+
+@pytest.mark.parametrize("size", [1, PACKET - 1, PACKET, PACKET + 1, 2 * PACKET, MAX_FRAME])
+def test_frames_of_any_size_arrive(ends, size):
+    own, theirs = ends
+    frame = bytes(range(251)) * (size // 251 + 1)
+    sender = threading.Thread(target=own.send, args=(frame[:size],))
+    sender.start()
+    assert theirs.wait() == frame[:size]
+    sender.join()
+    own.send(b"next")
+    assert theirs.wait() == b"next"
+
+
+def test_a_part_of_a_frame_is_kept_until_the_rest_arrives(ends):
+    own, theirs = ends
+    raw = own._connection
+    raw.send(b"\1one ")
+    assert list(theirs.frames()) == []
+    raw.send(b"\1two ")
+    assert list(theirs.frames()) == [] and not theirs.ended
+    raw.send(b"\0three")
+    assert list(theirs.frames()) == [b"one two three"]
+
+
+def test_frames_of_several_threads_are_not_mixed(ends):
+    own, theirs = ends
+    frames = [bytes([letter]) * 5 * PACKET for letter in b"abcd"]
+    senders = [threading.Thread(target=own.send, args=(frame,)) for frame in frames]
+    for each in senders:
+        each.start()
+    assert sorted(theirs.wait() for _ in frames) == frames
+    for each in senders:
+        each.join()
+
+
+def test_the_addresses_of_all_servers_fit_into_a_frame(ends):
+    own, theirs = ends
+    longest = b"x" * (1 << 14)  # PlaneAddress
+    servers = Servers(2**53, tuple(range(MAX_SERVERS)), (longest,) * MAX_SERVERS)
+    sender = threading.Thread(target=own.send, args=(encode(servers),))
+    sender.start()
+    assert decode_to_worker(theirs.wait()) == servers
+    sender.join()
 
 
 def test_waiting_ends_with_a_frame_or_the_other_process(ends):
