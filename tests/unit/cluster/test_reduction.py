@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from hogbatch.cluster.reduction import halving, halving_cost, ring, ring_cost
+from hogbatch.cluster.estimate import Task, merge_of
+from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.reduction import SMALL, fastest, halving, halving_cost, ring, ring_cost
 
 SERVERS = [2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 100]
 schedules = pytest.mark.parametrize(
@@ -66,3 +68,25 @@ def test_a_server_moves_about_two_models_whatever_their_number(made, cost, serve
 @schedules
 def test_one_server_sends_nothing(made, cost):
     assert made(1).steps == () and cost(1) == (made(1).name, 0, 0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("servers", [2, 4, 64, 128])
+@pytest.mark.parametrize("parameters", [0, 1, 10**9])
+def test_halving_is_never_slower_for_powers_of_two(servers, parameters):
+    assert fastest(servers, parameters) == "halving"
+
+
+@pytest.mark.parametrize("servers", [3, 5, 6, 7, 12, 48, 65, 100, 127])
+@pytest.mark.parametrize("parameters", [10**3, 10**4, 10**5, 10**6, 10**7, 10**8])
+def test_the_schedule_of_a_run_is_the_fastest_on_the_usual_link(servers, parameters):
+    usual = ServerLink(latency=50e-6, speed=4 * SMALL / 50e-6)
+    both = {
+        cost.name: cost.steps * usual.latency + cost.models * 4 * parameters / usual.speed
+        for cost in (ring_cost(servers), halving_cost(servers))
+    }
+    assert both[fastest(servers, parameters)] == min(both.values())
+
+
+def test_a_hundred_servers_merge_a_megabyte_in_few_steps():
+    assert (fastest(100, 10**5), fastest(3, 10**5)) == ("halving", "ring")
+    assert merge_of(Task(10**5, 1, 1.0, 1.0), 100, ServerLink(50e-6, 1.25e9)).cost.steps == 14
