@@ -89,8 +89,13 @@ def merge_of(task: Task, servers: int, link: ServerLink) -> PredictedMerge:
 
 def _merge(task: Task, link: ServerLink, cost: Cost) -> PredictedMerge:
     sent = cost.models * task.model_bytes
-    adding = cost.added * task.model_bytes / ADD_SPEED
-    return PredictedMerge(cost, sent, cost.steps * link.latency + sent / link.speed + adding)
+    return PredictedMerge(cost, sent, merge_seconds(cost, task.model_bytes, link))
+
+
+def merge_seconds(cost: Cost, model_bytes: int, link: ServerLink) -> float:
+    """The seconds of a reduction of this cost."""
+    sent, added = cost.models * model_bytes, cost.added * model_bytes
+    return cost.steps * link.latency + sent / link.speed + added / ADD_SPEED
 
 
 def most_servers(task: Task, link: ServerLink, share: float) -> int:

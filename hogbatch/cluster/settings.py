@@ -1,9 +1,13 @@
 """How several servers train together."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from hogbatch.cluster.link import ServerLink
+
+LEASE_S: Final = 0.1  # of a server; it has two at a time
+MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
+SHARE: Final = 0.3  # largest fraction of the time in which a merge is under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,7 @@ class MergeSettings:
     momentum: float = 0.0  # of the merged model; 0: none
     transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
     robust: Literal["none", "median"] = "none"
-    share: float = 0.3  # largest fraction of the time in which a merge is under way
+    share: float = SHARE
     load: float = 0.1  # largest fraction of the threads of a server that merges take
 
 

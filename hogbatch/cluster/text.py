@@ -10,7 +10,7 @@ def lines(plan: ClusterPlan) -> Iterator[str]:
     """The lines of a plan."""
     task, link = plan.task, plan.link
     yield (
-        f"model: {task.parameters:,} parameters, {_size(task.model_bytes)}; "
+        f"model: {task.parameters:,} parameters, {size(task.model_bytes)}; "
         f"{task.rows:,} training rows; one server: {task.rows_per_second:,.0f} rows/s"
     )
     yield (
@@ -27,9 +27,9 @@ def lines(plan: ClusterPlan) -> Iterator[str]:
     for each in plan.servers:
         cost = each.merge.cost
         yield (
-            f"{each.servers:7}  {_time(each.interval):>11}  {_time(each.merge.seconds):>8}  "
+            f"{each.servers:7}  {duration(each.interval):>11}  {duration(each.merge.seconds):>8}  "
             f"{_percent(each.share):>7}  {cost.name:9}  {cost.messages:8,}  "
-            f"{_size(each.merge.sent):>11}  {each.fewest_rows:14,}"
+            f"{size(each.merge.sent):>11}  {each.fewest_rows:14,}"
         )
     yield ""
     yield from _conclusions(plan)
@@ -93,14 +93,16 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:,.3g} %" if fraction < 10 else f"{100 * fraction:,.0f} %"
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds with a suitable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3)):
         if seconds * factor >= 1.0:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds * 1e6:.3g} us"
 
 
-def _size(nbytes: float) -> str:
+def size(nbytes: float) -> str:
+    """Bytes with a suitable unit."""
     for unit, factor in (("GB", 1e-9), ("MB", 1e-6), ("kB", 1e-3)):
         if nbytes * factor >= 1.0:
             return f"{nbytes * factor:.3g} {unit}"

@@ -19,6 +19,14 @@ def below_one(flag: str, given: str) -> float:
     return value
 
 
+def up_to_one(flag: str, given: str) -> float:
+    """A number above 0, at most 1."""
+    value = _number(given)
+    if not 0.0 < value <= 1.0:
+        raise UsageError(f"{flag}: expected a number above 0, at most 1; got {given!r}")
+    return value
+
+
 def whole(flag: str, given: str, least: int, most: int) -> int:
     """A whole number from `least` to `most`."""
     try:

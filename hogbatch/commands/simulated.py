@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from hogbatch.commands.cluster import add_link, link_of
+from hogbatch.commands.numbers import up_to_one, whole
 from hogbatch.commands.parser import Parser, Usage, add_config
-from hogbatch.config.arguments import add_flags
+from hogbatch.config.arguments import ArgumentGroup, add_flags
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
@@ -17,6 +18,8 @@ NOT_REHEARSED: Final = (
     *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
     *("plain", "cluster", "per_server", "transfer", "robust", "plane"),
 )
+MOST_PARAMETERS: Final = 10**12  # of a simulated model
+MOST_LOST: Final = 10_000  # servers
 
 SIMULATE: Final = Usage(
     "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
@@ -38,6 +41,26 @@ PROFILE: Final = Usage(
 
 def simulate(arguments: Sequence[str]) -> int:
     """`hogbatch simulate`."""
+    given = vars(_simulate_parser().read(arguments))
+    own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
+    parameters, share, lost = (given.pop(name) for name in ("parameters", "share", "lost"))
+    link = link_of(given.pop("gbit"), given.pop("latency_us"))
+    config = merge_sources({"data": "simulated", **given})
+    from hogbatch.simulate.command import execute
+    from hogbatch.simulate.merge_forecast import SimulatedCluster
+
+    cluster = SimulatedCluster(
+        whole("--parameters", parameters, 1, MOST_PARAMETERS),
+        link,
+        up_to_one("--share", share),
+        config.merge_rows,
+        config.server_merge,
+        whole("--lost", lost, 0, MOST_LOST),
+    )
+    return execute(config, cluster, **own)
+
+
+def _simulate_parser() -> Parser:
     parser = Parser(SIMULATE)
     simulated = parser.add_argument_group("simulated run")
     simulated.add_argument(
@@ -45,7 +68,8 @@ def simulate(arguments: Sequence[str]) -> int:
         metavar="LIST",
         default="cpu:4x2000rows/s",
         help="speeds of the workers: cpu:16x2000rows/s for 16 workers of 2000 rows/s each; with "
-        "@half=256, batches of 256 rows run at half of that speed (default: %(default)s)",
+        "@half=256, batches of 256 rows run at half of that speed; server:100x50000rows/s for 100 "
+        "servers (default: %(default)s)",
     )
     simulated.add_argument(
         "--rows", default="1000000", metavar="N", help="rows per epoch (default: %(default)s)"
@@ -55,7 +79,8 @@ def simulate(arguments: Sequence[str]) -> int:
     )
     flags = ("policy", "alpha", "beta", "critical_batch", "min_utilization")
     limits = ("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds")
-    add_flags(parser, [*flags, *limits])
+    groups = add_flags(parser, [*flags, *limits, "merge_rows", "server_merge"])
+    _add_servers(groups[Group.SEVERAL_SERVERS])
     faults = parser.add_argument_group("fault injection")
     faults.add_argument(
         "--faults",
@@ -70,11 +95,31 @@ def simulate(arguments: Sequence[str]) -> int:
     )
     output = parser.add_argument_group(Group.OUTPUT.value)
     output.add_argument("--json", action="store_true", help="all results as JSON")
-    given = vars(parser.read(arguments))
-    own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
-    from hogbatch.simulate.command import execute
+    return parser
 
-    return execute(merge_sources({"data": "simulated", **given}), **own)
+
+def _add_servers(group: ArgumentGroup) -> None:
+    """Add the flags of simulated servers."""
+    group.add_argument(
+        "--parameters",
+        metavar="N",
+        default="1000000",
+        help="parameters of the model that servers merge (default: %(default)s)",
+    )
+    add_link(group)
+    group.add_argument(
+        "--share",
+        metavar="FRACTION",
+        default="0.3",
+        help="largest fraction of the time in which a merge is under way; merges wait for it, as "
+        "in a run (default: %(default)s)",
+    )
+    group.add_argument(
+        "--lost",
+        metavar="N",
+        default="0",
+        help="servers that die at random times and do not come back (default: %(default)s)",
+    )
 
 
 def rehearse(arguments: Sequence[str]) -> int:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.names import CRASH, SERVERS, SUMMARY
-from hogbatch.cluster.settings import MergeSettings
+from hogbatch.cluster.settings import LEASE_S, MERGES_PER_EPOCH, MergeSettings
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import Finish
@@ -35,9 +35,6 @@ from hogbatch.telemetry.crash import crash_report
 from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.sockets import Router
-
-LEASE_S: Final = 0.1  # of a server; it has two at a time
-MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.run.components import RunComponents
 from hogbatch.servers.host_cost import HostCost
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
@@ -42,6 +43,12 @@ class RehearsedEffects:
 
     def write(self, saved: SavedState) -> str:
         raise AssertionError("a rehearsal writes no checkpoints")
+
+    def load_seconds(self) -> float:
+        raise AssertionError("a rehearsed server has a coordinator of its own")
+
+    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
+        raise AssertionError("a rehearsed server has a coordinator of its own")
 
     def roll_back(self) -> None:
         self.components.snapshots.roll_back()

@@ -221,6 +221,8 @@ class Audit:
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
                 self.rows += stop - start
+            case "worker_left", {"reissued": list(spans)} if self.plan.merging is not None:
+                self._discard([(start, stop) for start, stop in spans])
             case "epoch", {"epoch": int(epoch), "rows": int(rows)}:
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
@@ -228,6 +230,13 @@ class Audit:
                 self.done.clear()
                 self.epoch += 1
                 self._epoch_rows = self.plan.train_rows - self.quarantined
+
+    def _discard(self, spans: list[Rows]) -> None:
+        """A server has left: the rows that it has trained on but not merged are not done."""
+        for span in spans:
+            if span in self.done:  # else it held them
+                self.done.remove(span)
+                self.rows -= span[1] - span[0]
 
     def _check_health(self, finite: bool, rows: int) -> None:
         self._health.append((finite, rows))

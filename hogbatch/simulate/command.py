@@ -9,6 +9,7 @@ import msgspec
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.simulate.forecast import forecast, table
+from hogbatch.simulate.merge_forecast import SimulatedCluster
 from hogbatch.simulate.scenario import draw_scenario, run_scenario
 from hogbatch.simulate.speed import parse_workers
 
@@ -18,6 +19,7 @@ PROGRESS = 50  # seeds between two progress lines
 
 def execute(
     config: TrainConfig,
+    cluster: SimulatedCluster,
     *,
     workers: str,
     rows: str,
@@ -27,6 +29,8 @@ def execute(
     seeds: str | None,
 ) -> int:
     """Simulate according to the flags and print the result; return the exit code.
+
+    `cluster` is used if the workers are servers.
 
     UsageError for an invalid value.
     """
@@ -40,7 +44,9 @@ def execute(
         if config.epochs is None and config.max_seconds is None:
             config = replace(config, max_seconds=DEFAULT_S)
         parsed = parse_workers(workers)
-        result = forecast(config, parsed, _whole("rows", rows, 1), _whole("seed", seed, 0))
+        servers = parsed[0][1].device == "server"
+        numbers = _whole("rows", rows, 1), _whole("seed", seed, 0)
+        result = forecast(config, parsed, *numbers, cluster if servers else None)
         text = msgspec.json.encode(asdict(result)).decode() if json else "\n".join(table(result))
         print(text)
     return 0

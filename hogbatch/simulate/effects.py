@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
@@ -36,6 +37,12 @@ class Effects(Protocol):
 
     def write(self, saved: SavedState) -> str:
         """Write the snapshot as a checkpoint; return why that failed, or an empty string."""
+
+    def load_seconds(self) -> float:
+        """Seconds until `load_server` is called."""
+
+    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
+        """Give server `to` the model of another one, or of this process; return why that failed."""
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from hogbatch.wire.messages import Done, Failed, Ready, Welcome, Work
+from hogbatch.wire.messages import Done, Failed, FromServer, Ready, Welcome, Work
 
 
 class Host(Protocol):
@@ -24,7 +24,7 @@ class Host(Protocol):
     def later(self, seconds: float, action: Callable[[], object]) -> None:
         """Run `action` in `seconds`, if the process is alive; later if it is stopped then."""
 
-    def post(self, message: Done | Failed) -> None:
+    def post(self, message: Done | Failed | FromServer) -> None:
         """Send a result to the coordinator."""
 
     def exit(self, cause: str) -> None:
@@ -42,7 +42,7 @@ class SimulatedEngine(Protocol):
     """Turns leases into results, at simulated times."""
 
     @property
-    def device(self) -> Literal["cpu", "gpu"]:
+    def device(self) -> Literal["cpu", "gpu", "server"]:
         """The device, as in Hello."""
 
     @property

@@ -5,15 +5,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean, median
+from typing import Any
 
 from hogbatch.config.train import TrainConfig
-from hogbatch.coordinator.plan import StoppingCriteria
+from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.defaults import critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
+from hogbatch.simulate.merge_forecast import (
+    MergeForecast,
+    SimulatedCluster,
+    lines,
+    merge_forecast,
+    run_servers,
+)
 from hogbatch.simulate.scenario import simulated_plan, simulated_world, speed_of, start_worker
-from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
+from hogbatch.simulate.simulated_model import Conditions
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import World
 from hogbatch.telemetry.records import WorkerRecord
@@ -41,31 +49,24 @@ class Forecast:
     most_lease_messages_per_s: int
     beats_per_s: float
     events: list[tuple[float, str]]  # of parked workers, with seconds since the start
+    merges: MergeForecast | None = None  # of several servers
 
 
 def forecast(
-    config: TrainConfig, groups: list[tuple[int, Speed]], rows: int, seed: int
+    config: TrainConfig,
+    groups: list[tuple[int, Speed]],
+    rows: int,
+    seed: int,
+    cluster: SimulatedCluster | None = None,
 ) -> Forecast:
     """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
 
-    All workers become ready together.
+    All workers become ready together. If they are servers, their models are merged as in `cluster`.
     """
-    workers = sum(count for count, _ in groups)
-    plan = simulated_plan(
-        StoppingCriteria(
-            epochs=epochs_for(config, rows),
-            max_seconds=config.max_seconds,
-            target_loss=None,
-            eval_seconds=math.inf,
-            keep="last",
-            wait_for_workers=math.inf,
-        ),
-        limits_for(config, rows),
-        (rows, 0),
-        config.lease_ms / 1000,
-        config.beta,
-        start_with=workers,
-    )
+    plan = _plan(config, sum(count for count, _ in groups), rows)
+    if cluster is not None:
+        servers = run_servers(plan, groups, seed, cluster)
+        return _summarize(servers, groups, merge_forecast(servers))
     settings = PolicySettings(
         config.alpha,
         config.beta,
@@ -81,12 +82,31 @@ def forecast(
     return _summarize(world, groups)
 
 
-def _summarize(world: World[SimulatedModel], groups: list[tuple[int, Speed]]) -> Forecast:
+def _plan(config: TrainConfig, workers: int, rows: int) -> Plan:
+    return simulated_plan(
+        StoppingCriteria(
+            epochs=epochs_for(config, rows),
+            max_seconds=config.max_seconds,
+            target_loss=None,
+            eval_seconds=math.inf,
+            keep="last",
+            wait_for_workers=math.inf,
+        ),
+        limits_for(config, rows),
+        (rows, 0),
+        config.lease_ms / 1000,
+        config.beta,
+        start_with=workers,
+    )
+
+
+def _summarize(
+    world: World[Any], groups: list[tuple[int, Speed]], merges: MergeForecast | None = None
+) -> Forecast:
     totals = world.state.totals(world.queue.now)
-    speeds = {
-        worker.name: speed_of(world.processes[worker.pid])
-        for worker in world.state.workers.values()
-    }
+    roster = world.state.roster
+    workers = [*roster.attached.values(), *roster.departed]
+    speeds = {worker.name: speed_of(world.worker(worker.key)) for worker in workers}
     kinds = [
         WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
         for _, speed in groups
@@ -100,6 +120,7 @@ def _summarize(world: World[SimulatedModel], groups: list[tuple[int, Speed]]) ->
         most_lease_messages_per_s=max(per_second),
         beats_per_s=world.messages["Heartbeat"] / world.queue.now,
         events=world.events,
+        merges=merges,
     )
 
 
@@ -136,6 +157,8 @@ def table(result: Forecast) -> Iterator[str]:
         yield f"{'':12}  ... ({len(result.events)} in all; --json prints every one)"
     if result.events:
         yield ""
+    if result.merges is not None:
+        yield from lines(result.merges)
     yield (
         f"messages per second: {result.lease_messages_per_s:.0f} about leases "
         f"(maximum {result.most_lease_messages_per_s}), {result.beats_per_s:.0f} heartbeats"

@@ -7,6 +7,7 @@ from random import Random
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.simulate.link_quality import LinkQuality
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.messages import Work
 
@@ -85,6 +86,12 @@ class SimulatedModel:
         del saved
         full = self.rng.random() < self.conditions.disk_full
         return "No space left on device" if full else ""
+
+    def load_seconds(self) -> float:
+        raise AssertionError("no simulated worker is a server here")
+
+    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
+        raise AssertionError("no simulated worker is a server here")
 
     def roll_back(self) -> None:
         self.corrupted = False

@@ -12,6 +12,9 @@ MEASURED = [2**power for power in range(4, 17)]  # rows of the batches that a GP
 EVALUATION_SPEEDUP = 3.0  # over training, since there is no backward pass
 MAX_WORKERS = 16_384
 
+Device = Literal["cpu", "gpu", "server"]
+DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu", "server": "server"}
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -19,7 +22,7 @@ class Speed:
     so batches of `half` rows reach half of the peak.
     """
 
-    device: Literal["cpu", "gpu"]
+    device: Device
     peak: float
     half: float = 0.0
     startup: float = 1.0  # seconds from Welcome to Ready
@@ -31,9 +34,11 @@ class Speed:
         return (rows + -(-rows // batch_size) * self.half) / self.peak
 
     def profile(self) -> tuple[tuple[int, float], ...]:
-        """The profile that a GPU worker sends in Ready: rows of a batch, and its seconds."""
+        """The profile that a worker sends in Ready: rows of a batch, and its seconds."""
         if self.device == "cpu":
             return ()
+        if self.device == "server":
+            return ((1, self.seconds(1, 1)),)
         return tuple((rows, self.seconds(rows, rows)) for rows in MEASURED)
 
 
@@ -42,15 +47,19 @@ def parse_workers(text: str) -> list[tuple[int, Speed]]:
     workers = [_parse(part.strip()) for part in text.split(",")]
     if sum(count for count, _ in workers) > MAX_WORKERS:
         raise UsageError(f"workers: expected at most {MAX_WORKERS}; got {text!r}")
+    if len({speed.device == "server" for _, speed in workers}) > 1:
+        raise UsageError(
+            f"workers: servers have workers of their own; list servers only, got {text!r}"
+        )
     return workers
 
 
 def _parse(part: str) -> tuple[int, Speed]:
     number = r"\d+(?:\.\d*)?(?:e\d+)?"
-    found = re.fullmatch(rf"(cpu|gpu):(\d+)x({number})rows/s(?:@half=({number}))?", part)
+    found = re.fullmatch(rf"(cpu|gpu|server):(\d+)x({number})rows/s(?:@half=({number}))?", part)
     if found is None or int(found[2]) < 1 or not 0 < float(found[3]) < 1e12:
         raise UsageError(f"workers: expected a list such as {EXAMPLE!r}; got {part!r}")
-    device: Literal["cpu", "gpu"] = "gpu" if found[1] == "gpu" else "cpu"
+    device = DEVICES[found[1]]
     usual = GPU_HALF if device == "gpu" else 0.0
     half = usual if found[4] is None else float(found[4])
     return int(found[2]), Speed(device, float(found[3]), half)

@@ -29,7 +29,7 @@ class SpeedEngine:
     _works: deque[Work] = field(default_factory=deque)
 
     @property
-    def device(self) -> Literal["cpu", "gpu"]:
+    def device(self) -> Literal["cpu", "gpu", "server"]:
         return self.speed.device
 
     @property

@@ -11,9 +11,11 @@ from typing import Protocol
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import Link, LinkQuality
+from hogbatch.simulate.server_engine import ServerEngine
 from hogbatch.wire.messages import (
     Done,
     Failed,
+    FromServer,
     Goodbye,
     Heartbeat,
     Hello,
@@ -134,7 +136,7 @@ class SimulatedWorker:
         """The fence of this worker; None before it is admitted."""
         return None if self.number is None else self.environment.fence(self.number)
 
-    def post(self, message: Done | Failed) -> None:
+    def post(self, message: Done | Failed | FromServer) -> None:
         """Send a result of the engine; a worker that has failed exits."""
         if isinstance(message, Done):
             self.finished += 1
@@ -154,6 +156,8 @@ class SimulatedWorker:
                 self.engine.submit(message)
             case Stop() | Refused():
                 self.exit("")
+            case _ if isinstance(self.engine, ServerEngine):
+                self.engine.serve(message)
 
     def _expect_welcome(self) -> None:
         if self.number is None:

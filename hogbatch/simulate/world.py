@@ -106,6 +106,10 @@ class World(Generic[E]):
 
         self._in_this_life(after, begin)
 
+    def worker(self, key: str) -> SimulatedWorker:
+        """The worker with this address, also if it has exited."""
+        return self._keys[key]
+
     def note(self, what: str) -> None:
         """Add an event to `events`."""
         self.events.append((self.queue.now, what))
@@ -216,6 +220,7 @@ class World(Generic[E]):
                     self._send(command)
                 case Revoke(number):
                     self.effects.revoke(number)
+                    self._end_server(number)
                 case Kill(pid):
                     if pid in self.processes:
                         self.processes[pid].exit("killed by the coordinator")
@@ -241,8 +246,11 @@ class World(Generic[E]):
                     self.effects.show_mean(shown)
                 case Keep(evaluation):
                     self.effects.keep(evaluation)
-                case LoadServer() | Answer() | MergeStep():
-                    raise AssertionError("no simulated worker is a server")
+                case LoadServer(key, source):
+                    seconds = self.effects.load_seconds()
+                    self._background("load", seconds, partial(self._load, key, source))
+                case Answer() | MergeStep():
+                    raise AssertionError("the coordinator of a server is not simulated")
                 case Finish():
                     self.finish = command
                 case _:
@@ -277,6 +285,17 @@ class World(Generic[E]):
         ended = max(self._task_ends[work], self.queue.now) + seconds
         self._task_ends[work] = ended
         self._in_this_life(ended - self.queue.now, report)
+
+    def _end_server(self, number: int) -> None:
+        """End the server with this number: it must not take part in merges any more."""
+        for process in list(self.processes.values()):
+            if process.number == number and process.engine.device == "server":
+                process.exit("ended by the coordinator")
+
+    def _load(self, key: str, source: str, now: float) -> list[Command]:
+        """Give the model to server `key`."""
+        failure = self.effects.load_server(self._keys[key], self._keys.get(source))
+        return self.state.model_written(key, failure, now)
 
     def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
         """Check the model and copy it; with `saved`, also begin to write it."""

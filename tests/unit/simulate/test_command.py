@@ -43,6 +43,43 @@ def test_the_policy_decides_who_makes_the_updates(capsys):
     assert fraction_of_cpu("adaptive") < 0.9
 
 
+SERVERS = ("--workers", "server:100x50000rows/s", "--rows", "2000000", "--epochs", "2")
+
+
+def test_servers_have_lines_about_their_merges(capsys):
+    said = lines(capsys, *SERVERS)
+    assert any(line.startswith("100 x server, 50000 rows/s ") for line in said)
+    merges = next(line for line in said if line.startswith("merges: "))
+    assert "a merge is under way for " in merges
+    assert "each row that was trained on is in the merged model once" in said
+    assert not any("were lost" in line for line in said)
+
+
+def test_servers_that_are_lost_are_counted(capsys):
+    seen = json.loads("".join(lines(capsys, *SERVERS, "--lost", "9", "--json")))["merges"]
+    assert seen["lost_servers"] == 9 and seen["repeated_rows"] > 0
+    assert sum(seen[name] > 0 for name in ("merge_seconds", "rows", "messages")) == 3
+
+
+def test_merges_of_servers_follow_the_flags(capsys):
+    def seen(*flags):
+        return json.loads("".join(lines(capsys, *SERVERS, "--json", *flags)))["merges"]
+
+    usual, slow, large = seen(), seen("--gbit", "1"), seen("--parameters", "20000000")
+    assert slow["merge_seconds"] > 5 * usual["merge_seconds"]
+    assert large["transfers"] == 100 * 2 * 99  # a ring
+    assert large["sent_bytes"] == pytest.approx(8e7 * 2 * 99 / 100)
+    assert seen("--merge-rows", "2000000")["merges"] < usual["merges"]
+    assert seen("--share", "0.05")["merges"] < usual["merges"]
+    assert seen("--latency-us", "5000")["merge_seconds"] > 2 * usual["merge_seconds"]
+    assert seen("--server-merge", "average")["messages"] > usual["messages"]
+
+
+def test_workers_of_one_server_have_no_merges(capsys):
+    seen = json.loads("".join(lines(capsys, "--workers", CREW, "--max-seconds", "1", "--json")))
+    assert seen["merges"] is None
+
+
 def test_the_same_seed_gives_the_same_run(capsys):
     def seen(seed):
         return lines(capsys, "--workers", CREW, "--epochs", "2", "--rows", "9999", "--seed", seed)
@@ -86,6 +123,13 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
         (["--seed", "-1"], "seed must be 0 or more"),
         (["--policy", "best"], "policy must be one of"),
         (["--lease-ms", "0"], "lease-ms must be above 0"),
+        (["--workers", "server:2x9rows/s,cpu:1x9rows/s"], "list servers only"),
+        ([*SERVERS, "--lost", "100"], "--lost 100: expected fewer than the 100 servers"),
+        (["--lost", "-1"], "--lost: expected a whole number from 0"),
+        (["--parameters", "0"], "--parameters: expected a whole number from 1"),
+        (["--share", "1.5"], "--share: expected a number above 0, at most 1"),
+        (["--gbit", "0"], "--gbit: expected a number above 0"),
+        (["--merge-rows", "0"], "merge-rows must be"),
         (["--seeds", "0:9"], "--seeds requires --faults"),
         (["--faults", "--seeds", "0:9:x"], "expected FIRST:STOP"),
         (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),

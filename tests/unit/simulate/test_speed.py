@@ -12,6 +12,9 @@ def test_workers_are_numbers_and_speeds():
     ]
     ((_, gpu),) = parse_workers("gpu:2x1000.5rows/s")
     assert (gpu.peak, gpu.half) == (1000.5, GPU_HALF)
+    ((count, server),) = parse_workers("server:100x50000rows/s")
+    assert (count, server) == (100, Speed("server", 50_000.0))
+    assert server.profile() == ((1, 1 / 50_000),)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,9 @@ def test_a_gpus_profile_gives_the_limits_that_its_speed_implies():
     # a half of the peak at half, nine tenths at nine times that; powers of two are tried
     assert useful_limits(Speed("gpu", 2e5, half=256.0).profile()) == (256, 4096)
     assert Speed("cpu", 2e5).profile() == ()
+
+
+def test_servers_have_workers_of_their_own():
+    assert len(parse_workers("server:2x100rows/s,server:3x50rows/s")) == 2
+    with pytest.raises(UsageError, match="list servers only"):
+        parse_workers("server:2x100rows/s,gpu:1x50rows/s")

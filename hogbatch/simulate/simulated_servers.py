@@ -1,0 +1,157 @@
+"""Simulated runs on several servers: their models, and what is known of their merges."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.settings import LEASE_S, MERGES_PER_EPOCH, SHARE, MergeSettings
+from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.state import Coordinator
+from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.fixed import Fixed
+from hogbatch.simulate.audit import Audit, InvariantViolation
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.exchange import Exchange, MergedModel, TrainedRows
+from hogbatch.simulate.server_engine import ServerEngine
+from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
+from hogbatch.simulate.speed import Speed
+from hogbatch.simulate.worker import SimulatedWorker
+from hogbatch.simulate.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMerge:
+    """A merge that counts."""
+
+    seconds: float  # under way, as the coordinator sees it
+    rows: int
+    transfers: int  # between servers
+    sent_bytes: float  # by the server that sends most
+
+
+@dataclass(slots=True)
+class SimulatedServers(SimulatedModel):
+    """The effects of commands on several servers."""
+
+    exchange: Exchange = field(kw_only=True)
+    merges: list[SimulatedMerge] = field(default_factory=list)
+    repeated_rows: int = 0  # trained on again, because a server was lost before they were merged
+    lost: int = 0  # servers
+    _model: MergedModel = field(default_factory=MergedModel)  # of this process
+
+    def copy(self) -> str:
+        loaded = [each for each in self.exchange.servers.values() if each.alive]
+        self._model = loaded[0].merged if loaded else self._model
+        return SimulatedModel.copy(self)
+
+    def load_seconds(self) -> float:
+        return self.exchange.link.seconds(self.exchange.model_bytes)
+
+    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
+        if source is not None and not source.alive:
+            return "the server that has the model is lost"
+        engine_of(to).merged = self._model if source is None else engine_of(source).merged
+        return ""
+
+    def restart(self, saved: SavedState | None) -> None:
+        raise AssertionError("the coordinator of simulated servers is not killed")
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        match event, fields:
+            case "servers_merged", {"merge": int(merge), "rows": int(rows)}:
+                self._merged(merge, rows)
+            case "worker_left", {"reissued": list(spans)}:
+                self.repeated_rows += sum(stop - start for start, stop in spans)
+            case "worker_lost", _:
+                self.lost += 1
+
+    def _merged(self, merge: int, rows: int) -> None:
+        exchange, cost = self.exchange, self.exchange.cost
+        seconds = exchange.queue.now - exchange.begin(merge)
+        assert cost is not None, "a merge has a sum"
+        sent = cost.models * exchange.model_bytes
+        self.merges.append(SimulatedMerge(seconds, rows, cost.messages, sent))
+
+
+def engine_of(worker: SimulatedWorker) -> ServerEngine:
+    """The engine of a worker that is a server."""
+    assert isinstance(worker.engine, ServerEngine)
+    return worker.engine
+
+
+def merge_settings(
+    train_rows: int,
+    parameters: int,
+    merge_rows: int | None = None,
+    rule: str = "adasum",
+    share: float = SHARE,
+) -> MergeSettings:
+    """The settings of a run on several servers; those without a value are the usual ones."""
+    return MergeSettings(
+        merge_rows or max(1, train_rows // MERGES_PER_EPOCH),
+        parameters,
+        rule,  # type: ignore[arg-type]  # one of its choices
+        share=share,
+    )
+
+
+def servers_world(
+    plan: Plan,
+    merging: MergeSettings,
+    link: ServerLink,
+    seed: int,
+    restarts: int | None = 0,
+) -> World[SimulatedServers]:
+    """A world whose workers are servers; add them with :func:`start_server`.
+
+    `restarts` is the number of restarts of all servers together; None: unlimited.
+    """
+    plan = replace(plan, merging=merging, lease_seconds=LEASE_S)
+
+    def coordinator(saved: SavedState | None) -> Coordinator:
+        assert saved is None, "the coordinator of simulated servers is not killed"
+        return Coordinator(plan, Fixed(PolicySettings()))
+
+    rng, queue = Random(seed), EventQueue()
+    conditions = Conditions(restarts=restarts)
+    exchange = Exchange(merging.parameters, link, queue)
+    model = SimulatedServers(conditions, plan.train_rows, seed, rng, exchange=exchange)
+    network, audit = conditions.network, Audit(plan)
+    return World(coordinator, model, rng, network, restarts, audit, queue)
+
+
+def start_server(world: World[SimulatedServers], speed: Speed, after: float = 0.0) -> None:
+    """Start a server of `speed` after `after` seconds."""
+    world.start(lambda: ServerEngine(speed, world.rng, exchange=world.effects.exchange), after)
+
+
+def check_models(world: World[SimulatedServers]) -> None:
+    """Check that all servers have one model, which contains each row that was trained on once."""
+    engines = [engine_of(process) for process in world.processes.values()]
+    if not engines:
+        raise InvariantViolation("no server is left")
+    models = {id(each.merged) for each in engines if each.merged.before}
+    if len(models) != 1:
+        raise InvariantViolation(f"{len(engines)} servers end with {len(models)} models")
+    if unmerged := sum(bool(each.change) for each in engines):
+        raise InvariantViolation(f"{unmerged} servers end with rows that are not merged")
+    rows = engines[0].merged.rows()
+    check_rows(rows, world.state.plan.train_rows, world.state.progress.rows)
+
+
+def check_rows(rows: list[TrainedRows], train_rows: int, total: int) -> None:
+    """Check that sorted `rows` are whole epochs and a part of one, `total` rows in all."""
+    counts, end = Counter[int](), (0, 0)
+    for epoch, start, stop in rows:
+        if (epoch, start) < end:
+            raise InvariantViolation(f"row {start} of epoch {epoch} was merged twice")
+        end = epoch, stop
+        counts[epoch] += stop - start
+    for epoch in range(max(counts, default=0)):
+        if counts[epoch] != train_rows:
+            raise InvariantViolation(f"{counts[epoch]} rows of epoch {epoch} were merged")
+    if counts.total() != total:
+        raise InvariantViolation(f"{counts.total()} rows were merged, {total} trained on")

@@ -1,0 +1,190 @@
+"""A hundred simulated servers: the real decisions about merges, over a simulated link."""
+
+import math
+
+import pytest
+
+from hogbatch.cluster.estimate import Task, merge_of
+from hogbatch.cluster.link import ServerLink
+from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.merges import ServerMerges
+from hogbatch.coordinator.plan import Limits, StoppingCriteria
+from hogbatch.simulate.audit import InvariantViolation
+from hogbatch.simulate.scenario import simulated_plan
+from hogbatch.simulate.simulated_servers import (
+    check_models,
+    engine_of,
+    merge_settings,
+    servers_world,
+    start_server,
+)
+from hogbatch.simulate.speed import Speed
+
+SERVERS = 100
+ROWS, EPOCHS = 5_000_000, 2
+SPEED = Speed("server", 50_000.0)
+LINK = ServerLink(50e-6, 1.25e9)  # 10 Gbit/s
+
+
+def world_of(servers=SERVERS, *, parameters=1_000_000, rows=ROWS, seed=0, restarts=0, **merging):
+    stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
+    plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, servers)
+    settings = merge_settings(rows, parameters, **merging)
+    world = servers_world(plan, settings, LINK, seed, restarts)
+    for _ in range(servers):
+        start_server(world, SPEED)
+    world.begin()
+    return world
+
+
+def run(world, until=120.0):
+    world.run(until)
+    assert world.finish is not None and world.finish.status == "finished"
+    check_models(world)
+    return world.effects.merges
+
+
+def while_training(world, act, seconds):
+    """Call `act` each `seconds` seconds of training."""
+
+    def tick():
+        if world.state.phase == "train":
+            act()
+        world.queue.after(seconds, tick)
+
+    tick()
+
+
+def lose(world, seconds=0.02, count=10):
+    """Let a server die each `seconds` seconds, until `count` are lost."""
+    gone = []
+
+    def kill():
+        if len(gone) < count:
+            gone.append(world.rng.choice(list(world.processes.values())))
+            gone[-1].exit("killed by SIGKILL")
+
+    while_training(world, kill, seconds)
+    return gone
+
+
+@pytest.mark.parametrize("parameters", [10_000, 1_000_000, 20_000_000])
+def test_merges_take_the_predicted_time_and_bytes(parameters):
+    world = world_of(parameters=parameters)
+    merges = run(world)
+    expected = merge_of(Task(parameters, 1, 1.0, 1.0), SERVERS, LINK)
+    passes = 2 * world.effects.exchange.pass_seconds  # copying the change, adding the sum
+    for each in merges[1:]:  # in the first one, the servers connect
+        assert each.transfers == expected.cost.messages
+        assert each.sent_bytes == expected.sent
+        assert 0.0 < each.seconds - expected.seconds - passes < 0.003, "messages"
+    assert merges[0].seconds > expected.seconds + 0.037
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_merging_takes_at_most_its_share_of_the_time(share):
+    world = world_of(rows=20_000_000, share=share)
+    merges = run(world)
+    merging = sum(each.seconds for each in merges)
+    assert 0.7 * share < merging / world.state.progress.seconds(world.queue.now) < 1.1 * share
+
+
+def test_more_rows_between_merges_make_them_rarer():
+    rare, often = (len(run(world_of(merge_rows=rows))) for rows in (2_500_000, 1000))
+    assert rare <= 2 * EPOCHS + 1 < often
+
+
+def test_each_merge_needs_few_messages_of_the_coordinator():
+    world = world_of()
+    merges = run(world)
+    for name in ("Reduce", "Reduced", "Apply", "Applied"):
+        assert world.messages[name] == SERVERS * len(merges)
+    for name in ("Collect", "Collected", "Servers", "Connected"):
+        assert world.messages[name] == SERVERS, "in the first merge only"
+
+
+@pytest.mark.parametrize("rule", ["adasum", "average"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
+    world = world_of(seed=seed, rule=rule)
+    gone = lose(world)
+    merges = run(world)
+    assert len(gone) == world.effects.lost == 10 and len(world.processes) == SERVERS - 10
+    assert world.effects.repeated_rows > 0
+    assert sum(each.rows for each in merges) == EPOCHS * ROWS
+    final = next(iter(world.processes.values()))
+    assert {engine_of(each).merged for each in gone}.isdisjoint({engine_of(final).merged})
+
+
+@pytest.mark.slow
+def test_servers_that_are_started_again_get_the_model():
+    world = world_of(rows=20_000_000, restarts=None)
+    lose(world, 0.1)
+    run(world)
+    assert len(world.processes) == SERVERS
+    again = [worker for worker in world.state.workers.values() if worker.number >= 0]
+    assert sum(worker.rows > 0 for worker in again) == SERVERS
+
+
+@pytest.mark.slow
+def test_silent_servers_are_lost_and_the_others_go_on():
+    world = world_of(20, rows=20_000_000)
+    stopped = []
+
+    def stop():
+        if not stopped:
+            stopped.extend(world.rng.sample(list(world.processes.values()), 3))
+            for each in stopped:
+                each.stop(1e6)
+
+    while_training(world, stop, 1.0)
+    run(world)
+    assert world.effects.lost == 3 and len(world.processes) == 20 - 3
+    assert 10.0 < world.queue.now < 120.0
+
+
+def test_the_same_seed_gives_the_same_run():
+    found = []
+    for _ in range(2):
+        world = world_of(20, rows=100_000, seed=7)
+        lose(world)
+        found.append((run(world), world.queue.now, world.messages))
+    assert found[0] == found[1]
+
+
+def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
+    def acknowledge(self, key):
+        worker = self.roster.attached[key]
+        merged, worker.unmerged = worker.unmerged, []  # those since the copy, too
+        worker.merged_leases += len(merged)
+        return self.epochs.rows.merge(merged)
+
+    monkeypatch.setattr(ServerMerges, "_acknowledge", acknowledge)
+    world = world_of()
+    lose(world, count=60)
+    with pytest.raises(InvariantViolation, match="merged"):  # or lost
+        run(world)
+
+
+def test_rows_that_are_not_returned_are_found(monkeypatch):
+    monkeypatch.setattr(Ledger, "discard", lambda self, leases: [])
+    world = world_of()
+    lose(world)
+    with pytest.raises(AssertionError):  # an invariant of the ledger
+        run(world, until=10.0)
+
+
+def test_a_lost_merge_is_found():
+    world = world_of(10, rows=100_000)
+    engines = []
+
+    def skip():
+        if not engines:
+            engines.append(engine_of(next(iter(world.processes.values()))))
+            engines[0].merged = type(engines[0].merged)(engines[0].merged)  # another model
+
+    while_training(world, skip, 0.05)
+    world.run(1000.0)
+    with pytest.raises(InvariantViolation, match="2 models"):
+        check_models(world)
