@@ -1,12 +1,13 @@
 """How long merges between servers take, and how many servers a network and a link allow.
 
 The figures are predictions. They follow from the size of the model, from the rows per second that
-one server was measured or rehearsed to train on, and from the latency and the speed of a link.
+one server trains on (measured, rehearsed or assumed), and from the latency and the speed of a link.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hogbatch.cluster.link import ServerLink
@@ -32,9 +33,19 @@ class Task:
         """The size of the model."""
         return FLOAT * self.parameters
 
+    @property
+    def rows_between_merges(self) -> int:
+        """The rows that all servers train on in a mega-batch."""
+        return round(self.rows / self.merges_per_epoch)
+
     def seconds_between_merges(self, servers: int) -> float:
         """The duration of a mega-batch, which `servers` servers train on together."""
         return self.rows / self.merges_per_epoch / (servers * self.rows_per_second)
+
+
+def parameters_of(sizes: Sequence[int]) -> int:
+    """The parameters of fully connected layers; `sizes` are those of the inputs and all layers."""
+    return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
 
 
 class PredictedMerge(NamedTuple):
@@ -43,6 +54,8 @@ class PredictedMerge(NamedTuple):
     cost: Cost
     sent: float  # bytes, by the server that sends most
     seconds: float
+    waiting: float  # of these, for the latency of the steps
+    adding: float  # of these, for additions
 
 
 class ServerPlan(NamedTuple):
@@ -52,7 +65,16 @@ class ServerPlan(NamedTuple):
     merge: PredictedMerge
     interval: float  # seconds between two merges
     share: float  # seconds of a merge over the seconds between two
+    epoch: float  # seconds in which all servers train on all rows
     fewest_rows: int  # between two merges, for the wanted share
+    most_merges: float  # in an epoch, for the wanted share
+    most_rows_per_second: float  # of one server, for the wanted share with one merge per epoch
+    parameter_servers: int  # that would hide the transfers; see `parameter_servers`
+
+    @property
+    def possible(self) -> bool:
+        """Whether the wanted share is possible: there is a merge at the end of each epoch."""
+        return self.most_merges >= 1.0
 
 
 class ClusterPlan(NamedTuple):
@@ -62,14 +84,16 @@ class ClusterPlan(NamedTuple):
     link: ServerLink
     share: float
     most_servers: int  # of which merges take at most this share
+    most_servers_once: int  # the same with one merge per epoch
     most_waiting: int  # servers with EFFICIENCY if training waited for merges
     servers: tuple[ServerPlan, ...]
 
 
 def predict(task: Task, link: ServerLink, share: float, servers: Iterable[int]) -> ClusterPlan:
     """The predictions for some numbers of `servers`, and the largest number for `share`."""
+    once = replace(task, merges_per_epoch=1.0)
     return ClusterPlan(
-        *(task, link, share, most_servers(task, link, share)),
+        *(task, link, share, most_servers(task, link, share), most_servers(once, link, share)),
         most_with_efficiency(task, link, EFFICIENCY),
         tuple(_plan(task, link, share, each) for each in servers),
     )
@@ -77,8 +101,26 @@ def predict(task: Task, link: ServerLink, share: float, servers: Iterable[int]) 
 
 def _plan(task: Task, link: ServerLink, share: float, servers: int) -> ServerPlan:
     merge, interval = merge_of(task, servers, link), task.seconds_between_merges(servers)
-    fewest = math.ceil(merge.seconds / share * servers * task.rows_per_second)
-    return ServerPlan(servers, merge, interval, merge.seconds / interval, fewest)
+    needed = merge.seconds / share * servers  # seconds of one server between two merges
+    return ServerPlan(
+        *(servers, merge, interval, merge.seconds / interval),
+        epoch=interval * task.merges_per_epoch,
+        fewest_rows=math.ceil(needed * task.rows_per_second),
+        most_merges=task.rows / (needed * task.rows_per_second) if needed else math.inf,
+        most_rows_per_second=task.rows / needed if needed else math.inf,
+        parameter_servers=parameter_servers(task, servers, link),
+    )
+
+
+def parameter_servers(task: Task, servers: int, link: ServerLink) -> int:
+    """How many parameter servers would hide their transfers behind the training of `servers`.
+
+    Each server sends its model to them and receives the merged one, 2 S bytes in all, in the T
+    seconds between two merges: at least 2 S N / (B T) of them with links of B bytes per second
+    (lemma 2 of Zou et al. 2017, arXiv 1709.06622). Here, each server takes the part of one of them.
+    """
+    moved = 2 * task.model_bytes * servers
+    return math.ceil(moved / (link.speed * task.seconds_between_merges(servers)))
 
 
 def merge_of(task: Task, servers: int, link: ServerLink) -> PredictedMerge:
@@ -89,7 +131,9 @@ def merge_of(task: Task, servers: int, link: ServerLink) -> PredictedMerge:
 
 def _merge(task: Task, link: ServerLink, cost: Cost) -> PredictedMerge:
     sent = cost.models * task.model_bytes
-    return PredictedMerge(cost, sent, merge_seconds(cost, task.model_bytes, link))
+    waiting, adding = cost.steps * link.latency, cost.added * task.model_bytes / ADD_SPEED
+    seconds = merge_seconds(cost, task.model_bytes, link)
+    return PredictedMerge(cost, sent, seconds, waiting, adding)
 
 
 def merge_seconds(cost: Cost, model_bytes: int, link: ServerLink) -> float:
@@ -99,24 +143,36 @@ def merge_seconds(cost: Cost, model_bytes: int, link: ServerLink) -> float:
 
 
 def most_servers(task: Task, link: ServerLink, share: float) -> int:
-    """The largest number of servers, up to MOST_SERVERS, whose merges take at most `share`."""
-    for servers in range(MOST_SERVERS, 1, -1):
-        merge = merge_of(task, servers, link)
-        if merge.seconds <= share * task.seconds_between_merges(servers):
-            return servers
-    return 1
+    """The number of servers up to which merges take at most `share`."""
+
+    def fits(servers: int) -> bool:
+        seconds = merge_of(task, servers, link).seconds
+        return seconds <= share * task.seconds_between_merges(servers)
+
+    return _most(fits)
 
 
 def most_with_efficiency(task: Task, link: ServerLink, efficiency: float) -> int:
-    """The largest number of servers with this efficiency if training waited for each merge.
+    """The number of servers up to which the efficiency is this if training waited for merges.
 
     With T_C seconds of computing on one server and T_O of merging per mega-batch, G servers have
     the efficiency T_C / (T_C + G T_O): lemma 1 of Zou et al. 2017 (arXiv 1709.06622) for one server
     without overhead.
     """
     computing = task.seconds_between_merges(1)
-    for servers in range(MOST_SERVERS, 1, -1):
+
+    def fits(servers: int) -> bool:
         overhead = merge_of(task, servers, link).seconds
-        if computing / (computing + servers * overhead) >= efficiency:
-            return servers
-    return 1
+        return computing / (computing + servers * overhead) >= efficiency
+
+    return _most(fits)
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """The largest number of servers, up to MOST_SERVERS, up to which all numbers fit.
+
+    A larger one may fit, too: merges of 64 servers are faster than those of 63.
+    """
+    return next(
+        (servers for servers in range(1, MOST_SERVERS) if not fits(servers + 1)), MOST_SERVERS
+    )

@@ -1,35 +1,70 @@
 """`hogbatch plan`: how many servers a training problem allows."""
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hogbatch.commands.numbers import positive
+from hogbatch.commands.numbers import positive, whole
 from hogbatch.commands.parser import Parser, Usage
 from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.flags import Group
 from hogbatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from hogbatch.cluster.estimate import Task
     from hogbatch.cluster.link import ServerLink
 
 PLAN: Final = Usage(
     "plan",
-    "RUN_DIR [options]",
-    "Predict how long merges between several servers would take, from a run on one server.",
+    "[RUN_DIR] [options]",
+    "Predict how long merges between several servers take, from a run or the sizes of a problem.",
 )
 MOST: Final = 4096  # servers
+MOST_ROWS: Final = 10**15
 
 
 def plan(arguments: Sequence[str]) -> int:
     """`hogbatch plan`."""
+    given = _parser().read(arguments)
+    counts = _counts(given.servers)
+    merges = positive("--merges-per-epoch", given.merges_per_epoch)
+    link, share = link_of(given.gbit, given.latency_us), positive("--share", given.share)
+    task = _task(given, merges)
+    from hogbatch.cluster import text
+    from hogbatch.cluster.estimate import predict
+
+    found = predict(task, link, share, counts)
+    if given.json:
+        print(json.dumps(text.fields(found), indent=2))
+    else:
+        print(*text.lines(found), sep="\n")
+    return 0
+
+
+def _parser() -> Parser:
     parser = Parser(PLAN)
     parser.epilog = (
         "Nothing is sent: the times are predicted. To train on several servers: --cluster of train."
     )
     parser.add_argument(
-        "run_dir", metavar="RUN_DIR", type=Path, help="run that has ended, also of a rehearsal"
+        "run_dir",
+        metavar="RUN_DIR",
+        type=Path,
+        nargs="?",
+        help="run that has ended, also of a rehearsal",
+    )
+    problem = parser.add_argument_group("problem, in place of RUN_DIR")
+    problem.add_argument(
+        "--network",
+        metavar="SIZES",
+        help="numbers of inputs, hidden units and outputs of fully connected layers: "
+        "54,512,512,512,7",
+    )
+    problem.add_argument("--rows", metavar="N", help="training rows")
+    problem.add_argument(
+        "--rows-per-second", metavar="X", help="rows that one server trains on in a second"
     )
     servers = parser.add_argument_group("servers")
     servers.add_argument(
@@ -53,20 +88,51 @@ def plan(arguments: Sequence[str]) -> int:
     )
     output = parser.add_argument_group(Group.OUTPUT.value)
     output.add_argument("--json", action="store_true", help="the plan as JSON")
-    given = parser.read(arguments)
-    counts = _counts(given.servers)
-    merges = positive("--merges-per-epoch", given.merges_per_epoch)
-    link, share = link_of(given.gbit, given.latency_us), positive("--share", given.share)
-    from hogbatch.cluster import text
-    from hogbatch.cluster.estimate import predict
-    from hogbatch.status.training_task import task_of
+    return parser
 
-    found = predict(task_of(given.run_dir, merges), link, share, counts)
-    if given.json:
-        print(json.dumps(text.fields(found), indent=2))
-    else:
-        print(*text.lines(found), sep="\n")
-    return 0
+
+def _task(given: Namespace, merges: float) -> "Task":
+    """The problem to plan for: that of a run, or as given by sizes."""
+    sizes = {
+        "--network": given.network,
+        "--rows": given.rows,
+        "--rows-per-second": given.rows_per_second,
+    }
+    named = [flag for flag, value in sizes.items() if value is not None]
+    if given.run_dir is not None and named:
+        raise UsageError(f"expected either RUN_DIR or {', '.join(sizes)}; got {named[0]}, too")
+    if given.run_dir is not None:
+        from hogbatch.status.training_task import task_of
+
+        return task_of(given.run_dir, merges)
+    if len(named) < len(sizes):
+        missing = " and ".join(flag for flag in sizes if flag not in named)
+        raise UsageError(
+            f"expected RUN_DIR, or all of {', '.join(sizes)}; "
+            + (f"{missing} must be given, too" if named else "got neither")
+        )
+    from hogbatch.cluster.estimate import Task, parameters_of
+
+    return Task(
+        parameters_of(_sizes(given.network)),
+        whole("--rows", given.rows, 1, MOST_ROWS),
+        positive("--rows-per-second", given.rows_per_second),
+        merges,
+    )
+
+
+def _sizes(given: str) -> list[int]:
+    """The sizes of the layers of a network."""
+    try:
+        sizes = [int(part) for part in given.split(",")]
+    except ValueError:
+        sizes = []
+    if len(sizes) < 2 or not all(0 < size < 2**31 for size in sizes):
+        raise UsageError(
+            "--network: expected two or more sizes from 1 to 2^31 - 1 as in 54,512,512,7; "
+            f"got {given!r}"
+        )
+    return sizes
 
 
 def add_link(group: ArgumentGroup) -> None:

@@ -1,6 +1,19 @@
+import math
+from dataclasses import replace
+
 import pytest
 
-from hogbatch.cluster.estimate import ADD_SPEED, Task, merge_of, most_with_efficiency, predict
+from hogbatch.cluster import text
+from hogbatch.cluster.estimate import (
+    ADD_SPEED,
+    Task,
+    merge_of,
+    most_servers,
+    most_with_efficiency,
+    parameter_servers,
+    parameters_of,
+    predict,
+)
 from hogbatch.cluster.link import ServerLink
 
 FAST = ServerLink(2e-5, 1.25e9)  # 10 Gbit/s
@@ -52,3 +65,76 @@ def test_the_most_servers_that_wait_are_the_last_with_the_efficiency():
 
 def test_one_server_needs_no_merge():
     assert (planned(1).share, planned(1).merge.sent) == (0.0, 0.0)
+
+
+def test_parameters_are_weights_and_biases():
+    assert parameters_of([54, 512, 7]) == 54 * 512 + 512 + 512 * 7 + 7
+    assert parameters_of([10, 1]) == 11
+
+
+def test_all_numbers_of_servers_up_to_the_most_fit():
+    most = most_servers(TASK, FAST, 0.1)
+    shares = [planned(servers).share for servers in range(2, most + 2)]
+    assert max(shares[:-1]) <= 0.1 < shares[-1]
+    assert most < 256 and planned(256).share <= 0.1, "a power of two merges faster"
+
+
+def test_a_merge_has_three_parts():
+    merge = merge_of(TASK, 100, FAST)
+    assert merge.waiting == pytest.approx(merge.cost.steps * 2e-5)
+    assert merge.adding == pytest.approx(merge.cost.added * 4e6 / ADD_SPEED)
+    assert merge.seconds == pytest.approx(merge.waiting + merge.adding + merge.sent / 1.25e9)
+
+
+def test_the_share_is_possible_if_one_merge_per_epoch_is_rare_enough():
+    for servers in (2, 100, 1000, 4000):
+        found = planned(servers)
+        once = planned(servers, replace(TASK, merges_per_epoch=1))
+        assert found.possible == (once.share <= 0.1) == (found.fewest_rows <= TASK.rows)
+        assert found.most_merges == pytest.approx(0.1 / once.share)
+        assert found.epoch == pytest.approx(once.interval)
+    plan = predict(TASK, FAST, 0.1, [])
+    assert plan.most_servers < plan.most_servers_once < 4000
+    assert planned(plan.most_servers_once).possible
+    assert not planned(plan.most_servers_once + 1).possible
+
+
+@pytest.mark.parametrize("servers", [2, 100, 4000])
+def test_slower_servers_make_the_share_possible(servers):
+    limit = planned(servers).most_rows_per_second
+    for factor, possible in ((0.999, True), (1.001, False)):
+        task = replace(TASK, rows_per_second=factor * limit)
+        assert planned(servers, task).possible == possible
+
+
+def test_parameter_servers_hide_the_transfers_of_two_models_per_server():
+    moved = 2 * TASK.model_bytes * 100  # in the time between two merges
+    assert parameter_servers(TASK, 100, FAST) == math.ceil(moved / (1.25e9 * 0.2))
+    slow = ServerLink(2e-5, 1.25e8)
+    assert parameter_servers(TASK, 100, slow) == math.ceil(moved / (1.25e8 * 0.2))
+
+
+def conclusions(task, *servers):
+    return "\n".join(text.lines(predict(task, FAST, 0.1, servers)))
+
+
+def test_the_text_says_why_a_share_is_impossible():
+    fast = replace(TASK, rows_per_second=1e6, rows=5_000_000)
+    found = planned(100, fast)
+    said = conclusions(fast, 2, 64, 100)
+    assert "With 100 servers, merging cannot take at most 10 % of the time" in said
+    assert "on all 5,000,000 rows in 50 ms" in said
+    merge = found.merge
+    assert f"A merge takes {text.duration(merge.seconds)}" in said
+    assert f"{text.size(merge.sent)} that a server sends" in said
+    assert f"{merge.cost.steps} steps" in said
+    assert f"{found.fewest_rows:,} rows between two merges" in said
+    assert f"{found.fewest_rows / 5e6:.3g} epochs" in said
+    assert f"at most {found.most_rows_per_second:,.0f} rows/s" in said
+    assert "cannot" not in conclusions(fast, 2)
+
+
+def test_the_text_says_that_fewer_merges_are_enough():
+    said = conclusions(replace(TASK, merges_per_epoch=100), 2, 100)
+    assert "cannot" not in said and "can merge less often" in said
+    assert "can merge less often" not in conclusions(replace(TASK, merges_per_epoch=1), 2)
