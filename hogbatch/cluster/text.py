@@ -19,7 +19,7 @@ def lines(plan: ClusterPlan) -> Iterator[str]:
     )
     yield "All times below are predicted from these figures."
     yield ""
-    wanted = f"rows for {_percent(plan.share)}"
+    wanted = f"rows for {percent(plan.share)}"
     yield (
         f"{'servers':>7}  {'merge every':>11}  {'merge':>8}  {'share':>7}  {'reduction':9}  "
         f"{'messages':>8}  {'sent by one':>11}  {wanted:>14}  {'per epoch':>9}"
@@ -28,7 +28,7 @@ def lines(plan: ClusterPlan) -> Iterator[str]:
         cost = each.merge.cost
         yield (
             f"{each.servers:7}  {duration(each.interval):>11}  {duration(each.merge.seconds):>8}  "
-            f"{_percent(each.share):>7}  {cost.name:9}  {cost.messages:8,}  "
+            f"{percent(each.share):>7}  {cost.name:9}  {cost.messages:8,}  "
             f"{size(each.merge.sent):>11}  {each.fewest_rows:14,}  {each.most_merges:9.3g}"
         )
     yield ""
@@ -36,7 +36,7 @@ def lines(plan: ClusterPlan) -> Iterator[str]:
 
 
 def _conclusions(plan: ClusterPlan) -> Iterator[str]:
-    wanted = _percent(plan.share)
+    wanted = percent(plan.share)
     if plan.most_servers > 1:
         yield f"Up to {_servers(plan.most_servers)}, merging takes at most {wanted} of the time."
     else:
@@ -53,7 +53,7 @@ def _conclusions(plan: ClusterPlan) -> Iterator[str]:
     waiting = _servers(plan.most_waiting)
     yield (
         f"If training waited for merges, up to {waiting} would have an efficiency of "
-        f"{_percent(EFFICIENCY)} (lemma 1 of Zou et al.)."
+        f"{percent(EFFICIENCY)} (lemma 1 of Zou et al.)."
     )
     if plan.servers:
         last = plan.servers[-1]
@@ -65,7 +65,7 @@ def _conclusions(plan: ClusterPlan) -> Iterator[str]:
 
 def _why_impossible(plan: ClusterPlan, each: ServerPlan) -> Iterator[str]:
     """Why merging cannot take the wanted share with this number of servers."""
-    task, merge, wanted = plan.task, each.merge, _percent(plan.share)
+    task, merge, wanted = plan.task, each.merge, percent(plan.share)
     yield (
         f"With {each.servers} servers, merging cannot take at most {wanted} of the time: they "
         f"train on all {task.rows:,} rows in {duration(each.epoch)}, and there is a merge at the "
@@ -73,7 +73,7 @@ def _why_impossible(plan: ClusterPlan, each: ServerPlan) -> Iterator[str]:
     )
     sending = merge.seconds - merge.waiting - merge.adding
     yield (
-        f"  A merge takes {duration(merge.seconds)}, {_percent(merge.seconds / each.epoch)} of "
+        f"  A merge takes {duration(merge.seconds)}, {percent(merge.seconds / each.epoch)} of "
         f"that: {duration(sending)} for the {size(merge.sent)} that a server sends, "
         f"{duration(merge.waiting)} for the latency of {merge.cost.steps} steps, "
         f"{duration(merge.adding)} for additions."
@@ -125,7 +125,8 @@ def _servers(count: int) -> str:
     return "one server" if count == 1 else f"{count} servers"
 
 
-def _percent(fraction: float) -> str:
+def percent(fraction: float) -> str:
+    """A fraction in percent."""
     return f"{100 * fraction:,.3g} %" if fraction < 10 else f"{100 * fraction:,.0f} %"
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hogbatch.cluster.estimate import Task, merge_of
+from hogbatch.cluster.estimate import Task, merge_of, parameters_of, predict
 from hogbatch.cluster.link import ServerLink
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.merges import ServerMerges
@@ -26,13 +26,22 @@ SPEED = Speed("server", 50_000.0)
 LINK = ServerLink(50e-6, 1.25e9)  # 10 Gbit/s
 
 
-def world_of(servers=SERVERS, *, parameters=1_000_000, rows=ROWS, seed=0, restarts=0, **merging):
+def world_of(
+    servers=SERVERS,
+    *,
+    parameters=1_000_000,
+    rows=ROWS,
+    speed=SPEED,
+    seed=0,
+    restarts=0,
+    **merging,
+):
     stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, servers)
     settings = merge_settings(rows, parameters, **merging)
     world = servers_world(plan, settings, LINK, seed, restarts)
     for _ in range(servers):
-        start_server(world, SPEED)
+        start_server(world, speed)
     world.begin()
     return world
 
@@ -79,6 +88,21 @@ def test_merges_take_the_predicted_time_and_bytes(parameters):
         assert each.sent_bytes == expected.sent
         assert 0.0 < each.seconds - expected.seconds - passes < 0.003, "messages"
     assert merges[0].seconds > expected.seconds + 0.037
+
+
+@pytest.mark.parametrize(("factor", "possible"), [(0.9, True), (2.0, False)])
+def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
+    covtype = parameters_of([54, *[512] * 6, 2])
+    task = Task(covtype, 581_012, 1.0, 1.0)
+    (plan,) = predict(task, LINK, 0.1, [SERVERS]).servers
+    speed = Speed("server", factor * plan.most_rows_per_second)
+    once = {"rows": task.rows, "merge_rows": task.rows, "share": 0.1}
+    world = world_of(parameters=covtype, speed=speed, **once)
+    merges = run(world)
+    assert len(merges) == EPOCHS
+    first, usual = (each.seconds for each in merges)  # the servers connect in the first one
+    total = world.state.progress.seconds(world.queue.now) - first + usual
+    assert (EPOCHS * usual / total < 0.1) == possible
 
 
 @pytest.mark.slow
