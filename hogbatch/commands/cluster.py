@@ -55,17 +55,7 @@ def _parser() -> Parser:
         nargs="?",
         help="run that has ended, also of a rehearsal",
     )
-    problem = parser.add_argument_group("problem, in place of RUN_DIR")
-    problem.add_argument(
-        "--network",
-        metavar="SIZES",
-        help="numbers of inputs, hidden units and outputs of fully connected layers: "
-        "54,512,512,512,7",
-    )
-    problem.add_argument("--rows", metavar="N", help="training rows")
-    problem.add_argument(
-        "--rows-per-second", metavar="X", help="rows that one server trains on in a second"
-    )
+    _add_problem(parser.add_argument_group("problem, in place of RUN_DIR"))
     servers = parser.add_argument_group("servers")
     servers.add_argument(
         "--servers",
@@ -91,6 +81,20 @@ def _parser() -> Parser:
     return parser
 
 
+def _add_problem(group: ArgumentGroup) -> None:
+    """Add the flags that describe a problem without a run."""
+    group.add_argument(
+        "--network",
+        metavar="SIZES",
+        help="numbers of inputs, hidden units and outputs of fully connected layers: "
+        "54,512,512,512,7",
+    )
+    group.add_argument("--rows", metavar="N", help="training rows")
+    group.add_argument(
+        "--rows-per-second", metavar="X", help="rows that one server trains on in a second"
+    )
+
+
 def _task(given: Namespace, merges: float) -> "Task":
     """The problem to plan for: that of a run, or as given by sizes."""
     sizes = {
@@ -109,7 +113,7 @@ def _task(given: Namespace, merges: float) -> "Task":
         missing = " and ".join(flag for flag in sizes if flag not in named)
         raise UsageError(
             f"expected RUN_DIR, or all of {', '.join(sizes)}; "
-            + (f"{missing} must be given, too" if named else "got neither")
+            + (f"{missing} must be given, too" if named else "got none of them")
         )
     from hogbatch.cluster.estimate import Task, parameters_of
 
