@@ -99,6 +99,9 @@ class ServersAdapter(Protocol):
         Returns why that failed, or an empty string. May take long.
         """
 
+    def limit_restarts(self, worker: str, reason: str) -> None:
+        """Server `worker` has harmed the model because of `reason`; see LimitRestarts."""
+
 
 class UpstreamAdapter(Protocol):
     """The coordinator of all servers, for which this process is a worker."""

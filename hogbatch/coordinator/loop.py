@@ -23,6 +23,7 @@ from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Kill,
+    LimitRestarts,
     LoadServer,
     MergeStep,
     Quarantine,
@@ -151,6 +152,9 @@ class Loop:
                     self._adapters.keep(evaluation)
                 case LoadServer(worker, source):
                     self._background.exchanges.submit(self._load, worker, source)
+                case LimitRestarts(worker, reason):
+                    assert self._adapters.servers is not None, "only servers have a limit"
+                    self._adapters.servers.limit_restarts(worker, reason)
                 case Answer(message):
                     assert self._adapters.upstream is not None, "it answers to upstream only"
                     self._adapters.upstream.send(message)

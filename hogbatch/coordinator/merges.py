@@ -14,7 +14,8 @@ apply      adds the sum, without its own change, to its model                  A
 
 Between servers that are connected, the steps "collect" and "reduce" are one message, unless the
 weights of the changes depend on what was collected. If a server is lost in this step, or its model
-is not finite, the others begin again with "collect".
+is not finite, the others begin again with "collect". If the change of a server is an outlier, the
+others sum theirs again without it.
 
 When all servers have the sum, the merge counts: the rows whose updates are in the changes are
 acknowledged. A server that is lost before that takes its change with it, and its rows return to the
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hogbatch.cluster.merging import MegaBatch, merge_weights, sum_scales
+from hogbatch.cluster.outliers import OutlierDetector, ServerChange
 from hogbatch.cluster.reduction import fastest
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
@@ -72,6 +74,9 @@ class ServerMerges:
     poisoned: bool = False  # no server has a finite model
     plane: str = ""  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
+    outliers: dict[str, str] = field(default_factory=dict)  # in the last merge: reasons by key
+    _detector: OutlierDetector = field(default_factory=OutlierDetector)
+    _judged: int = 0  # the last merge in which it has seen the changes
     _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
     _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
@@ -147,6 +152,7 @@ class ServerMerges:
         self._loading = "" if self._loading == key else self._loading
         self._members.pop(key, None)
         self._addresses.pop(key, None)
+        self._detector.forget(key)
         if key not in self._asked:
             return []
         self._asked.remove(key)
@@ -267,21 +273,39 @@ class ServerMerges:
                     self._addresses[key] = answer.address
                 return self._reduce(now)
             case "reduce":
-                return self._apply(now)
+                return self._reduce(now) if self._find_outliers() else self._apply(now)
             case "apply":
                 return self._end(now)
         return []
 
     def _reduce(self, now: float) -> list[Command]:
-        """Sum the finite changes of the servers that are still there, once they are connected."""
+        """Sum the changes of the servers that are still there, once they are connected.
+
+        Those that are not finite, and outliers, are left out.
+        """
         assert self.settings is not None
-        finite = [key for key, collected in self._collected.items() if collected.finite]
+        self._find_outliers()
+        usable = (key for key, collected in self._collected.items() if collected.finite)
+        finite = [key for key in usable if key not in self.outliers]
         if not finite:
             self.step, self.poisoned = "", bool(self._collected)
             return []
         if len(finite) > 1 and list(self._members) != self._connected:
             return self._connect(now)
         return self._sum(finite, self._weigh([self._collected[key] for key in finite]), now)
+
+    def _find_outliers(self) -> bool:
+        """Find the servers whose changes are too large, once per merge; whether there are any."""
+        if self._judged == self.number:
+            return False
+        self._judged = self.number
+        changes = {
+            key: ServerChange(math.sqrt(sum(each.squares)), each.updates, each.rows)
+            for key, each in self._collected.items()
+            if each.finite
+        }
+        self.outliers = self._detector.find(changes)
+        return bool(self.outliers)
 
     def _sum(
         self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False

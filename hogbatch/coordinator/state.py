@@ -36,6 +36,7 @@ from typing import Literal
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
+    LimitRestarts,
     Record,
     Send,
     ShowMean,
@@ -244,6 +245,10 @@ class Coordinator(Workforce):
             commands += self.lose(unreachable, f"{worker.name} cannot reach it", now, died=False)
         for key in self.merges.not_finite():
             commands += self.lose(key, "its model is not finite", now, died=False)
+        for key, reason in self.merges.outliers.items():
+            if key in self.workers:
+                commands.append(LimitRestarts(key, reason))
+                commands += self.lose(key, reason, now, died=False)
         return commands + self._advance(now)
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:

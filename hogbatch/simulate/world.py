@@ -12,6 +12,7 @@ from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Kill,
+    LimitRestarts,
     LoadServer,
     MergeStep,
     Quarantine,
@@ -249,6 +250,8 @@ class World(Generic[E]):
                 case LoadServer(key, source):
                     seconds = self.effects.load_seconds()
                     self._background("load", seconds, partial(self._load, key, source))
+                case LimitRestarts():
+                    pass  # no simulated server is restarted
                 case Answer() | MergeStep():
                     raise AssertionError("the coordinator of a server is not simulated")
                 case Finish():

@@ -12,6 +12,7 @@ from itertools import count
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
+    LimitRestarts,
     LoadServer,
     Record,
     Revoke,
@@ -63,6 +64,7 @@ class Server:
     peers: tuple = ()
     address: bytes = b""
     finite: bool = True
+    norm: float = 1.0  # of its changes
     loaded: bool = False
 
     @property
@@ -81,6 +83,7 @@ class ServersStage:
         self._events = []
         self.servers = {}  # by key, those that were lost too
         self.records = []
+        self.limited = []  # servers whose restarts are limited, and why
         self.finish = None
         self.model = Counter()  # of this process, as copied for snapshots
         self.reductions = self.connections = 0
@@ -155,6 +158,9 @@ class ServersStage:
                     self.after(LATENCY, self._snapshot)
                 case LoadServer(key, source):
                     self.after(LATENCY, lambda k=key, s=source: self._load(k, s))
+                case LimitRestarts(key, reason):
+                    assert self.servers[key].alive, "it is not revoked yet"
+                    self.limited.append((key, reason))
                 case Record(event, fields):
                     self.records.append((event, fields))
                 case Revoke(number):
@@ -237,12 +243,13 @@ class ServersStage:
         gone = [each.number for each in others if not each.alive]
         unreachable = gone[0] if gone else -1
         attempt = message.merge, message.attempt
-        answer = Reduced(*attempt, unreachable, collected=collected)
+        answer = Reduced(*attempt, unreachable, (1.0,), collected)
         self.after(0.003, lambda: server.alive and self._post(server, answer))
 
     def _collect(self, server, merge):
         server.copied = Counter(server.change)
-        return Collected(merge, server.finished, 1, 64, 0.5, server.finite)
+        squares = (server.norm**2,) if server.finite else ()
+        return Collected(merge, server.finished, 1, 64, 0.5, server.finite, squares)
 
     def _compute(self, server):
         work = server.leases[0]

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.cluster.outliers import IN_A_ROW, KNOWN_AFTER
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
@@ -111,6 +112,85 @@ def test_a_server_whose_model_is_not_finite_is_replaced():
     assert one.merged == rows_of(2, 5000)
 
 
+@pytest.mark.parametrize("rule", ["adasum", "average"])  # collects with the sum, or before it
+def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
+    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400, rule=rule)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
+    stage.run(lambda stage: not stage.state.merges.busy)
+    two.norm = 101.0
+    stage.run()
+    reason = "its change was 101 times as large as usual"
+    assert ("worker_lost", {"worker": "server-1", "reason": reason}) in stage.records
+    assert stage.limited == [("b", reason)]
+    assert one.merged == rows_of(2, 5000)
+    merges = [fields for event, fields in stage.records if event == "servers_merged"]
+    assert [fields["merge"] for fields in merges] == list(range(1, len(merges) + 1))
+    assert sum(fields["rows"] for fields in merges) == 10_000
+    assert merges[KNOWN_AFTER]["servers"] == ["server-0", "server-1"]
+    assert merges[-1]["servers"] == ["server-0"]
+
+
+def test_a_server_whose_changes_stay_too_large_is_left_out_of_the_third_merge():
+    stage = ServersStage(train_rows=10_000, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
+    stage.run(lambda stage: not stage.state.merges.busy)
+    before, two.norm = stage.state.merges.number, 20.0
+    stage.run(lambda stage: bool(stage.limited))
+    assert stage.state.merges.number == before + IN_A_ROW
+    stage.run()
+    assert one.merged == rows_of(1, 10_000)
+    assert [key for key, _ in stage.limited] == ["b"]
+
+
+def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced():
+    stage = ServersStage(train_rows=5000, epochs=2, start_with=3, merge_rows=400)
+    servers = [stage.join(key) for key in "abc"]
+    servers[1].norm = 1e6
+    stage.run(lambda stage: bool(stage.limited))
+    assert stage.state.merges.number == 1
+    new = stage.join("d")
+    stage.run()
+    assert [key for key, _ in stage.limited] == ["b"]
+    merges = [fields["servers"] for event, fields in stage.records if event == "servers_merged"]
+    assert merges[0] == ["server-0", "server-2"]
+    assert merges[-1] == ["server-0", "server-2", "server-3"]
+    assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
+
+
+def test_a_replaced_server_that_is_an_outlier_again_is_lost_again():
+    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
+    two.norm = 1e3
+    stage.run(lambda stage: bool(stage.limited))
+    stage.join("again").norm = 1e3
+    stage.run()
+    assert [key for key, _ in stage.limited] == ["b", "again"]
+    assert one.merged == rows_of(1, 20_000)
+
+
+def test_no_server_is_left_out_if_the_changes_of_all_are_large():
+    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
+    one, two = stage.join("a"), stage.join("b")
+    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
+    one.norm, two.norm = 1e6, 2e6
+    stage.run()
+    assert not stage.limited
+    assert one.merged == two.merged == rows_of(1, 5000)
+
+
+def test_an_outlier_beside_a_server_whose_model_is_not_finite():
+    stage = ServersStage(train_rows=5000, start_with=3, merge_rows=400)
+    one, two, three = (stage.join(key) for key in "abc")
+    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
+    two.norm, three.finite = 1e6, False
+    stage.run()
+    assert [key for key, _ in stage.limited] == ["b"]
+    assert one.merged == rows_of(1, 5000)
+
+
 def test_a_server_that_does_not_answer_to_a_step_is_lost():
     stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
     one, two = stage.join("a"), stage.join("b")
@@ -194,7 +274,7 @@ def test_a_message_about_a_merge_from_an_ordinary_worker_is_counted_and_ignored(
     st.lists(
         st.tuples(
             st.floats(0.01, 1.0),
-            st.sampled_from(["join", "kill", "silence", "slow join"]),
+            st.sampled_from(["join", "kill", "silence", "slow join", "outlier"]),
             st.integers(0, 3),
         ),
         max_size=12,
@@ -218,7 +298,13 @@ def test_every_row_is_merged_exactly_once_as_servers_join_and_die(acts, rows, ep
             stage.join(f"s{joined}", row_seconds=3e-3 if "slow" in act else 1e-3)
         elif len(stage.members) > 1 and place < len(stage.members):
             victim = stage.members[place].key
-            stage.kill(victim) if act == "kill" else stage.silence(victim)
+            match act:
+                case "kill":
+                    stage.kill(victim)
+                case "silence":
+                    stage.silence(victim)
+                case "outlier":
+                    stage.servers[victim].norm = 1e6
     stage.run()
     assert stage.finish.status == "finished"
     assert stage.members
