@@ -33,8 +33,8 @@ def lease_rows(job):
 def train(job):
     """Start a run on two servers with these arguments in addition."""
 
-    def start(*arguments):
-        return job.train("a9a", *LOCAL, "--run-dir", job.run_dir, "--plain", *arguments)
+    def start(*arguments, **env):
+        return job.train("a9a", *LOCAL, "--run-dir", job.run_dir, "--plain", *arguments, **env)
 
     return start
 
@@ -139,6 +139,49 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
     assert set(lease_rows(job).values()) == {1}
     assert len(job.events("worker_ready")) == 3, "the third one has replaced the killed one"
     assert summary["test"]["loss"] < 0.36
+
+
+# Python imports it at its start. The server that joins second, and those that replace it, have
+# garbage in their models from a merge on in which the usual change is known.
+FAULTY = """
+import sys
+
+if "hogbatch.distributed.server" in sys.orig_argv:
+    import numpy as np
+
+    from hogbatch.distributed.model_merges import ModelMerges
+
+    collect, noise = ModelMerges._collect, np.random.default_rng(0)
+
+    def faulty(self, merge, asked):
+        if self._number > 0 and merge > 10:
+            self._model.params[:] = noise.normal(0.0, 1000.0, len(self._model.params))
+        return collect(self, merge, asked)
+
+    ModelMerges._collect = faulty
+"""
+
+
+def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
+    (job.folder / "sitecustomize.py").write_text(FAULTY)
+    paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    flags = ("--epochs", 100_000, "--eval-seconds", 0.2)
+    process = train(*flags, PYTHONPATH=os.pathsep.join(paths))
+    given_up = job.wait_for_event("worker_given_up")
+    assert "as before" in given_up["reason"]
+    before = len(job.events("evaluation"))
+    job.wait_for_event("evaluation", count=before + 2)
+    process.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+    lost = job.events("worker_lost")
+    assert [each["worker"] for each in lost] == ["server-1", "server-2"]
+    assert all("times as large as usual" in each["reason"] for each in lost)
+    assert [each["runs_on"] for each in job.events("worker_restarted")] == [given_up["runs_on"]]
+    assert all(each["test_loss"] < 0.4 for each in job.events("evaluation"))
+    assert set(lease_rows(job).values()) == {1}
+    assert sum(each["rows"] for each in job.events("servers_merged")) == job.summary()["rows"]
+    said = f"{given_up['runs_on']} will not be restarted: its change was"
+    assert said in job.printed(job.coordinator)
 
 
 def test_a_run_that_was_killed_continues_where_it_was(job, train):
