@@ -251,7 +251,7 @@ class World(Generic[E]):
                     seconds = self.effects.load_seconds()
                     self._background("load", seconds, partial(self._load, key, source))
                 case LimitRestarts():
-                    pass  # no simulated server is restarted
+                    pass  # the conditions say how often servers are restarted
                 case Answer() | MergeStep():
                     raise AssertionError("the coordinator of a server is not simulated")
                 case Finish():
