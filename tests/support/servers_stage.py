@@ -66,6 +66,7 @@ class Server:
     finite: bool = True
     norm: float = 1.0  # of its changes
     loaded: bool = False
+    revoked: bool = False
 
     @property
     def model(self):
@@ -159,14 +160,14 @@ class ServersStage:
                 case LoadServer(key, source):
                     self.after(LATENCY, lambda k=key, s=source: self._load(k, s))
                 case LimitRestarts(key, reason):
-                    assert self.servers[key].alive, "it is not revoked yet"
+                    assert not self.servers[key].revoked, "its place is still known"
                     self.limited.append((key, reason))
                 case Record(event, fields):
                     self.records.append((event, fields))
                 case Revoke(number):
                     for server in self.servers.values():
                         if server.number == number:
-                            server.alive = False
+                            server.alive, server.revoked = False, True
                 case Finish():
                     self.finish = command
 
