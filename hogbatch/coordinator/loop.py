@@ -42,7 +42,6 @@ from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator
 
-TICK_S = 0.05
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
 
@@ -81,7 +80,7 @@ class Loop:
             with self._interrupts.counted():
                 self._execute(state.begin(time.monotonic()))
                 while self._finish is None:
-                    self._run_once(adapters.endpoint.wait(TICK_S))
+                    self._run_once(adapters.endpoint.wait(state.until_tick(time.monotonic())))
                 self._background.finish()  # not after a second Ctrl-C: a write may take long
         finally:
             self._background.wakeup.close()

@@ -31,6 +31,7 @@ from typing import Final, Literal
 
 from hogbatch.cluster.merging import MegaBatch, merge_weights, sum_scales
 from hogbatch.cluster.outliers import OutlierDetector, ServerChange
+from hogbatch.cluster.pace import MergePace
 from hogbatch.cluster.reduction import fastest
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
@@ -91,9 +92,7 @@ class ServerMerges:
     _rows: int = 0  # that the merge acknowledged
     _step_began: float = 0.0
     _sampled: float = -math.inf  # when the moving mean had its last sample
-    _ended: float = -math.inf  # the last merge
-    _seconds: float = 0.0  # that it took
-    _busy_seconds: float = 0.0  # CPU seconds over threads, of the server with the most
+    _pace: MergePace = field(default_factory=MergePace)
 
     @property
     def busy(self) -> bool:
@@ -167,6 +166,10 @@ class ServerMerges:
 
     # Merges ---------------------------------------------------------------------------------------
 
+    def train(self, now: float) -> None:
+        """Training begins, or goes on after a pause, with the same model on all servers."""
+        self._pace.begin(now)
+
     def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
         """Begin what is due: writing the model to a server, or a merge.
 
@@ -179,8 +182,9 @@ class ServerMerges:
             self._loading = next(iter(self._waiting))
             sources = list(self._members) or [""]
             return [LoadServer(self._loading, sources[self._failures % len(sources)])]
-        if not self._is_due(now, draining):
+        if self.due_at(draining=draining) > now:
             return []
+        self._pace.begin(now)
         self.number += 1
         self._collected.clear()
         members = list(self._members)
@@ -192,16 +196,21 @@ class ServerMerges:
         self._collected.clear()
         return self._begin("collect", members, Collect(self.number), now)
 
-    def _is_due(self, now: float, draining: bool) -> bool:
-        assert self.settings is not None
+    def due_at(self, *, draining: bool) -> float:
+        """When the next merge begins; infinity if that depends on what servers will have done."""
+        if self.settings is None or self.busy or self.poisoned:
+            return math.inf
         rows = self.epochs.rows
-        if not rows.unmerged:
-            return False
-        if not rows.held and (draining or not rows.todo):
-            return True  # nothing is left to train on before the merge
-        pause = self._seconds * (1.0 / self.settings.share - 1.0)
-        pause = max(pause, self._busy_seconds / self.settings.load - self._seconds)
-        return rows.unmerged_rows >= self.settings.rows and now - self._ended >= pause
+        if not rows.held and (draining or not rows.todo):  # nothing is left to train on before
+            return -math.inf if rows.unmerged else math.inf
+        if rows.unmerged_rows >= self.settings.rows:
+            return self._pace.earliest(self.settings)
+        # A merge follows soon if few rows are left. Adaptive SGD's weights depend on updates, which
+        # are counted when leases end.
+        soon = draining or rows.remaining < self.settings.rows
+        if soon or not rows.held or self.settings.rule == "average" or len(self._members) < 2:
+            return math.inf
+        return self._pace.expected(self.settings, self.roster.rows_per_second)
 
     def _begin(
         self, step: Step, asked: Sequence[str], message: ToServer, now: float
@@ -251,7 +260,7 @@ class ServerMerges:
 
     def late(self, now: float) -> list[str]:
         """Keys of the servers that have not answered the current step in time."""
-        patience = max(PATIENCE_S, PATIENCE_FACTOR * self._seconds)
+        patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
         if not self.step or now - self._step_began <= patience:
             return []
         return [key for key in self._asked if key not in self._answers]
@@ -368,20 +377,21 @@ class ServerMerges:
         return self.epochs.rows.merge(merged)
 
     def _end(self, now: float) -> list[Command]:
-        self._seconds = self._busy_seconds = 0.0
+        seconds = busy_seconds = 0.0
         for key, answer in self._answers.items():
             assert isinstance(answer, Applied), "other answers were ignored"
+            seconds = max(seconds, answer.seconds)
             busy = answer.cpu_seconds / self.roster.attached[key].threads
-            self._seconds = max(self._seconds, answer.seconds)
-            self._busy_seconds = max(self._busy_seconds, busy)
-        self._ended, self.step = now, ""
+            busy_seconds = max(busy_seconds, busy)
+        self._pace.end(seconds, busy_seconds, now)
+        self.step = ""
         fields = {
             "merge": self.number,
             "servers": [self.roster.attached[key].name for key in self._asked],
             "weights": [round(weight, 6) for weight in self._weights],
             "rows": self._rows,
-            "merge_seconds": round(self._seconds, 6),
-            "busy_seconds": round(self._busy_seconds, 6),
+            "merge_seconds": round(seconds, 6),
+            "busy_seconds": round(busy_seconds, 6),
         }
         return [Record("servers_merged", fields)]
 

@@ -232,6 +232,11 @@ class Roster:
         before = takewhile(lambda other: other[0] < batch_seconds, self._by_batch.order)
         return would_delay_epoch(until_done, (self._speed.of(n) for _, n in before), remaining)
 
+    @property
+    def rows_per_second(self) -> float:
+        """Of all workers that train and whose speed is known."""
+        return self._speed.of_all
+
     def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:
         """Rows of the next training lease of `worker`: about `seconds` of work, out of `remaining`
         rows.

@@ -49,9 +49,11 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.server_figures import record_figures
 from hogbatch.coordinator.worker import Worker
-from hogbatch.coordinator.workforce import Workforce
+from hogbatch.coordinator.workforce import TICK_S, Workforce
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers, Stop
+
+MIN_TICK_S = 0.001  # between two calls of `tick`
 
 
 @dataclass(slots=True)
@@ -131,6 +133,13 @@ class Coordinator(Workforce):
             commands += self.lose(key, "did not finish its part of a merge in time", now)
         return commands + Workforce.tick(self, now)
 
+    def until_tick(self, now: float) -> float:
+        """Seconds until `tick` is to be called, if nothing else happens before."""
+        if self.phase not in ("train", "drain"):
+            return TICK_S
+        due = self.merges.due_at(draining=self.phase == "drain") - now
+        return min(TICK_S, max(due, MIN_TICK_S))
+
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
         """End the run when the leases in flight are back, without another evaluation."""
         if self.phase == "finished":
@@ -207,9 +216,14 @@ class Coordinator(Workforce):
 
     def _start_training(self, now: float) -> list[Command]:
         self.phase = "train"
-        self.progress.clock.start(now)
+        self._start_clock(now)
         self.recovery.start(now)
         return self.epochs.prepare_next()
+
+    def _start_clock(self, now: float) -> None:
+        """Training begins or goes on; all servers have the same model."""
+        self.progress.clock.start(now)
+        self.merges.train(now)
 
     def _end_epoch(self) -> list[Command]:
         commands = self.epochs.end()
@@ -282,7 +296,7 @@ class Coordinator(Workforce):
         if reason := self.recovery.diverged(where):
             return commands + self._diverge(reason, now)
         self.phase = "train"
-        self.progress.clock.start(now)
+        self._start_clock(now)
         return commands
 
     def _begin_evaluation(self, now: float) -> list[Command]:
@@ -298,7 +312,7 @@ class Coordinator(Workforce):
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:
             return commands + self._finish(Finish(status, self._reason(status)), now)
-        self.progress.clock.start(now)
+        self._start_clock(now)
         return commands
 
     # End ------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from hogbatch.wire.messages import (
 )
 
 CHECK_INTERVAL_S = 0.05  # between two checks of all workers
+TICK_S = 0.05  # between two calls of `tick`, at most
 MAX_TICK_GAP_S = 2.0  # a longer gap between two ticks means that this process was stopped
 
 
@@ -179,6 +180,10 @@ class Workforce(ABC):
         if (reason := self.ending.missing_workers(now)) and not self.finished:
             return commands + self.abandon(reason, now)
         return commands + self._advance(now)
+
+    def until_tick(self, now: float) -> float:
+        """Seconds until `tick` is to be called, if nothing else happens before."""
+        return TICK_S
 
     def totals(self, now: float) -> RunTotals:
         """The totals of the run at `now`."""

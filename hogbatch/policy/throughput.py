@@ -65,6 +65,11 @@ class CombinedSpeed:
         """Rows per second of `worker`, whose speed must be known."""
         return self._own[worker] / 1e6
 
+    @property
+    def of_all(self) -> float:
+        """Rows per second of all workers whose speed is known."""
+        return self._sum / 1e6
+
     def of_others(self, worker: int) -> float:
         """Rows per second of all workers except `worker`."""
         return (self._sum - self._own.get(worker, 0)) / 1e6

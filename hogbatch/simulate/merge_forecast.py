@@ -19,9 +19,10 @@ from hogbatch.simulate.simulated_servers import (
     start_server,
 )
 from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.world import TICK_S, World
+from hogbatch.simulate.world import World
 from hogbatch.wire.messages import FromServer, ToServer
 
+CHECK_S = 0.05  # between two checks whether training has begun
 MESSAGES = {each.__name__ for each in (*ToServer.__args__, *FromServer.__args__)}
 
 
@@ -79,7 +80,7 @@ def run_servers(
 def _lose_servers(world: World[SimulatedServers], count: int, rows_per_second: float) -> None:
     """Let `count` servers die at random times of the training time that is expected."""
     if count and world.state.phase == "waiting":
-        world.queue.after(TICK_S, lambda: _lose_servers(world, count, rows_per_second))
+        world.queue.after(CHECK_S, lambda: _lose_servers(world, count, rows_per_second))
         return
     stopping, rows = world.state.plan.stopping, world.state.plan.train_rows
     by_rows = float("inf") if stopping.epochs is None else stopping.epochs * rows / rows_per_second

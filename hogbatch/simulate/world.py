@@ -1,5 +1,6 @@
 """Simulation of everything around the coordinator's state: clock, network, processes, disk."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +38,6 @@ from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
 E = TypeVar("E", bound=Effects)
 
-TICK_S = 0.05
 DIRECT = LinkQuality()
 NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit of a process
 PARKING = {"worker_parked": "{worker} is parked: {reason}", "worker_unparked": "{worker} trains"}
@@ -76,6 +76,7 @@ class World(Generic[E]):
         self._task_ends: defaultdict[str, float] = defaultdict(float)  # by kind of task
         self._life = 0  # number of times that the coordinator was killed
         self._stopped_until = 0.0
+        self._tick_at = math.inf  # the next one
         self._checkpoint: SavedState | None = None
         self._pids = 0
         self._pending = 0  # processes that will start, or whose exit is not noticed yet
@@ -85,8 +86,9 @@ class World(Generic[E]):
 
     def begin(self) -> None:
         """Start the coordinator, or a new one that resumes from the last checkpoint."""
+        self._tick_at = self.queue.now
         self._handle(self.state.begin)
-        self._tick(self._life)
+        self._tick(self._life, self._tick_at)
 
     def run(self, until: float) -> None:
         """Run the simulation until the run is over, or until the time `until`."""
@@ -145,15 +147,22 @@ class World(Generic[E]):
         life = self._life
         self.queue.after(seconds, lambda: action() if self._life == life else None)
 
-    def _tick(self, life: int) -> None:
-        if self._life == life and self.finish is None:
+    def _tick(self, life: int, at: float) -> None:
+        if self._life == life and self._tick_at == at and self.finish is None:
+            self._tick_at = math.inf
             if self.audit:
                 self.audit.check(self.state, self.queue.now)
             self._handle(self.state.tick)
             if not self.processes and not self._pending and not self.state.workers:
                 self._handle(lambda now: self.state.abandon("all workers have exited", now))
-            pause = max(TICK_S, self._stopped_until - self.queue.now)
-            self.queue.after(pause, lambda: self._tick(life))
+
+    def _schedule_tick(self) -> None:
+        """Bring the next tick forward if the coordinator wants that; not while it is stopped."""
+        now, life = self.queue.now, self._life
+        at = max(now + self.state.until_tick(now), self._stopped_until)
+        if at < self._tick_at:
+            self._tick_at = at
+            self.queue.at(at, lambda: self._tick(life, at))
 
     # Environment of the workers --------------------------------------------------------------
 
@@ -211,6 +220,7 @@ class World(Generic[E]):
     def _handle(self, event: Callable[[float], list[Command]]) -> None:
         if self.finish is None:
             self._execute(event(self.queue.now))
+            self._schedule_tick()
 
     def _execute(self, commands: list[Command]) -> None:
         for command in commands:

@@ -185,7 +185,7 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
         return self.epochs.rows.merge(merged)
 
     monkeypatch.setattr(ServerMerges, "_acknowledge", acknowledge)
-    world = world_of()
+    world = world_of(parameters=20_000_000, share=0.9)  # leases end during merges
     lose(world, count=60)
     with pytest.raises(InvariantViolation, match="merged"):  # or lost
         run(world)

@@ -5,6 +5,7 @@ see whether a row is missing in a merged model, or is in it twice.
 """
 
 import heapq
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -88,8 +89,9 @@ class ServersStage:
         self.finish = None
         self.model = Counter()  # of this process, as copied for snapshots
         self.reductions = self.connections = 0
+        self._tick_at = self.now  # the next one
         self._execute(self.state.begin(self.now))
-        self._tick()
+        self._tick(self.now)
 
     # Servers --------------------------------------------------------------------------------
 
@@ -127,10 +129,19 @@ class ServersStage:
             self.now, _, event = heapq.heappop(self._events)
             event()
             self.state.validate()
+            self._schedule_tick()
 
-    def _tick(self):
-        self._execute(self.state.tick(self.now))
-        self.after(0.05, self._tick)
+    def _tick(self, at):
+        if at == self._tick_at:
+            self._tick_at = math.inf
+            self._execute(self.state.tick(self.now))
+            self._schedule_tick()
+
+    def _schedule_tick(self):
+        at = self.now + self.state.until_tick(self.now)
+        if at < self._tick_at:
+            self._tick_at = at
+            self.after(at - self.now, lambda: self._tick(at))
 
     def _beat(self, server):
         if server.alive:

@@ -70,6 +70,7 @@ def everything():
     )
     made.all_ended.return_value = made.died.return_value = None
     made.copy.return_value = made.write.return_value = ""
+    made.until_tick.return_value = 0.05
     made.draft.return_value = made
     made.abandon.return_value = [Finish("failed", "")]
     made.fileno.return_value = os.eventfd(1)

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.cluster.outliers import IN_A_ROW, KNOWN_AFTER
+from hogbatch.coordinator.state import MIN_TICK_S
+from hogbatch.coordinator.workforce import TICK_S
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
@@ -33,6 +35,32 @@ def test_merges_come_after_their_rows_and_take_a_part_of_the_time():
     assert 5 <= len(merges) <= 12
     assert sum(fields["rows"] for fields in merges) == 20_000
     assert all(fields["servers"] == ["server-0", "server-1"] for fields in merges)
+
+
+@pytest.mark.parametrize(("rule", "waits"), [("adasum", False), ("average", True)])
+def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
+    stage = ServersStage(
+        train_rows=20_000, start_with=2, merge_rows=200, lease_seconds=2.0, rule=rule, share=0.5
+    )
+    one, two = stage.join("a"), stage.join("b")
+    stage.run()
+    merges = [fields for event, fields in stage.records if event == "servers_merged"]
+    leases = sum(event == "lease" for event, _ in stage.records)
+    assert (len(merges) <= leases) == waits
+    assert waits or 60 < len(merges) < 120  # 10 s of training, 100 merges of 200 rows
+    assert one.merged == two.merged == rows_of(1, 20_000)
+
+
+def test_the_next_tick_comes_when_a_merge_is_due():
+    stage = ServersStage(train_rows=50_000, start_with=2, merge_rows=60, lease_seconds=2.0)
+    stage.join("a"), stage.join("b")
+    assert stage.state.until_tick(stage.now) == TICK_S
+    stage.run(lambda stage: stage.state.merges.number > 5)
+    stage.run(lambda stage: not stage.state.merges.busy)
+    due = stage.state.merges.due_at(draining=False)
+    assert stage.now < due < stage.now + 0.2
+    assert stage.state.until_tick(due - 0.01) == pytest.approx(0.01)
+    assert stage.state.until_tick(due) == MIN_TICK_S
 
 
 def test_a_faster_server_gets_more_rows():

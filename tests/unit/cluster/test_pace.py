@@ -1,0 +1,26 @@
+"""The times between merges."""
+
+import math
+
+from hogbatch.cluster.pace import MergePace
+from hogbatch.cluster.settings import MergeSettings
+
+SETTINGS = MergeSettings(rows=1000, parameters=10, share=0.25, load=0.1)
+
+
+def test_the_pause_limits_the_part_of_the_time_and_that_of_the_threads():
+    pace = MergePace()
+    pace.end(seconds=1.0, busy_seconds=0.0, now=10.0)
+    assert pace.earliest(SETTINGS) == 10.0 + 3.0  # a quarter of the time
+    pace.end(seconds=1.0, busy_seconds=0.5, now=10.0)
+    assert pace.earliest(SETTINGS) == 10.0 + 4.0  # 0.5 of 5 seconds
+
+
+def test_merges_follow_the_measured_speed():
+    pace = MergePace()
+    pace.begin(100.0)
+    assert pace.expected(SETTINGS, rows_per_second=500.0) == 102.0
+    assert pace.expected(SETTINGS, rows_per_second=0.0) == math.inf  # unknown
+    pace.end(seconds=1.0, busy_seconds=0.0, now=101.0)
+    assert pace.expected(SETTINGS, rows_per_second=500.0) == 104.0  # after the pause
+    assert pace.expected(SETTINGS, rows_per_second=50.0) == 120.0
