@@ -209,7 +209,7 @@ def test_an_interrupted_run_keeps_its_model(job, train):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--servers", 0), "from 1 to 64"),
+        (("--servers", 0), "from 1 to 128"),
         (("--per-server", "tpu:1"), "workers as in cpu:8,gpu:all"),
         (("--workers", "cpu:2"), "--workers has no meaning with --cluster"),
         (("--deterministic",), "--deterministic has no meaning with --cluster"),
