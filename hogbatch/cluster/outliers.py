@@ -20,7 +20,7 @@ the number of updates, the single update of a large batch would seem longer than
 
 Updates are counted when leases end, and there may be several merges before a lease ends. So the
 work of a server is the mean of its last merges, or that of the present merge if it is more. Before
-its first lease has ended, only AT_ONCE applies.
+its first lease has ended, its work is unknown, and only UNKNOWN_WORK applies.
 """
 
 from collections import deque
@@ -30,6 +30,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 AT_ONCE: Final = 100.0  # times its references: a change that makes a server an outlier
+UNKNOWN_WORK: Final = 10_000.0  # the same, while the work of the server is unknown
 REPEATED: Final = 10.0  # the same, if it happens in IN_A_ROW merges
 IN_A_ROW: Final = 3
 KNOWN_AFTER: Final = 5  # merges: the usual change is known
@@ -102,7 +103,10 @@ class OutlierDetector:
         compared = sum(change.norm > 0.0 for change in changes.values()) > 1
         for key, change in changes.items():
             servers[key].add(change, key in large, compared)
-        reasons = {key: _reason(ratios[key], servers[key].large) for key in sorted(large)}
+        reasons = {
+            key: _reason(ratios[key], servers[key].large, known=scaled[key].updates > 0.0)
+            for key in sorted(large)
+        }
         return {key: reason for key, reason in reasons.items() if reason}
 
     def forget(self, key: str) -> None:
@@ -127,14 +131,15 @@ def _ratio(key: str, changes: Mapping[str, ServerChange], usual: ServerChange | 
         return 0.0  # training could not continue without it
     others = [each for other, each in changes.items() if other != key and each.norm > 0.0]
     references = [] if usual is None else [usual]
-    if len(others) >= (2 if usual is None else 1):
-        references.append(ServerChange(*map(median, zip(*others, strict=True))))
-    return min((times_as_large(changes[key], each) for each in references), default=0.0)
+    if len(others) < (2 if usual is None else 1):
+        return 0.0  # its change may be large for a reason that all servers have
+    references.append(ServerChange(*map(median, zip(*others, strict=True))))
+    return min(times_as_large(changes[key], each) for each in references)
 
 
-def _reason(ratio: float, in_a_row: int) -> str:
-    """Why a server is an outlier; empty if it is not."""
-    if ratio > AT_ONCE:
+def _reason(ratio: float, in_a_row: int, *, known: bool) -> str:
+    """Why a server is an outlier; empty if it is not. `known`: its work is."""
+    if ratio > (AT_ONCE if known else UNKNOWN_WORK):
         return f"its change was {ratio:.3g} times as large as usual"
     if in_a_row >= IN_A_ROW:
         often = f"in {in_a_row} merges in a row"

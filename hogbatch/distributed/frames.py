@@ -28,6 +28,7 @@ class FrameSocket:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
         self._sending = threading.Lock()
         self._received: list[bytes] = []  # of a frame that goes on
+        self._size = 0  # of these, in bytes
         self.ended = False  # the other process has closed its end
 
     @classmethod
@@ -52,7 +53,12 @@ class FrameSocket:
         with self._sending:
             for start in range(0, len(frame), PACKET):
                 goes_on = start + PACKET < len(frame)
-                self._connection.send(bytes([goes_on]) + frame[start : start + PACKET])
+                try:
+                    self._connection.send(bytes([goes_on]) + frame[start : start + PACKET])
+                except OSError:
+                    with suppress(OSError):  # a frame cannot be continued by another one
+                        self._connection.shutdown(socket.SHUT_RDWR)
+                    raise
 
     def wait(self) -> bytes:
         """Wait for the next frame; empty at the end of the other process."""
@@ -72,11 +78,13 @@ class FrameSocket:
                 packet = self._connection.recv(1 + PACKET, flags)
             except ConnectionResetError:
                 packet = b""
-            if not packet:
-                self.ended = True
-                return b""
             self._received.append(packet[1:])
+            self._size += len(packet)
+            if not packet or packet[0] > 1 or self._size > 2 * MAX_FRAME:
+                self.ended = True  # or it sends what is not a frame
+                return b""
             goes_on = packet[0] == 1
+        self._size = 0
         frame = b"".join(self._received)
         self._received.clear()
         return frame

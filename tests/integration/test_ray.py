@@ -72,8 +72,9 @@ def test_more_servers_than_machines_are_refused(job, cluster):
 SMALL = {  # what the test replaces in the search of docs/cluster.md
     'workers="cpu:2"': 'workers="cpu:1"',
     '{"cpu": 2}': '{"cpu": 1}',
-    "max_seconds=30": "max_seconds=0.3",
-    "num_samples=20": "num_samples=2",
+    "max_seconds=30": "epochs=20",
+    "tune.loguniform(1e-3, 1)": "tune.grid_search([0.03, 0.1])",
+    "num_samples=20": "num_samples=1",
 }
 SHOW_RESULTS = """
 import json

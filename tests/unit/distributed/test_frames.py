@@ -48,6 +48,39 @@ def test_a_part_of_a_frame_is_kept_until_the_rest_arrives(ends):
     assert list(theirs.frames()) == [b"one two three"]
 
 
+def test_what_is_not_a_frame_ends_the_connection(ends):
+    own, theirs = ends
+    own._connection.send(b"\2")
+    assert theirs.wait() == b"" and theirs.ended
+
+
+def test_a_frame_without_end_ends_the_connection(ends):
+    own, theirs = ends
+
+    def send():
+        for _ in range(4 * MAX_FRAME // PACKET):
+            try:
+                own._connection.send(b"\1" + bytes(PACKET))
+            except OSError:
+                return
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert theirs.wait() == b"" and theirs.ended
+    theirs.close()
+    sender.join()
+
+
+def test_a_frame_that_cannot_be_sent_ends_the_connection(ends):
+    own, theirs = ends
+    own._connection.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        own.send(bytes(MAX_FRAME))
+    while theirs.wait():
+        pass
+    assert theirs.ended
+
+
 def test_frames_of_several_threads_are_not_mixed(ends):
     own, theirs = ends
     frames = [bytes([letter]) * 5 * PACKET for letter in b"abcd"]
