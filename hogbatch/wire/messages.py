@@ -11,8 +11,9 @@ merged:
 
 A server also tells about its own workers, for display only (ServerWorkers).
 
-A message is a few dozen bytes, only ServerWorkers may have a few hundred. Messages contain no
-arrays: those are in shared memory (:mod:`hogbatch.store`), and a message names the rows to process.
+Most messages are a few dozen bytes; some of those of servers are larger, by the number of servers
+or of their workers. Messages contain no arrays: those are in shared memory
+(:mod:`hogbatch.store`), and a message names the rows to process.
 """
 
 from typing import Annotated, Final, Literal
