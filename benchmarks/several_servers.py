@@ -38,6 +38,8 @@ class Problem(NamedTuple):
 
 
 PROBLEMS = {
+    # 64 MB of parameters, to measure what merges cost: with --seeds 0
+    "large": Problem(("covtype.csv.gz",), ("--hidden", "4000,3950"), 0.45, False, 15.0),
     "covtype": Problem(("covtype.csv.gz",), ("--hidden", "512,512,512"), 0.45, False, 60.0),
     "citeulike": Problem(
         ("citeulike-train.xmc.gz", "citeulike-test.xmc.gz"), ("--hidden", "128"), 0.55, True, 6.0
@@ -131,7 +133,7 @@ def main() -> None:
     parser = arguments.parser("several_servers", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="DIR", help=DIRECTORY_HELP)
-    add("--sets", type=arguments.names(PROBLEMS), default=list(PROBLEMS), help="data sets")
+    add("--sets", type=arguments.names(PROBLEMS), default=["covtype", "citeulike"], help="problems")
     add("--nodes", type=arguments.positive(int), default=2, help="servers (default: 2)")
     add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     add("--pairs", type=int, default=3, help="pairs of runs with and without merges (default: 3)")
