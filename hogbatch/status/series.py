@@ -20,6 +20,11 @@ class Counter:
     course: Trace = field(default_factory=Trace)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
 
+    def set(self, value: int, seconds: float) -> None:
+        """Set the value at training second `seconds`; the course is not kept."""
+        self.value = value
+        self._measure(seconds)
+
     def begin(self, seconds: float) -> None:
         """Measure speeds from training second `seconds` on."""
         self._recent.clear()
@@ -29,6 +34,9 @@ class Counter:
         """Add `amount` at training second `seconds`."""
         self.value += amount
         self.course.add(seconds, self.value)
+        self._measure(seconds)
+
+    def _measure(self, seconds: float) -> None:
         self._recent.append((seconds, self.value))
         while len(self._recent) > 2 and self._recent[1][0] <= seconds - WINDOW_S:
             self._recent.popleft()

@@ -149,27 +149,20 @@ def report_fields(report: RunReport) -> dict[str, Any]:
 
 
 def _worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
+    own = [_common_fields(each, run) | {"busy": each.busy} for each in worker.workers]
     return {
-        "name": worker.name,
-        "device": worker.device,
+        **_common_fields(worker, run),
         "pid": worker.pid,
-        "state": worker.state,
         "reason": worker.reason,
-        "left_at": worker.left_at,
-        "batch_size": worker.batch_size,
-        "rows": worker.rows.value,
-        "updates": worker.updates.value,
-        "update_share": update_share(worker, run),
-        "rows_per_second": worker_speed(worker, run),
         "utilization": worker.utilization[-1][1] if worker.utilization else None,
         "staleness": worker.staleness,
-        "workers": [_own_worker_fields(each, run) for each in worker.workers],
+        "workers": own,
         "other_workers": worker.others,
     }
 
 
-def _own_worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
-    """A worker of a server."""
+def _common_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
+    """What is known of every worker, also of one inside a server."""
     return {
         "name": worker.name,
         "device": worker.device,
@@ -180,5 +173,4 @@ def _own_worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:
         "updates": worker.updates.value,
         "update_share": update_share(worker, run),
         "rows_per_second": worker_speed(worker, run),
-        "busy": worker.busy,
     }

@@ -146,10 +146,10 @@ class ObservedWorker:
     def _update(self, figures: WorkerFigures, seconds: float) -> None:
         """It has these figures at training second `seconds`."""
         self.measured_at, self.busy = seconds, figures.busy
-        self.rows.add(figures.rows - self.rows.value, seconds)
-        self.updates.add(figures.updates - self.updates.value, seconds)
-        if figures.batch_size:
-            self.resize(figures.batch_size, seconds)
+        # Without their courses, which nothing shows: a run may have 16 such workers per server.
+        self.rows.set(figures.rows, seconds)
+        self.updates.value = figures.updates
+        self.batch_size = figures.batch_size or None
         if figures.state == "left":
             self.leave("left", "", seconds)
         else:

@@ -278,6 +278,8 @@ def test_the_last_figures_of_a_worker_of_a_server_count():
     (worker,) = state_after(*ON_SERVERS, lease(3.0, 0, 64, "server-0"), later).workers[0].workers
     assert (worker.rows.value, worker.updates.value, worker.measured_at) == (6400, 100, 3.0)
     assert (worker.state, worker.batch_size) == ("parked", 128)
+    courses = worker.rows.course, worker.updates.course, worker.batch_sizes
+    assert not any(course.points for course in courses), "they would fill memory"
 
 
 def test_the_speed_of_a_worker_of_a_server_is_that_of_its_last_figures():
