@@ -53,9 +53,14 @@ class PredictedMerge(NamedTuple):
 
     cost: Cost
     sent: float  # bytes, by the server that sends most
-    seconds: float
-    waiting: float  # of these, for the latency of the steps
-    adding: float  # of these, for additions
+    waiting: float  # seconds for the latency of the steps
+    sending: float  # seconds for these bytes
+    adding: float  # seconds for additions
+
+    @property
+    def seconds(self) -> float:
+        """Of the merge, without copying the changes."""
+        return self.waiting + self.sending + self.adding
 
 
 class ServerPlan(NamedTuple):
@@ -125,21 +130,16 @@ def parameter_servers(task: Task, servers: int, link: ServerLink) -> int:
 
 def merge_of(task: Task, servers: int, link: ServerLink) -> PredictedMerge:
     """The faster one of the two reductions; all servers begin at the same time."""
-    both = (_merge(task, link, cost(servers)) for cost in (ring_cost, halving_cost))
+    costs = ring_cost(servers), halving_cost(servers)
+    both = (merge_by(cost, task.model_bytes, link) for cost in costs)
     return min(both, key=lambda each: each.seconds)
 
 
-def _merge(task: Task, link: ServerLink, cost: Cost) -> PredictedMerge:
-    sent = cost.models * task.model_bytes
-    waiting, adding = cost.steps * link.latency, cost.added * task.model_bytes / ADD_SPEED
-    seconds = merge_seconds(cost, task.model_bytes, link)
-    return PredictedMerge(cost, sent, seconds, waiting, adding)
-
-
-def merge_seconds(cost: Cost, model_bytes: int, link: ServerLink) -> float:
-    """The seconds of a reduction of this cost."""
+def merge_by(cost: Cost, model_bytes: int, link: ServerLink) -> PredictedMerge:
+    """A merge by a reduction of this cost."""
     sent, added = cost.models * model_bytes, cost.added * model_bytes
-    return cost.steps * link.latency + sent / link.speed + added / ADD_SPEED
+    waiting = cost.steps * link.latency
+    return PredictedMerge(cost, sent, waiting, sent / link.speed, added / ADD_SPEED)
 
 
 def most_servers(task: Task, link: ServerLink, share: float) -> int:

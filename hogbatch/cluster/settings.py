@@ -10,6 +10,11 @@ MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
 SHARE: Final = 0.3  # largest fraction of the time in which a merge is under way
 
 
+def rows_between_merges(train_rows: int) -> int:
+    """The rows that all servers train on between two merges, unless --merge-rows is given."""
+    return max(1, train_rows // MERGES_PER_EPOCH)
+
+
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
     """How the models of several servers are merged."""

@@ -71,10 +71,9 @@ def _why_impossible(plan: ClusterPlan, each: ServerPlan) -> Iterator[str]:
         f"train on all {task.rows:,} rows in {duration(each.epoch)}, and there is a merge at the "
         "end of each epoch."
     )
-    sending = merge.seconds - merge.waiting - merge.adding
     yield (
         f"  A merge takes {duration(merge.seconds)}, {percent(merge.seconds / each.epoch)} of "
-        f"that: {duration(sending)} for the {size(merge.sent)} that a server sends, "
+        f"that: {duration(merge.sending)} for the {size(merge.sent)} that a server sends, "
         f"{duration(merge.waiting)} for the latency of {merge.cost.steps} steps, "
         f"{duration(merge.adding)} for additions."
     )

@@ -21,7 +21,6 @@ PLAN: Final = Usage(
     "[RUN_DIR] [options]",
     "Predict how long merges between several servers take, from a run or the sizes of a problem.",
 )
-MOST: Final = 4096  # servers
 MOST_ROWS: Final = 10**15
 
 
@@ -165,12 +164,15 @@ def link_of(gbit: str, latency_us: str) -> "ServerLink":
 
 def _counts(given: str) -> list[int]:
     """The numbers of servers."""
+    from hogbatch.cluster.estimate import MOST_SERVERS
+
     try:
         counts = [int(part) for part in given.split(",")]
     except ValueError:
         counts = []
-    if not counts or not all(2 <= count <= MOST for count in counts):
+    if not counts or not all(2 <= count <= MOST_SERVERS for count in counts):
         raise UsageError(
-            f"--servers: expected whole numbers from 2 to {MOST} as in 2,8,100; got {given!r}"
+            f"--servers: expected whole numbers from 2 to {MOST_SERVERS} as in 2,8,100; "
+            f"got {given!r}"
         )
     return counts

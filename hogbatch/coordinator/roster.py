@@ -234,7 +234,7 @@ class Roster:
 
     @property
     def rows_per_second(self) -> float:
-        """Of all workers that train and whose speed is known."""
+        """Rows per second of all workers that train and whose speed is known."""
         return self._speed.of_all
 
     def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.names import CRASH, SERVERS, SUMMARY
-from hogbatch.cluster.settings import LEASE_S, MERGES_PER_EPOCH, MergeSettings
+from hogbatch.cluster.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import Finish
@@ -77,7 +77,7 @@ class SeveralServers:
     def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
         self._server_plan = plan
         merging = MergeSettings(
-            rows=config.merge_rows or max(1, plan.train_rows // MERGES_PER_EPOCH),
+            rows=config.merge_rows or rows_between_merges(plan.train_rows),
             parameters=network.parameters,
             rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
             momentum=config.server_momentum,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from hogbatch.cluster.estimate import ADD_SPEED, FLOAT, merge_seconds
+from hogbatch.cluster.estimate import ADD_SPEED, FLOAT, merge_by
 from hogbatch.cluster.link import ServerLink
 from hogbatch.cluster.reduction import Cost, halving_cost, ring_cost
 from hogbatch.simulate.event_queue import EventQueue
@@ -101,8 +101,8 @@ class Exchange:
         if self.absent(asked) < 0:
             costs = {"ring": ring_cost, "halving": halving_cost}
             self.cost = costs[asked.schedule](len(asked.numbers))
-            seconds = merge_seconds(self.cost, self.model_bytes, self.link)
-            self.queue.after(seconds, lambda: self._end(asked))
+            merge = merge_by(self.cost, self.model_bytes, self.link)
+            self.queue.after(merge.seconds, lambda: self._end(asked))
 
     def _end(self, asked: Reduce) -> None:
         if self.absent(asked) >= 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from hogbatch.cluster.link import ServerLink
-from hogbatch.cluster.settings import LEASE_S, MERGES_PER_EPOCH, SHARE, MergeSettings
+from hogbatch.cluster.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
@@ -91,7 +91,7 @@ def merge_settings(
 ) -> MergeSettings:
     """The settings of a run on several servers; those without a value are the usual ones."""
     return MergeSettings(
-        merge_rows or max(1, train_rows // MERGES_PER_EPOCH),
+        merge_rows or rows_between_merges(train_rows),
         parameters,
         rule,  # type: ignore[arg-type]  # one of its choices
         share=share,
