@@ -71,7 +71,7 @@ def median_slots(size: int, servers: int, fraction: float) -> tuple[SenderSlots,
     return norms, blocks, blocks.end
 
 
-def ways(
+def reductions_of(
     transfer: Literal["float32", "bfloat16", "top-k"], robust: Literal["none", "median"]
 ) -> list[Reduction]:
     """The reductions that a run with these settings uses."""
@@ -98,9 +98,9 @@ def areas(size: int, servers: int, how: Reduction) -> Areas:
     return Areas(max((staging_size(halving(each), size) for each in counts), default=0), 0, 0)
 
 
-def areas_of_each(size: int, servers: int, hows: Sequence[Reduction]) -> Areas:
+def areas_for_any(size: int, servers: int, reductions: Sequence[Reduction]) -> Areas:
     """What any one of these reductions among `servers` servers, or fewer, needs."""
-    each = [areas(size, servers, how) for how in hows]
+    each = [areas(size, servers, how) for how in reductions]
     return Areas(
         max(one.staging for one in each),
         max(one.outgoing for one in each),

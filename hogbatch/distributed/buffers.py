@@ -13,7 +13,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.areas import ALL, Areas, areas_of_each
+from hogbatch.cluster.areas import ALL, Areas, areas_for_any
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.errors import ProtocolError
 from hogbatch.store.layout import Layout, arrange
@@ -61,15 +61,17 @@ class ExchangeBuffers:
         self.mean_is_shown: NDArray[np.uint32] = segment.array("mean_is_shown")  # [1]
 
     @classmethod
-    def create(cls, size: int, hows: Sequence[Reduction] = ALL, servers: int = SERVERS) -> Self:
+    def create(
+        cls, size: int, reductions: Sequence[Reduction] = ALL, servers: int = SERVERS
+    ) -> Self:
         """Allocate areas for `size` parameters, filled with zeros.
 
-        They are large enough for merges of up to `servers` servers in any of the ways `hows`. In
+        They are large enough for merges of up to `servers` servers by any of `reductions`. In
         float32, that takes 4 times the memory of the model; the median takes 17 times with 100
         servers, since each of them receives a tenth of the changes of all others.
         UsageError with the needed bytes if there is not enough memory.
         """
-        needed = areas_of_each(size, servers, hows)
+        needed = areas_for_any(size, servers, reductions)
         segment = Segment.create("exchange", _layout(size, needed))
         header = _HEADER.pack(
             _MAGIC, size, needed.staging, needed.outgoing, needed.residual, servers
@@ -101,7 +103,7 @@ class ExchangeBuffers:
     def offset(self, name: str) -> int:
         """The offset of the area `name` in :attr:`memory`, in bytes.
 
-        All servers with the same P, `hows` and `servers` have the same offsets.
+        All servers with the same P, `reductions` and `servers` have the same offsets.
         """
         found = {field.name: field.offset for field in self._segment.layout.fields}
         return found[name]

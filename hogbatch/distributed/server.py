@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from hogbatch.checkpoint.names import EVENTS, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
-from hogbatch.cluster.areas import ways
+from hogbatch.cluster.areas import reductions_of
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
@@ -126,8 +126,9 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             run_dir,
         )
         cleanup.callback(segments.close)
-        hows = ways(config.transfer, config.robust)  # type: ignore[arg-type]  # as the choices
-        buffers = ExchangeBuffers.create(network.parameters, hows, start.servers)
+        used = config.transfer, config.robust
+        reductions = reductions_of(*used)  # type: ignore[arg-type]  # as the choices
+        buffers = ExchangeBuffers.create(network.parameters, reductions, start.servers)
         cleanup.callback(buffers.close)
         plane = open_plane(start.plane, buffers, inherited.relay, start.relay)
         cleanup.callback(plane.close)

@@ -16,10 +16,11 @@ WITHIN_S = 20.0
 class Servers:
     """Servers with the numbers 10, 11, ...; `changes`[N][P]."""
 
-    def __init__(self, changes, timeout_s=WITHIN_S, hows=ALL):
+    def __init__(self, changes, timeout_s=WITHIN_S, reductions=ALL):
         count, size = np.shape(changes)
         self.buffers = {
-            10 + place: ExchangeBuffers.create(size, hows, servers=count) for place in range(count)
+            10 + place: ExchangeBuffers.create(size, reductions, servers=count)
+            for place in range(count)
         }
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {

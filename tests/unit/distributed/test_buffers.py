@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from hogbatch.cluster.areas import ALL, Areas, areas, areas_of_each, ways
+from hogbatch.cluster.areas import ALL, Areas, areas, areas_for_any, reductions_of
 from hogbatch.cluster.reduction import ring
 from hogbatch.cluster.transfers import Reduction, staging_size
 from hogbatch.config.train import MAX_SERVERS
@@ -44,7 +44,7 @@ def test_areas_start_on_cache_lines_and_do_not_overlap():
 @pytest.mark.parametrize("how", ALL)
 @pytest.mark.parametrize("size", [1, 63, 1000, 100_000])
 def test_memory_for_all_ways_is_enough_for_each(how, size):
-    one, every = areas(size, 7, how), areas_of_each(size, 7, ALL)
+    one, every = areas(size, 7, how), areas_for_any(size, 7, ALL)
     assert one.staging <= every.staging
     assert one.outgoing <= every.outgoing
     assert one.residual in (0, every.residual)
@@ -73,10 +73,10 @@ def test_a_ring_needs_no_staging(servers):
     ],
 )
 def test_a_hundred_servers_need_memory_for_the_ways_of_the_run_only(transfer, robust, models):
-    hows = ways(transfer, robust)
-    assert hows and all((how.transfer, how.robust) == (transfer, robust) for how in hows)
+    reductions = reductions_of(transfer, robust)
+    assert {(each.transfer, each.robust) for each in reductions} == {(transfer, robust)}
     size = 100_000
-    found = areas_of_each(size, 100, hows)
+    found = areas_for_any(size, 100, reductions)
     total = 3 * size + found.staging + found.outgoing + 2 * found.residual
     assert models - 1 < total / size < models
 

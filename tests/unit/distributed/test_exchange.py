@@ -129,7 +129,7 @@ def test_garbage_of_two_servers_of_five_is_outvoted(servers):
     honest = changes[[0, 2, 4]].mean(0)
     changes[1], changes[3] = 1e15, np.nan
     how = Reduction(robust="median", fraction=1.0)
-    total = same_bits(servers(changes, hows=[how]).reduce(how, weights=[0.2] * 5)) / 0.8
+    total = same_bits(servers(changes, reductions=[how]).reduce(how, weights=[0.2] * 5)) / 0.8
     assert np.linalg.norm(total - honest) < 0.3 * np.linalg.norm(honest)
 
 
@@ -215,7 +215,7 @@ def test_the_merged_model_is_copied_to_a_new_server(servers):
 @pytest.mark.parametrize("how", ALL, ids=str)
 def test_a_hundred_servers_get_one_sum(servers, how):
     changes = normal(100, 700)
-    cluster = servers(changes, hows=[how], timeout_s=60.0)
+    cluster = servers(changes, reductions=[how], timeout_s=60.0)
     results = cluster.reduce(how)
     assert all(each.tobytes() == results[0].tobytes() for each in results)
     if how.transfer == "float32" and how.robust == "none":
