@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import msgspec
 
@@ -15,6 +15,11 @@ from hogbatch.simulate.speed import parse_workers
 
 DEFAULT_S = 10.0  # of training, if no flag ends the run
 PROGRESS = 50  # seeds between two progress lines
+ONE_SERVER = (  # flags about the workers of one server
+    *("policy", "alpha", "beta", "critical_batch", "min_utilization"),
+    *("cpu_batch", "gpu_batch", "lease_ms"),
+)
+SEVERAL_SERVERS = ("merge_rows", "server_merge")
 
 
 def execute(
@@ -45,11 +50,28 @@ def execute(
             config = replace(config, max_seconds=DEFAULT_S)
         parsed = parse_workers(workers)
         servers = parsed[0][1].device == "server"
+        _check_flags(config, cluster, servers=servers)
         numbers = _whole("rows", rows, 1), _whole("seed", seed, 0)
         result = forecast(config, parsed, *numbers, cluster if servers else None)
         text = msgspec.json.encode(asdict(result)).decode() if json else "\n".join(table(result))
         print(text)
     return 0
+
+
+def _check_flags(config: TrainConfig, cluster: SimulatedCluster, *, servers: bool) -> None:
+    """UsageError if a flag was changed that has no effect on these workers."""
+    usual = {each.name: each.default for each in fields(TrainConfig)}
+    changed = [
+        "--" + name.replace("_", "-")
+        for name in (ONE_SERVER if servers else SEVERAL_SERVERS)
+        if getattr(config, name) != usual[name]
+    ]
+    if cluster.lost and not servers:
+        changed.append("--lost")
+    if changed:
+        kind = "servers" if servers else "workers of one server"
+        verb = "has" if len(changed) == 1 else "have"
+        raise UsageError(f"{', '.join(changed)} {verb} no meaning with {kind} in --workers")
 
 
 def show_scenario(seed: int) -> None:

@@ -93,8 +93,10 @@ class ServerEngine(SpeedEngine):
         self._began = self._host.now
         self.exchange.begin(merge)
         self.copied = tuple(self.change)
+        leases = len(self.copied)  # each counts as one update
         rows = sum(each.stop - each.start for each in self.copied)
-        return Collected(merge, self._trained, len(self.copied), rows, 0.0, finite=True)
+        batch_size = max(1, rows // max(1, leases))
+        return Collected(merge, self._trained, leases, batch_size, 0.0, finite=True)
 
     def _join(self, asked: Reduce, collected: Collected | None) -> None:
         if self._asked is not asked:

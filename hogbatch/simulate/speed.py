@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from hogbatch.config.train import MAX_SERVERS
 from hogbatch.errors import UsageError
 
 EXAMPLE = "cpu:16x2000rows/s,gpu:1x200000rows/s@half=256"
@@ -47,6 +48,9 @@ def parse_workers(text: str) -> list[tuple[int, Speed]]:
     workers = [_parse(part.strip()) for part in text.split(",")]
     if sum(count for count, _ in workers) > MAX_WORKERS:
         raise UsageError(f"workers: expected at most {MAX_WORKERS}; got {text!r}")
+    servers = sum(count for count, speed in workers if speed.device == "server")
+    if servers > MAX_SERVERS:
+        raise UsageError(f"workers: expected at most {MAX_SERVERS} servers; got {text!r}")
     if len({speed.device == "server" for _, speed in workers}) > 1:
         raise UsageError(
             f"workers: servers have workers of their own; list servers only, got {text!r}"

@@ -157,4 +157,4 @@ def test_a_lease_belongs_to_the_change_when_it_is_done():
     cluster.serve(Collect(1), 0)
     cluster.run(6.0)
     collected = cluster.said(0)[-1]
-    assert (collected.leases, collected.updates, collected.batch_size) == (1, 2, 20)
+    assert (collected.leases, collected.updates, collected.batch_size) == (1, 2, 10)
