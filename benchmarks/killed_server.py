@@ -33,12 +33,15 @@ def run(given: argparse.Namespace, seed: int, *, kill: bool) -> dict[str, Any]:
             ended = given.epochs // 3
             wait_for(lambda: len(job.events("epoch")) >= ended, "a third is done", WITHIN_S)
             os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
-        process.wait(WITHIN_S)
-        summary = job.summary()
+        if job.finish(WITHIN_S) != 0:
+            raise SystemExit(job.said(process))
+        summary, epochs = job.summary(), [each["rows"] for each in job.events("epoch")]
+        if len(epochs) != given.epochs or len(set(epochs)) != 1:
+            raise SystemExit(f"expected {given.epochs} epochs with all rows; got rows {epochs}")
         return {
             "loss": summary["history"][-1]["test_loss"],
             "rows": summary["rows"],
-            "epochs": [each["rows"] for each in job.events("epoch")],
+            "epochs": epochs,
             "rows_by_server": {each["name"]: each["rows"] for each in summary["workers"]},
         }
 
