@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
-from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes, max_stored_values
+from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
@@ -40,14 +40,15 @@ class Assignment:
 def run_sizes(assignment: Assignment) -> RunSizes:
     """Return the sizes on which the memory of a worker depends."""
     train, model = assignment.train, assignment.model
+    sizes = train.sizes
     sets = (train,) if assignment.test is None else (train, assignment.test)
     return RunSizes(
         assignment.network,
         (model.first.size > 0) + (model.second.size > 0),
         sum(each.nbytes for each in sets),
-        train.rows,
-        train.sparse,
-        stored=max_stored_values(train.inputs.indptr, EVALUATION_ROWS),
-        labels=max_stored_values(train.labels.indptr, EVALUATION_ROWS),
+        sizes.rows,
+        sizes.sparse,
+        stored=sizes.stored_in(EVALUATION_ROWS),
+        labels=sizes.listed_in(EVALUATION_ROWS),
         lsh=assignment.welcome.lsh,
     )

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data.sizes import SetSizes, longest
+
 MAX_USUAL_VALUE = 1e15  # the squares of smaller values are far from overflowing
 
 
@@ -77,6 +79,21 @@ class Examples:
         """Bytes of all arrays."""
         arrays: tuple[NDArray[Any], ...] = (*self.inputs, *self.labels)
         return sum(array.nbytes for array in arrays)
+
+    @property
+    def sizes(self) -> SetSizes:
+        """The sizes of all arrays."""
+        inputs, labels = self.inputs, self.labels
+        return SetSizes(
+            self.rows,
+            self.features,
+            self.sparse,
+            len(inputs.indices),
+            longest(inputs.indptr),
+            len(labels.indptr) > 0,
+            len(labels.indices),
+            longest(labels.indptr),
+        )
 
     @property
     def mean_square(self) -> float:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -19,6 +20,7 @@ from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, fit, scaled
+from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, UsageError
@@ -31,7 +33,7 @@ INT32 = FLOAT32 = 4  # bytes
 SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class LoadedData:
     """Training and test set of a run, and the information for reading later files the same way."""
 
@@ -46,6 +48,28 @@ class LoadedData:
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
     weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
     table: TableEncoding | None = None  # if the training data are a table
+
+    @cached_property
+    def train_sizes(self) -> SetSizes:
+        """The sizes of the training rows."""
+        return self.train.sizes
+
+    @cached_property
+    def test_sizes(self) -> SetSizes | None:
+        """The sizes of the test rows; None if there are none."""
+        return None if self.test is None else self.test.sizes
+
+    @cached_property
+    def mean_square(self) -> float:
+        """Mean over the training rows of the squared norm of their features."""
+        return self.train.mean_square
+
+    @property
+    def label_frequencies(self) -> NDArray[np.int64] | None:
+        """The number of training rows that have each label [C]; None unless labels are lists."""
+        if self.encoding.kind != "multilabel":
+            return None
+        return np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
 
 
 class Features(NamedTuple):

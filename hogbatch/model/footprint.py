@@ -9,9 +9,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hogbatch.config.lsh import Lsh
 from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.budget import byte_size, require
@@ -79,13 +76,6 @@ class RunSizes:
         shared = self.first_layer if self.sparse else 0
         shared += self.outputs if self.lsh is not None else 0
         return self.slots * max(0, self.model - shared)
-
-
-def max_stored_values(indptr: NDArray[np.int64], batch: int) -> int:
-    """Return an upper bound of the stored values in `batch` rows of a CSR matrix."""
-    if not len(indptr):
-        return 0
-    return min(int(indptr[-1]), batch * int(np.diff(indptr).max(initial=0)))
 
 
 def segments(sizes: RunSizes) -> Parts:

@@ -11,10 +11,10 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
-from hogbatch.data.batch import Examples
-from hogbatch.data.load import LoadedData
+from hogbatch.data.facts import DataFacts
+from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
-from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, max_stored_values, whole_run
+from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.losses import can_hash, choose_loss
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
@@ -32,7 +32,7 @@ SMALL_RUN: Final = 2e10  # multiplications
 TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
 
 
-def is_small(config: TrainConfig, plan: Plan, network: Network, train: Examples) -> bool:
+def is_small(config: TrainConfig, plan: Plan, network: Network, train: SetSizes) -> bool:
     """Whether a run needs no worker process: one thread trains about as fast as one starts.
 
     False if workers or teams are chosen or workers may attach, if updates are recorded, if the
@@ -47,20 +47,19 @@ def is_small(config: TrainConfig, plan: Plan, network: Network, train: Examples)
     if epochs is None or any(processes):
         return False
     first, *above = network.layers
-    values = len(train.inputs.indices) or train.rows * train.features
     row = sum(layer.fan_in * layer.width for layer in above)
-    return TRAINING_PASSES * epochs * (values * first.width + train.rows * row) <= SMALL_RUN
+    return TRAINING_PASSES * epochs * (train.values * first.width + train.rows * row) <= SMALL_RUN
 
 
-def network_for(config: TrainConfig, loaded: LoadedData) -> Network:
+def network_for(config: TrainConfig, data: DataFacts) -> Network:
     """Return the network. Its output layer is output-major if it is hashed or has many outputs."""
-    features, outputs = loaded.train.features, loaded.encoding.outputs
+    features, outputs = data.train_sizes.features, data.encoding.outputs
     hashed = _hashes(config, outputs)
     if hashed and outputs == 1:
         raise UsageError("output lsh needs several classes or labels; these data have one output")
     if hashed and not config.hidden:
         raise UsageError("output lsh needs a hidden layer, whose activations are hashed; got none")
-    loss = choose_loss(config.loss, loaded.encoding.kind, hashed=hashed)
+    loss = choose_loss(config.loss, data.encoding.kind, hashed=hashed)
     output_major = hashed or (outputs >= MANY and len(config.hidden) > 0)
     return Network.build(
         features, config.hidden, outputs, config.activation, loss.name, output_major=output_major
@@ -74,20 +73,20 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
     return config.output == "lsh"
 
 
-def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str) -> Plan:
+def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -> Plan:
     """Return the plan by which the coordinator decides; `run` is the name of the run."""
-    spec, rows = OPTIMIZERS[config.optimizer], loaded.train.rows
+    spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
-        identity=Identity(run, version(), loaded.fingerprint),
+        identity=Identity(run, version(), data.fingerprint),
         training=Training(
             network.layers,
             network.loss,
             optimizer,
             merge=config.merge,
             merge_every=config.merge_every or 0,
-            staleness_damping=_staleness_damping(config, loaded, network),
+            staleness_damping=_staleness_damping(config, data, network),
             precision=config.precision,
             lsh=_lsh(config, network),
             record=config.record,
@@ -95,9 +94,9 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
             evaluate_train=config.evaluate == "train,test",
         ),
         limits=limits_for(config, rows),
-        stopping=_stopping_criteria(config, loaded, hashed=_hashes(config, network.outputs)),
+        stopping=_stopping_criteria(config, data, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
-            config.lr if config.lr is not None else _recommended_rate(config, loaded, network),
+            config.lr if config.lr is not None else _recommended_rate(config, data, network),
             recommend.scaling(config.optimizer)
             if config.lr_scaling == "auto"
             else config.lr_scaling,
@@ -108,24 +107,24 @@ def plan_for(config: TrainConfig, loaded: LoadedData, network: Network, run: str
         beta=config.beta,
         start_with=config.start_with,
         checkpoint_seconds=config.checkpoint_seconds or math.inf,
-        unit=loaded.encoding.scale,
+        unit=data.encoding.scale,
         train_rows=rows,
-        test_rows=_test_rows(loaded),
+        test_rows=_test_rows(data),
     )
 
 
-def policy_settings(config: TrainConfig, loaded: LoadedData, network: Network) -> PolicySettings:
+def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> PolicySettings:
     """Return the settings of the batch policy for a network and its training rows."""
-    critical = recommend.critical_batch(loaded.train.rows, dense=_mostly_dense(loaded, network))
+    critical = recommend.critical_batch(data.train_sizes.rows, dense=_mostly_dense(data, network))
     return PolicySettings(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical,
-        rows_between_pauses=_rows_between_pauses(config, loaded),
+        rows_between_pauses=_rows_between_pauses(config, data),
     )
 
 
-def _staleness_damping(config: TrainConfig, loaded: LoadedData, network: Network) -> float | str:
+def _staleness_damping(config: TrainConfig, data: DataFacts, network: Network) -> float | str:
     """Return how GPU workers merge stale changes.
 
     In a wide sparse layer with Adagrad, steps are large for rare features, and so would be what
@@ -133,19 +132,18 @@ def _staleness_damping(config: TrainConfig, loaded: LoadedData, network: Network
     """
     if config.staleness_damping is not None:
         return config.staleness_damping
-    return "per-weight" if _mostly_dense(loaded, network) else "root"
+    return "per-weight" if _mostly_dense(data, network) else "root"
 
 
-def _mostly_dense(loaded: LoadedData, network: Network) -> bool:
+def _mostly_dense(data: DataFacts, network: Network) -> bool:
     """Return whether most of the work is in dense layers."""
-    train = loaded.train
-    stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
-    return gains_from_teams(network.layer_views(), stored, sparse=train.sparse)
+    train = data.train_sizes
+    return gains_from_teams(network.layer_views(), train.values / train.rows, sparse=train.sparse)
 
 
-def _rows_between_pauses(config: TrainConfig, loaded: LoadedData) -> tuple[int, int]:
+def _rows_between_pauses(config: TrainConfig, data: DataFacts) -> tuple[int, int]:
     """Return about how many rows are trained on between evaluations: at least, and at most."""
-    train, test = loaded.train.rows, _test_rows(loaded)
+    train, test = data.train_sizes.rows, _test_rows(data)
     if config.target_loss is None or config.eval_seconds is not None or not test:
         return train, train
     return max(1, min(train, int(FORWARD_FRACTION * test))), train
@@ -178,11 +176,9 @@ def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
     return None if limits is None else (limits.smallest, limits.largest)
 
 
-def _stopping_criteria(
-    config: TrainConfig, loaded: LoadedData, *, hashed: bool
-) -> StoppingCriteria:
+def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) -> StoppingCriteria:
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
-    rows, patience = loaded.train.rows, config.patience
+    rows, patience = data.train_sizes.rows, config.patience
     if patience is None:
         limited = config.epochs is not None or config.max_seconds is not None
         patience = 0 if limited else recommend.patience(rows)
@@ -193,38 +189,38 @@ def _stopping_criteria(
         eval_seconds=config.eval_seconds,
         keep="best" if config.keep == "best" else "last",
         wait_for_workers=config.wait_for_workers,
-        patience=patience if _test_rows(loaded) else 0,
+        patience=patience if _test_rows(data) else 0,
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
     )
 
 
-def _test_rows(loaded: LoadedData) -> int:
-    return loaded.test.rows if loaded.test is not None else 0
+def _test_rows(data: DataFacts) -> int:
+    return data.test_sizes.rows if data.test_sizes is not None else 0
 
 
 def memory_for(
     config: TrainConfig,
-    loaded: LoadedData,
+    data: DataFacts,
     network: Network,
     plan: Plan,
     workers: tuple[WorkerRequest, ...],
 ) -> Parts:
-    """Return the memory that a run with these `workers` needs in addition to `loaded`."""
-    train, members = loaded.train, 1
-    if not network.output_major and (config.cpu_teams or _mostly_dense(loaded, network)):
+    """Return the memory that a run with these `workers` needs in addition to `data`."""
+    train, members = data.train_sizes, 1
+    if not network.output_major and (config.cpu_teams or _mostly_dense(data, network)):
         members = max((worker.threads for worker in workers), default=1)  # if all are in one team
     largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
     batch = max(EVALUATION_ROWS, largest)
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
-        arrange(dataset.fields(train, loaded.test)).size,
+        arrange(dataset.fields_of(train, data.test_sizes)).size,
         train.rows,
         train.sparse,
         batch,
-        max_stored_values(train.inputs.indptr, batch),
-        max_stored_values(train.labels.indptr, batch),
+        train.stored_in(batch),
+        train.listed_in(batch),
         plan.training.lsh,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
@@ -239,15 +235,13 @@ def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
     return structs.replace(settings, background=not config.deterministic)
 
 
-def _recommended_rate(config: TrainConfig, loaded: LoadedData, network: Network) -> float:
-    train = loaded.train
-    stored = (train.inputs.values if train.sparse else train.inputs.dense).size
-    squares = train.mean_square * train.rows
+def _recommended_rate(config: TrainConfig, data: DataFacts, network: Network) -> float:
+    train = data.train_sizes
     return recommend.learning_rate(
         config.optimizer,
         network.loss,
         linear=len(network.layers) == 1,
-        mean_square=train.mean_square,
-        value_square=squares / max(stored, 1),
+        mean_square=data.mean_square,
+        value_square=data.mean_square * train.rows / max(train.values, 1),
         hashed=network.output_major,
     )

@@ -20,7 +20,7 @@ from hogbatch.checkpoint.names import FOLDER, MODEL, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
-from hogbatch.data.load import LoadedData
+from hogbatch.data.facts import DataFacts
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.model.file import Frequencies, Model, save_model
@@ -105,7 +105,7 @@ class Run:
 
 def build_model(
     config: TrainConfig,
-    data: LoadedData,
+    data: DataFacts,
     network: Network,
     params: NDArray[np.float32],
     marks: Mapping[str, object],
@@ -123,9 +123,8 @@ def build_model(
     if network.layers[-1].output_major:
         metadata["lsh"] = config.lsh
     frequencies = None
-    if data.encoding.kind == "multilabel":
-        labels, rows = data.train.labels.indices, data.train.rows
-        frequencies = Frequencies(rows, np.bincount(labels, minlength=network.outputs))
+    if (of_label := data.label_frequencies) is not None:
+        frequencies = Frequencies(data.train_sizes.rows, of_label)
     return Model(
         network=network,
         tensors=network.from_stored(params),

@@ -15,7 +15,7 @@ from hogbatch.checkpoint.rundir import located
 from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.data.load import LoadedData
+from hogbatch.data.facts import DataFacts
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.store.quarantine import QuarantinedRows
@@ -49,9 +49,9 @@ class ResumePoint:
                 )
 
 
-def identity_of(config: TrainConfig, data: LoadedData, network: Network) -> dict[str, str | int]:
+def identity_of(config: TrainConfig, data: DataFacts, network: Network) -> dict[str, str | int]:
     """Return the properties that a checkpoint and a run that resumes it must share."""
-    train = data.train
+    train = data.train_sizes
     return {
         "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import UsageError
@@ -35,12 +36,12 @@ class TrainingRows:
     mean_square: float = 1.0  # of the inputs, summed over the features
 
     @classmethod
-    def of(cls, config: TrainConfig, data: LoadedData) -> Self:
+    def of(cls, config: TrainConfig, data: DataFacts) -> Self:
         """The rows of `data`."""
-        train = data.train
+        train = data.train_sizes
         return cls(
             *(train.rows, train.features, data.fingerprint),
-            *(config.seed, data.weights, train.mean_square),
+            *(config.seed, data.weights, data.mean_square),
         )
 
 

@@ -72,7 +72,7 @@ class ThisServer:
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, mean, segments = components.setup, components.moving_mean, components.segments
         config, run_dir = setup.config, setup.run_dir
-        if self.launch and is_small(config, setup.plan, setup.network, setup.data.train):
+        if self.launch and is_small(config, setup.plan, setup.network, setup.data.train_sizes):
             return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
         recording = RunRecording(run_dir, setup.identity) if config.record else None

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples, Inputs, Labels
+from hogbatch.data.sizes import SetSizes
 from hogbatch.store.layout import Shape
 from hogbatch.store.segment import Segment
 
@@ -17,7 +18,17 @@ TEST = "test"
 
 def fields(train: Examples, test: Examples | None) -> Mapping[str, tuple[str, Shape]]:
     """The arrays of both sets, for :func:`hogbatch.store.layout.arrange`."""
-    return {name: (array.dtype.str, array.shape) for name, array in _arrays(train, test).items()}
+    return fields_of(train.sizes, None if test is None else test.sizes)
+
+
+def fields_of(train: SetSizes, test: SetSizes | None) -> Mapping[str, tuple[str, Shape]]:
+    """The arrays of sets of these sizes, as :func:`fields` returns them."""
+    sets = {TRAIN: train} if test is None else {TRAIN: train, TEST: test}
+    return {
+        f"{name}/{array}": field
+        for name, sizes in sets.items()
+        for array, field in _fields_of_set(sizes).items()
+    }
 
 
 def fill(segment: Segment, train: Examples, test: Examples | None) -> None:
@@ -56,6 +67,19 @@ class EpochOrders:
     def of(self, epoch: int) -> NDArray[np.int64]:
         """The row numbers [N] in the order of `epoch`; they are overwritten by epoch + 2."""
         return self.odd if epoch % 2 else self.even
+
+
+def _fields_of_set(sizes: SetSizes) -> dict[str, tuple[str, Shape]]:
+    rows = sizes.rows
+    return {
+        "inputs/dense": ("<f4", (0, 0) if sizes.sparse else (rows, sizes.features)),
+        "inputs/indptr": ("<i8", (rows + 1 if sizes.sparse else 0,)),
+        "inputs/indices": ("<i4", (sizes.stored,)),
+        "inputs/values": ("<f4", (sizes.stored,)),
+        "labels/values": ("<f4", (0 if sizes.lists else rows,)),
+        "labels/indptr": ("<i8", (rows + 1 if sizes.lists else 0,)),
+        "labels/indices": ("<i4", (sizes.listed,)),
+    }
 
 
 def _arrays(train: Examples, test: Examples | None) -> dict[str, NDArray[Any]]:

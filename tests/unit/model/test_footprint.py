@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from hogbatch.config import lsh
@@ -19,7 +18,6 @@ from hogbatch.model.footprint import (
     describe,
     expect_memory,
     gpu_worker,
-    max_stored_values,
     segments,
     total,
     whole_run,
@@ -124,10 +122,3 @@ def test_the_error_names_the_parts_in_one_sentence(monkeypatch):
         "of its cgroup): use fewer features"
     )
     expect_memory({"model": 10**6}, "this run")
-
-
-def test_stored_values_of_a_batch_are_bounded_by_the_longest_row_and_by_all():
-    indptr = np.array([0, 3, 3, 10, 11])
-    assert max_stored_values(indptr, 1) == 7
-    assert max_stored_values(indptr, 100) == 11
-    assert max_stored_values(np.empty(0, np.int64), 5) == max_stored_values(np.array([0]), 5) == 0

@@ -8,6 +8,7 @@ from hogbatch.config.lsh import MANY
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import load
+from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.run.planning import is_small, limits_for, memory_for, network_for, plan_for
@@ -16,9 +17,9 @@ FEATURES = 30
 
 
 def loaded(kind="multilabel", outputs=MANY):
-    sets = SimpleNamespace(rows=100, features=FEATURES, sparse=False)
+    sets = SetSizes(100, FEATURES, sparse=False)
     encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
-    return SimpleNamespace(fingerprint="abc", train=sets, test=sets, encoding=encoding)
+    return SimpleNamespace(fingerprint="abc", train_sizes=sets, test_sizes=sets, encoding=encoding)
 
 
 def config(**flags):
@@ -51,7 +52,7 @@ def test_gpu_workers_receive_the_merge_settings(flags, every, damping, precision
 def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights():
     data = loaded("binary", 1)
     features = 50_000
-    data.train.sparse, data.train.inputs = True, SimpleNamespace(indices=range(300))
+    data.train_sizes = SetSizes(100, features, sparse=True, stored=300, max_stored=9)
     network = Network.build(features, (8,), 1, "relu", "logistic")
     assert welcome_for({}, network, data).staleness_damping == "root"
     flags = {"staleness_damping": "per-weight"}
@@ -212,11 +213,14 @@ def test_small_runs_are_those_with_few_multiplications(flags, small):
     settings = config(**({"hidden": (16,)} | flags))
     network = network_for(settings, data)
     assert (
-        is_small(settings, plan_for(settings, data, network, "run"), network, data.train) is small
+        is_small(settings, plan_for(settings, data, network, "run"), network, data.train_sizes)
+        is small
     )
 
 
 def test_a_hashed_output_layer_is_never_small():
     settings, data = config(output="lsh", hidden=(4,), epochs=1), loaded()
     network = network_for(settings, data)
-    assert not is_small(settings, plan_for(settings, data, network, "run"), network, data.train)
+    assert not is_small(
+        settings, plan_for(settings, data, network, "run"), network, data.train_sizes
+    )

@@ -75,3 +75,13 @@ def test_neighbouring_epochs_have_orders_of_their_own():
     assert again.of(1).tolist() == [3, 2, 1, 0]
     assert again.of(1).dtype == np.int64
     segment.close()
+
+
+@pytest.mark.parametrize("examples", [dense, sparse])
+def test_the_fields_follow_from_the_sizes(examples):
+    train, test = examples(5), examples(2)
+    for name, (dtype, shape) in dataset.fields_of(train.sizes, test.sizes).items():
+        which, part, array = name.split("/")
+        found = getattr(getattr(train if which == "train" else test, part), array)
+        assert (found.dtype, found.shape) == (dtype, shape)
+    assert not any(name.startswith("test") for name in dataset.fields_of(train.sizes, None))

@@ -1,0 +1,58 @@
+"""The sizes of a set of rows, from which memory and plans of a run follow without the rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class SetSizes:
+    """The sizes of the arrays of N rows, as in `batch.Examples`."""
+
+    rows: int  # N
+    features: int  # F
+    sparse: bool  # inputs are in CSR form
+    stored: int = 0  # stored values of sparse inputs
+    max_stored: int = 0  # of one row
+    lists: bool = False  # labels are lists
+    listed: int = 0  # labels in all lists
+    max_listed: int = 0  # of one row
+
+    @classmethod
+    def sum(cls, parts: Iterable["SetSizes"], features: int) -> Self:
+        """The sizes of the rows of all `parts` (at least one) together, with F = `features`.
+
+        All must have inputs of the same form, and labels of the same form.
+        """
+        each = list(parts)
+        return cls(
+            sum(part.rows for part in each),
+            features,
+            each[0].sparse,
+            sum(part.stored for part in each),
+            max(part.max_stored for part in each),
+            each[0].lists,
+            sum(part.listed for part in each),
+            max(part.max_listed for part in each),
+        )
+
+    @property
+    def values(self) -> int:
+        """Numbers of the inputs that are in memory."""
+        return self.stored if self.sparse else self.rows * self.features
+
+    def stored_in(self, batch: int) -> int:
+        """An upper bound of the stored values in `batch` rows; 0 for dense inputs."""
+        return min(self.stored, batch * self.max_stored)
+
+    def listed_in(self, batch: int) -> int:
+        """An upper bound of the labels in the lists of `batch` rows."""
+        return min(self.listed, batch * self.max_listed)
+
+
+def longest(indptr: NDArray[np.int64]) -> int:
+    """The largest number of entries in one row of a CSR matrix; 0 if `indptr` is empty."""
+    return int(np.diff(indptr).max(initial=0))
