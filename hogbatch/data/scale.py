@@ -6,7 +6,8 @@ float32 unless its mean is subtracted first.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import reduce
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,57 @@ class ColumnStatistics(NamedTuple):
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
+class ColumnMoments(NamedTuple):
+    """Statistics of F columns over some rows, which can be merged with those of other rows."""
+
+    rows: int  # N
+    mean: Floats
+    squares: Floats  # sums of the squared differences from the mean
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, inputs: RawInputs, features: int, rows: RowNumbers | None = None) -> Self:
+        """The moments of `rows` (at least one; None: all rows), with F = `features`."""
+        if len(inputs.indptr):
+            return cls(*_sparse_moments(inputs, features, rows))
+        blocks = (cls._of_block(block) for _, block in _blocks(inputs, rows))
+        return reduce(cls.merged, blocks)
+
+    @classmethod
+    def _of_block(cls, block: Floats) -> Self:
+        mean, low, high = block.mean(axis=0), block.min(axis=0), block.max(axis=0)
+        block = block - mean
+        return cls(len(block), mean, np.einsum("nf,nf->f", block, block), low, high)
+
+    def merged(self, other: Self) -> Self:
+        """The moments of the rows of both (Chan, Golub & LeVeque 1983)."""
+        rows, difference = self.rows + other.rows, other.mean - self.mean
+        between = difference**2 * (self.rows * other.rows / rows)
+        return self._replace(
+            rows=rows,
+            mean=self.mean + difference * (other.rows / rows),
+            squares=self.squares + (other.squares + between),
+            low=np.minimum(self.low, other.low),
+            high=np.maximum(self.high, other.high),
+        )
+
+    @property
+    def statistics(self) -> ColumnStatistics:
+        """Columns that differ only by rounding are constant: 0.1 + 0.2 and 0.3."""
+        low, high = self.low, self.high
+        rounding = 8 * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
+        constant = high - low <= rounding
+        deviation = np.where(constant, 0.0, np.sqrt(self.squares / self.rows))
+        return ColumnStatistics(np.where(constant, low, self.mean), deviation, low, high)
+
+    def mean_square(self, scaler: Scaler | None) -> float:
+        """Mean over the rows of the squared norm of their columns, scaled by `scaler`."""
+        mean, scale = (0.0, 1.0) if scaler is None else (scaler.mean, scaler.scale)
+        squares = self.squares / self.rows + (self.mean - mean) ** 2
+        return float((squares / np.square(scale)).sum())
+
+
 def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = None) -> Inputs:
     """All rows of `inputs`, or `rows` in that order, scaled and in float32 for kernels.
 
@@ -100,16 +152,28 @@ def fit(
     scaling if all columns are in range already. Also returns a sentence for the user, empty if
     features are not scaled. UsageError for any other setting.
     """
+    if not uses_statistics(setting):
+        return None, ""
+    sparse = len(inputs.indptr) > 0
+    return scaler_for(setting, ColumnMoments.of(inputs, features, rows).statistics, sparse=sparse)
+
+
+def uses_statistics(setting: str) -> bool:
+    """Whether features may be scaled; UsageError for a setting that `fit` does not accept."""
     if setting not in SCALES:
         raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
-    if setting == "none":
-        return None, ""
     if setting == "quantile":
         raise UsageError("--scale quantile needs a table: a CSV, Parquet, Arrow or Feather file")
-    sparse = len(inputs.indptr) > 0
-    statistics = (
-        _sparse_statistics(inputs, features, rows) if sparse else _dense_statistics(inputs, rows)
-    )
+    return setting != "none"
+
+
+def scaler_for(
+    setting: str, statistics: ColumnStatistics, *, sparse: bool
+) -> tuple[Scaler | None, str]:
+    """The scaler of columns with these statistics and the sentence for the user, as in `fit`."""
+    if not uses_statistics(setting):
+        return None, ""
+    features = len(statistics.mean)
     if setting == "auto":
         if (_sparse_in_scale if sparse else _dense_in_scale)(statistics).all():
             return None, ""
@@ -180,26 +244,10 @@ def _to_float32(
     return out
 
 
-def _dense_statistics(inputs: RawInputs, rows: RowNumbers | None) -> ColumnStatistics:
-    """Moments in one pass, combined block by block (Chan, Golub & LeVeque 1983)."""
-    features = inputs.dense.shape[1]
-    count, mean, squares = 0, np.zeros(features), np.zeros(features)
-    low, high = np.full(features, np.inf), np.full(features, -np.inf)
-    for _, block in _blocks(inputs, rows):
-        n, own = len(block), block.mean(axis=0)
-        np.minimum(low, block.min(axis=0), out=low)
-        np.maximum(high, block.max(axis=0), out=high)
-        difference = own - mean
-        block = block - own
-        squares += np.einsum("nf,nf->f", block, block) + difference**2 * (count * n / (count + n))
-        count += n
-        mean += difference * (n / count)
-    return _statistics(mean, squares / count, low, high)
-
-
-def _sparse_statistics(
+def _sparse_moments(
     inputs: RawInputs, features: int, rows: RowNumbers | None
-) -> ColumnStatistics:
+) -> tuple[int, Floats, Floats, Floats, Floats]:
+    """The fields of `ColumnMoments`; values that are not stored are 0."""
     indptr, indices, values = _stored(inputs, rows)
     count, stored = len(indptr) - 1, np.bincount(indices, minlength=features)
     mean = np.bincount(indices, values, features) / count
@@ -209,13 +257,4 @@ def _sparse_statistics(
     high = np.where(stored < count, 0.0, -np.inf)
     np.minimum.at(low, indices, values)
     np.maximum.at(high, indices, values)
-    return _statistics(mean, squares / count, low, high)
-
-
-def _statistics(mean: Floats, variance: Floats, low: Floats, high: Floats) -> ColumnStatistics:
-    """Treat columns that differ only by rounding as constant: 0.1 + 0.2 and 0.3."""
-    rounding = 8 * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
-    constant = high - low <= rounding
-    return ColumnStatistics(
-        np.where(constant, low, mean), np.where(constant, 0.0, np.sqrt(variance)), low, high
-    )
+    return count, mean, squares, low, high

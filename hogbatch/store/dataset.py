@@ -1,8 +1,8 @@
 """Views of the training set, the test set and the epoch orders in shared memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,23 @@ def fields_of(train: SetSizes, test: SetSizes | None) -> Mapping[str, tuple[str,
 
 def fill(segment: Segment, train: Examples, test: Examples | None) -> None:
     """Copy both sets into `segment`, which was laid out with :func:`fields`."""
-    for name, array in _arrays(train, test).items():
-        segment.array(name)[...] = array
+    fill_in_turn(segment, [(train, test)])
+
+
+def fill_in_turn(
+    segment: Segment, pieces: Iterable[tuple[Examples | None, Examples | None]]
+) -> None:
+    """Copy the training and the test rows of each of `pieces` behind those of the earlier ones.
+
+    `segment` was laid out with :func:`fields_of` for the rows of all pieces together. No piece is
+    in memory any more when the next one is asked for.
+    """
+    ends = {TRAIN: _Ends(), TEST: _Ends()}
+    for piece in pieces:
+        for name, examples in zip((TRAIN, TEST), piece, strict=True):
+            if examples is not None:
+                ends[name] = _append(segment, name, ends[name], examples)
+        del piece, examples
 
 
 def train_of(segment: Segment, features: int) -> Examples:
@@ -82,14 +97,29 @@ def _fields_of_set(sizes: SetSizes) -> dict[str, tuple[str, Shape]]:
     }
 
 
-def _arrays(train: Examples, test: Examples | None) -> dict[str, NDArray[Any]]:
-    sets = {TRAIN: train} if test is None else {TRAIN: train, TEST: test}
-    return {
-        f"{name}/{part}/{array}": value
-        for name, examples in sets.items()
-        for part, arrays in (("inputs", examples.inputs), ("labels", examples.labels))
-        for array, value in arrays._asdict().items()
-    }
+class _Ends(NamedTuple):
+    """How much of a set is filled."""
+
+    rows: int = 0
+    stored: int = 0
+    listed: int = 0
+
+
+def _append(segment: Segment, name: str, ends: _Ends, examples: Examples) -> _Ends:
+    """Copy `examples` behind the filled rows of a set; return the new ends."""
+    inputs, labels = examples.inputs, examples.labels
+    rows, stored, listed = ends
+    for array, start, value in (
+        ("inputs/dense", rows, inputs.dense),
+        ("inputs/indptr", rows, inputs.indptr + stored),
+        ("inputs/indices", stored, inputs.indices),
+        ("inputs/values", stored, inputs.values),
+        ("labels/values", rows, labels.values),
+        ("labels/indptr", rows, labels.indptr + listed),
+        ("labels/indices", listed, labels.indices),
+    ):
+        segment.array(f"{name}/{array}")[start : start + len(value)] = value
+    return _Ends(rows + examples.rows, stored + len(inputs.indices), listed + len(labels.indices))
 
 
 def _examples(segment: Segment, name: str, features: int) -> Examples:

@@ -1,3 +1,6 @@
+from functools import reduce
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -6,7 +9,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from hogbatch.data import scale
 from hogbatch.data.batch import csr_inputs, dense_inputs, double_inputs
 from hogbatch.data.csr import to_csr, to_dense
-from hogbatch.data.scale import fit, scaled
+from hogbatch.data.scale import ColumnMoments, fit, scaled
 from hogbatch.errors import UsageError
 
 RANDOM = np.random.default_rng(4)
@@ -192,3 +195,28 @@ def test_sparse_features_out_of_scale_are_divided_by_their_largest(values):
     scaler, _ = fit("auto", sparse_column(values), 2)
     assert_allclose(np.abs(scaler.apply(sparse_column(values)).values).max(), 1, rtol=1e-6)
     assert scaler.scale[1] == 1  # a feature that does not occur
+
+
+@pytest.mark.parametrize("form", [dense_inputs, lambda dense: to_csr(dense_inputs(dense))])
+def test_moments_of_parts_merge_to_those_of_all_rows(form):
+    rows = np.where(RANDOM.random(DENSE.shape) < 0.5, 0, DENSE)
+    cuts = [0, 1, 100, 101, 300]
+    parts = [ColumnMoments.of(form(rows[a:b]), 5) for a, b in pairwise(cuts)]
+    merged, whole = reduce(ColumnMoments.merged, parts), ColumnMoments.of(form(rows), 5)
+    assert merged.rows == 300
+    for found, expected in zip(merged, whole, strict=True):
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    numbers = rows.astype(np.float64)
+    assert_allclose(merged.squares, numbers.var(axis=0) * 300, rtol=1e-6)
+    assert_allclose(merged.statistics.deviation, numbers.std(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("setting", ["standard", "max", "none"])
+@pytest.mark.parametrize("form", [dense_inputs, lambda dense: to_csr(dense_inputs(dense))])
+def test_the_mean_square_of_scaled_rows_follows_from_moments(form, setting):
+    inputs = form(np.where(RANDOM.random(DENSE.shape) < 0.5, 0, DENSE))
+    scaler = chosen(setting, inputs)
+    out = scaled(inputs, scaler)
+    stored = (out.values if len(out.indptr) else out.dense).astype(np.float64)
+    found = ColumnMoments.of(inputs, 5).mean_square(scaler)
+    assert found == pytest.approx(np.square(stored).sum() / 300, rel=1e-6)

@@ -1,7 +1,11 @@
+from weakref import ref
+
 import numpy as np
 import pytest
 
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
+from hogbatch.data.order import take
+from hogbatch.data.scale import scaled
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.layout import arrange
@@ -85,3 +89,40 @@ def test_the_fields_follow_from_the_sizes(examples):
         found = getattr(getattr(train if which == "train" else test, part), array)
         assert (found.dtype, found.shape) == (dtype, shape)
     assert not any(name.startswith("test") for name in dataset.fields_of(train.sizes, None))
+
+
+@pytest.mark.parametrize("examples", [dense, sparse])
+def test_sets_that_are_filled_in_turn_are_those_of_all_rows(examples):
+    train, test = examples(7), examples(3)
+    pieces = [(rows(train, 0, 4), rows(test, 0, 3)), (rows(train, 4, 5), None)]
+    pieces += [(None, None), (rows(train, 5, 7), None)]
+    segment = Segment.create("data", arrange(dataset.fields(train, test)))
+    dataset.fill_in_turn(segment, pieces)
+    assert same(dataset.train_of(segment, 3), train)
+    assert same(dataset.test_of(segment, 3), test)
+    segment.close()
+
+
+def rows(examples, start, stop):
+    """The rows [start, stop) of `examples`."""
+    own = np.arange(start, stop)
+    return Examples(scaled(examples.inputs, None, own), take(examples.labels, own), 3)
+
+
+def test_a_piece_is_released_before_the_next_one_is_read():
+    alive = []
+
+    def pieces():
+        for _ in range(2):
+            assert not any(reference() for reference in alive)
+            piece = dense(4)
+            alive.append(ref(piece.inputs.dense))
+            pair = (piece, None)
+            del piece
+            yield pair
+            del pair
+
+    segment = Segment.create("data", arrange(dataset.fields(dense(8), None)))
+    dataset.fill_in_turn(segment, pieces())
+    assert len(alive) == 2
+    segment.close()
