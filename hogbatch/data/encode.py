@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Labels, multi_labels, single_labels
-from hogbatch.data.raw import MAX_INDEX, LabelLists, LabelNames, RawSet
+from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits, quoted
 from hogbatch.model.losses import LOSSES, encodings_for
 
+ClassLabels = tuple[float | str | bool, ...]
 LabelKind = Literal["binary", "classes", "multilabel", "real"]
 
 MAX_SHOWN: Final = 10  # labels in a message
@@ -27,7 +28,7 @@ class Encoding:
     """How raw labels are converted to targets; decided once, from the training data."""
 
     kind: LabelKind
-    classes: tuple[float, ...] | LabelNames  # sorted labels of binary and classes, else empty
+    classes: ClassLabels  # sorted labels of binary and classes, all of one type, else empty
     outputs: int  # C: 1 for binary and real, else the number of classes or labels
     offset: float = 0.0  # of real: a target is (label - offset) / scale, so that the learning
     scale: float = 1.0  # rate does not depend on the labels' unit
@@ -42,8 +43,7 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     """
     if loss not in ("auto", *LOSSES):
         raise UsageError(f"loss must be one of {', '.join(('auto', *LOSSES))}; got {loss!r}")
-    if raw.labels is None and raw.label_lists is None:
-        raise _no_labels(raw)
+    expect_labelled(raw)
     if loss == "auto":
         return _auto(raw, loss)
     accepted = encodings_for(loss)
@@ -132,7 +132,7 @@ def _classes(raw: RawSet, loss: str) -> Encoding:
 
 
 def _multilabel(raw: RawSet, loss: str) -> Encoding:
-    indices = _lists(raw).indices
+    indices = label_lists(raw).indices
     outputs = max(raw.classes_hint, int(indices.max(initial=-1)) + 1)
     if not outputs:
         raise DataError(f"{raw.source}: no row has a label")
@@ -159,8 +159,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     are matched to those of the training data as text, so that "1" in one file is 1 in another.
     multilabel: lists, unchanged. real: standardised with the training labels' mean and deviation.
     """
-    if raw.labels is None and raw.label_lists is None:
-        raise _no_labels(raw)
+    expect_labelled(raw)
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
     if encoding.kind == "real":
@@ -178,9 +177,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     return single_labels(places.astype(np.float32))
 
 
-def _places(
-    raw: RawSet, labels: NDArray[np.float64], classes: tuple[float, ...] | LabelNames
-) -> NDArray[np.intp]:
+def _places(raw: RawSet, labels: NDArray[np.float64], classes: ClassLabels) -> NDArray[np.intp]:
     """The position of each label among `classes`, or -1: intp[N]."""
     known = np.array(classes)
     if not raw.label_names and known.dtype.kind in "if":
@@ -203,7 +200,7 @@ def label_text(label: Any) -> str:
 
 
 def _encode_lists(raw: RawSet, outputs: int) -> Labels:
-    lists = _lists(raw)
+    lists = label_lists(raw)
     beyond = np.flatnonzero(lists.indices >= outputs)
     if len(beyond):
         row = int(np.searchsorted(lists.indptr, beyond[0], side="right")) - 1
@@ -233,7 +230,7 @@ def _numbers(raw: RawSet, subject: str) -> NDArray[np.float64]:
     return labels
 
 
-def _lists(raw: RawSet) -> LabelLists:
+def label_lists(raw: RawSet) -> LabelLists:
     """Label lists; whole numbers, one per row, become lists of one."""
     if raw.label_lists is not None:
         return raw.label_lists
@@ -247,10 +244,12 @@ def _lists(raw: RawSet) -> LabelLists:
     return LabelLists(np.arange(len(labels) + 1), labels.astype(np.int32))
 
 
-def _no_labels(raw: RawSet) -> DataError:
-    return DataError(
-        f"{raw.source} has no labels: expected a label column in text, or an array y in .npz"
-    )
+def expect_labelled(raw: RawSet) -> None:
+    """DataError if the rows have no labels."""
+    if raw.labels is None and raw.label_lists is None:
+        raise DataError(
+            f"{raw.source} has no labels: expected a label column in text, or an array y in .npz"
+        )
 
 
 def _shown(labels: Iterable[Any]) -> str:

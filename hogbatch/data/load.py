@@ -1,6 +1,5 @@
 """Loading a path or bundled sample as training and test rows for kernels."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, RawInputs
 from hogbatch.data.cache import DataCache
+from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
 from hogbatch.data.order import RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
@@ -100,19 +100,19 @@ def load(
     if that is less than one row), split by `order.split` with `seed`. For `scale` see `scale.fit`.
     Raises DataError for an invalid file and UsageError for a fraction outside [0, 1).
     """
-    if not 0 <= test_fraction < 1:
-        raise UsageError(f"test fraction must be at least 0 and below 1; got {test_fraction}")
+    expect_test_fraction(test_fraction)
     if test is not None and is_standard_input(path) and is_standard_input(test):
         raise UsageError("DATA and --test are both standard input, which can be read only once")
     if test is None and _is_sample(path):
         test = path
-    raw = _declared(read_as(_file(path, "train"), options, cache), options.declared)
+    raw = with_declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
 
     def test_rows(features: Features) -> RawSet:
         assert test is not None
-        return _rows_as(test, _alike(options, raw, features), cache)
+        alike = options_for_test_file(options, raw.columns, raw.index_base, features.width)
+        return rows_as(test, replace(alike, encoding=features.table), cache)
 
     return prepare(
         raw,
@@ -146,18 +146,17 @@ def prepare(
         kind = explain(raw, encoding) if loss == "auto" else ""
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
-    split_rows = _split(raw.rows, 0 if test is not None else test_fraction, seed, classes)
-    training, testing = split_rows
-    features = (_scale if raw.table is None else _encode_table)(raw, split_rows, scale)
+    parts = split_rows(raw.rows, 0 if test is not None else test_fraction, seed, classes)
+    training, testing = parts
+    features = (_scale if raw.table is None else _encode_table)(raw, parts, scale)
     train = Examples(features.train, take(labels, training), features.width)
     read, held_out = [raw], None
     if test is not None:
         read.append(other := test(features))
         expect_labels(other, raw.columns)
-        inputs = _to_form(other.inputs, features.width, sparse=train.sparse)
-        _require_memory_for_copy(inputs)
-        inputs = scaled(inputs, features.scaler)
-        held_out = Examples(inputs, encode(other, encoding), features.width)
+        held_out = examples_of_test_file(
+            other, encoding, features.scaler, features.width, sparse=train.sparse
+        )
     elif testing is not None:
         assert features.test is not None
         held_out = Examples(features.test, take(labels, testing), features.width)
@@ -178,10 +177,10 @@ def prepare(
     )
 
 
-def _scale(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
+def _scale(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Features:
     """Scale features with statistics of the training rows, or with a scaler of earlier rows."""
-    training, testing = split_rows
-    _require_memory_for_copy(raw.inputs)
+    training, testing = parts
+    require_memory_for_copy(raw.inputs)
     scaler, note = (
         (setting, "")
         if isinstance(setting, Scaler)
@@ -192,11 +191,11 @@ def _scale(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Feature
     return Features(train, test, raw.features, scaler, None, note)
 
 
-def _encode_table(raw: RawSet, split_rows: SplitRows, setting: str | Scaler) -> Features:
+def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Features:
     """Encode the columns of a table, fitted on the training rows."""
     assert raw.table is not None and raw.columns.position is not None
     assert isinstance(setting, str)
-    training, testing = split_rows
+    training, testing = parts
     encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
     table = encoding.select(raw.table.table)
     test = None if testing is None else encoding.transform(table, testing)
@@ -234,7 +233,13 @@ def inputs_for(
         labels=labels,
         bad_lines=bad_lines,
     )
-    return replace(_rows_as(path, options, cache), features=features)
+    return replace(rows_as(path, options, cache), features=features)
+
+
+def expect_test_fraction(fraction: float) -> None:
+    """UsageError for a fraction outside [0, 1)."""
+    if not 0 <= fraction < 1:
+        raise UsageError(f"test fraction must be at least 0 and below 1; got {fraction}")
 
 
 def expect_labels(raw: RawSet, columns: Columns) -> None:
@@ -246,22 +251,31 @@ def expect_labels(raw: RawSet, columns: Columns) -> None:
         )
 
 
-def _alike(options: ReadOptions, raw: RawSet, features: Features) -> ReadOptions:
-    """Options for reading the test file that belongs to `raw`, which was read with `options`."""
-    label = options.label if raw.columns.position is None else None  # else `columns` contains it
+def options_for_test_file(
+    options: ReadOptions, columns: Columns, index_base: int | None, features: int
+) -> ReadOptions:
+    """Options for reading the test file of training rows that were read with `options`."""
     return replace(
         options,
-        label=label,
-        index_base=raw.index_base,
-        features=features.width,
-        columns=raw.columns,
+        label=options.label if columns.position is None else None,  # else `columns` contains it
+        index_base=index_base,
+        features=features,
+        columns=columns,
         declared=None,
         table=None,
-        encoding=features.table,
     )
 
 
-def _declared(raw: RawSet, features: int | None) -> RawSet:
+def examples_of_test_file(
+    raw: RawSet, encoding: Encoding, scaler: Scaler | None, features: int, *, sparse: bool
+) -> Examples:
+    """The rows of a test file, in the form of the training rows with F = `features`."""
+    inputs = _to_form(raw.inputs, features, sparse=sparse)
+    require_memory_for_copy(inputs)
+    return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
+
+
+def with_declared(raw: RawSet, features: int | None) -> RawSet:
     """Set the number of features of training data to --features, if given."""
     if features in (None, raw.features):
         return raw
@@ -271,7 +285,7 @@ def _declared(raw: RawSet, features: int | None) -> RawSet:
     raise DataError(f"{raw.source} has {raw.features} features; --features is {features}")
 
 
-def _rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
+def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
     """Read rows for a model of `options.features` inputs and check their number of features."""
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
@@ -333,8 +347,11 @@ def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
     return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
 
 
-def _split(
-    rows: int, test_fraction: float, seed: int, classes: NDArray[np.float32] | None
+def split_rows(
+    rows: int,
+    test_fraction: float,
+    seed: int | tuple[int, ...],
+    classes: NDArray[np.float32] | None = None,
 ) -> SplitRows:
     """The training rows (None: all, in the order of the file) and the test rows, if any."""
     training, testing = split(rows, test_fraction, seed, classes)
@@ -351,7 +368,7 @@ def _weights(raw: RawSet, training: RowNumbers | None) -> NDArray[np.float64] | 
     return weights
 
 
-def _require_memory_for_copy(inputs: RawInputs) -> None:
+def require_memory_for_copy(inputs: RawInputs) -> None:
     """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
     size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored
@@ -364,11 +381,9 @@ def _fingerprint(
     encoding: Encoding,
     weights: NDArray[np.float64] | None,
 ) -> str:
-    digest = hashlib.blake2b(repr((train.features, encoding)).encode(), digest_size=16)
-    for examples in (train, test) if test else (train,):
-        for array in (*examples.inputs, *examples.labels):
-            digest.update(repr((array.dtype.str, array.shape)).encode())
-            digest.update(np.ascontiguousarray(array).data)
+    sets = (train, test) if test else (train,)
+    arrays = (array for examples in sets for array in (*examples.inputs, *examples.labels))
+    digest = of_arrays(repr((train.features, encoding)), arrays)
     if weights is not None:
         digest.update(weights.data)
     return digest.hexdigest()

@@ -12,7 +12,10 @@ RowNumbers = NDArray[np.int64]
 
 
 def split(
-    rows: int, test_fraction: float, seed: int = 0, classes: NDArray[np.float32] | None = None
+    rows: int,
+    test_fraction: float,
+    seed: int | tuple[int, ...] = 0,
+    classes: NDArray[np.float32] | None = None,
 ) -> tuple[RowNumbers, RowNumbers]:
     """Permute `rows` with `seed` and use the last int(rows * test_fraction) for testing.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # these modules import this one
 MAX_INDEX = 2**31 - 2  # indices and the number of features must fit into int32
 
 
-LabelNames = tuple[str, ...] | tuple[bool, ...]
+LabelNames = tuple[str | bool, ...]  # all of one type
 
 
 class LabelLists(NamedTuple):

@@ -75,6 +75,14 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
             source.progress.end()
 
 
+def is_csv_with_text(path: str | Path, options: ReadOptions) -> bool:
+    """Whether the first rows of a CSV file have other cells than numbers, or other delimiters."""
+    with opened(path) as source:
+        if tables.is_columnar_file(source) or _reader(source) is not csv.read:
+            return False
+        return not tables.is_plain(source, options)
+
+
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
     """Read a table, or a file of numbers, whichever it is."""
     if options.encoding is not None:

@@ -14,6 +14,10 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
 
+class NotNumbers(DataError):
+    """A column has text, dates or missing values."""
+
+
 def read(source: Source, options: ReadOptions) -> RawSet:
     """Read the columns of a model that was trained on a CSV file of numbers, and of its label.
 
@@ -49,13 +53,11 @@ def _numbers(table: Table, position: int) -> NDArray[np.float64]:
     column, unexpected = typed(table, position, "number")
     name = quoted(table.names[position])
     if not isinstance(column, NumberColumn):
-        raise DataError(f"{table.source}: column {name}: expected numbers; got dates or text")
+        raise NotNumbers(f"{table.source}: column {name}: expected numbers; got dates or text")
     if unexpected is not None:
-        raise DataError(f"{table.locate(int(unexpected.rows[0]))}: {unexpected.complaint}")
+        raise NotNumbers(f"{table.locate(int(unexpected.rows[0]))}: {unexpected.complaint}")
     missing = np.flatnonzero(np.isnan(column.values))
     if len(missing):
-        raise DataError(
-            f"{table.locate(int(missing[0]))}: column {name}: expected a number; got a missing "
-            "value, which the training data do not have"
-        )
+        place = table.locate(int(missing[0]))
+        raise NotNumbers(f"{place}: column {name}: expected a number; got a missing value")
     return column.values

@@ -1,0 +1,163 @@
+"""What processes tell each other about the parts of divided data; msgspec encodes all of it.
+
+Arrays are bytes in the order of this machine, as all servers of a run have the same.
+"""
+
+from typing import Self
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from hogbatch.data.encode import Encoding
+from hogbatch.data.raw import Columns, LabelLists, LabelNames, ReadOptions
+from hogbatch.data.scale import ColumnMoments, Scaler
+from hogbatch.data.sizes import SetSizes
+
+
+class StoredMoments(Struct, frozen=True):
+    """Moments of the columns that have a value other than 0 in some row."""
+
+    rows: int
+    columns: bytes  # int64[n]
+    values: bytes  # float64[4, n]: mean, squares, low, high
+
+    @classmethod
+    def of(cls, moments: ColumnMoments) -> Self:
+        """Leave out columns of zeros."""
+        rows, *values = moments
+        columns = np.flatnonzero((moments.low != 0) | (moments.high != 0))
+        return cls(rows, columns.tobytes(), np.stack(values)[:, columns].tobytes())
+
+    def restored(self, features: int) -> ColumnMoments:
+        """The moments of F = `features` columns; those that the part lacks are 0."""
+        columns = np.frombuffer(self.columns, np.int64)
+        values = np.zeros((4, features))
+        values[:, columns] = np.frombuffer(self.values).reshape(4, -1)
+        return ColumnMoments(self.rows, *values)
+
+
+class StoredScaler(Struct, frozen=True):
+    """A `Scaler`."""
+
+    mean: bytes  # float64[F]
+    scale: bytes  # float64[F]
+
+    @classmethod
+    def of(cls, scaler: Scaler) -> Self:
+        """Store `scaler`."""
+        return cls(scaler.mean.tobytes(), scaler.scale.tobytes())
+
+    def restored(self) -> Scaler:
+        """The scaler; its arrays cannot be written."""
+        return Scaler(np.frombuffer(self.mean), np.frombuffer(self.scale))
+
+
+class SingleLabels(Struct, frozen=True, tag=True):
+    """The labels of all rows of a part that has one label per row."""
+
+    values: bytes  # float64[N], in the order of the file
+    names: LabelNames  # of text or boolean labels; `values` are then indices into it
+
+    def array(self) -> NDArray[np.float64]:
+        """The labels [N]."""
+        return np.frombuffer(self.values)
+
+
+class ListedLabels(Struct, frozen=True, tag=True):
+    """The labels of a part that has lists of labels."""
+
+    highest: int  # label of all rows; -1 if there is none
+    labels: bytes  # int64[n], the distinct labels of the training rows
+    counts: bytes  # int64[n], the training rows that have each of them
+
+    @classmethod
+    def of(cls, lists: LabelLists, training: NDArray[np.int32]) -> Self:
+        """The labels of all rows, and the indices of those of the training rows."""
+        labels, counts = np.unique(training, return_counts=True)
+        highest = int(lists.indices.max(initial=-1))
+        return cls(highest, labels.astype(np.int64).tobytes(), counts.tobytes())
+
+    def frequencies(self, outputs: int) -> NDArray[np.int64]:
+        """The number of training rows that have each of C = `outputs` labels."""
+        counts = np.zeros(outputs, np.int64)
+        counts[np.frombuffer(self.labels, np.int64)] = np.frombuffer(self.counts, np.int64)
+        return counts
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """A part, as it is read for training."""
+
+    number: int  # from 0, in the order of the files
+    path: str
+    index_base: int | None  # option with which it is read; None: detect
+    digest: bytes  # 16 bytes, of the rows as read
+    train: SetSizes
+    test: SetSizes | None  # of the rows that are split off
+
+    @property
+    def rows(self) -> int:
+        """Training and test rows."""
+        return self.train.rows + (0 if self.test is None else self.test.rows)
+
+
+class PartSurvey(Struct, frozen=True, kw_only=True):
+    """What is needed of a part to plan a run."""
+
+    part: Part  # its sizes are those in the file: labels are lists if they are in the file
+    index_base: int | None  # number of the first feature, for formats that have one
+    columns: Columns
+    classes_hint: int  # number of labels if stated in the file, else 0
+    labels: SingleLabels | ListedLabels
+    moments: StoredMoments  # of the training rows
+    skipped: int  # lines
+    notes: tuple[str, ...]  # for the user, without the name of the file
+    skipped_lines: tuple[str, ...]  # messages for the user
+
+
+class HeldOutFile(Struct, frozen=True):
+    """A file of test rows, which every server reads."""
+
+    path: str
+    digest: bytes  # 16 bytes, of the rows as read
+    sizes: SetSizes
+
+
+class HeldOutSurvey(Struct, frozen=True):
+    """A file of test rows, and messages about it."""
+
+    file: HeldOutFile
+    skipped: int  # lines
+    messages: tuple[str, ...]
+
+
+class PartReading(Struct, frozen=True, kw_only=True):
+    """How the rows of all parts are read, encoded, scaled and split."""
+
+    label: str | None  # these three are fields of `ReadOptions`, as is `declared`
+    header: str
+    bad_lines: float
+    declared: int | None
+    index_base: int | None  # of all parts
+    columns: Columns  # of all parts
+    features: int  # F
+    sparse: bool
+    encoding: Encoding
+    stored_scaler: StoredScaler | None
+    test_fraction: float
+    seed: int
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """The scaler of all rows."""
+        return None if self.stored_scaler is None else self.stored_scaler.restored()
+
+    def options(self, index_base: int | None) -> ReadOptions:
+        """Options for reading a part as its survey did."""
+        return ReadOptions(
+            label=self.label,
+            index_base=index_base,
+            bad_lines=self.bad_lines,
+            header=self.header,
+            declared=self.declared,
+        )
