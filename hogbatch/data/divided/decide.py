@@ -17,6 +17,7 @@ from hogbatch.data.divided.records import (
     HeldOutFile,
     HeldOutSurvey,
     Part,
+    PartOptions,
     PartReading,
     PartSurvey,
     StoredScaler,
@@ -110,20 +111,17 @@ def decide(
     _expect_scale(scale)
     surveys = sorted(surveys, key=lambda each: each.part.number)
     expect_same_form(surveys)
+    sparse = surveys[0].part.train.sparse
     features = max(each.part.train.features for each in surveys)
     if not features:
         raise DataError(f"{shown(folder)}: no row has a feature")
     labels = joined_labels(folder, surveys, loss)
     encoding = infer_encoding(labels, loss)
-    sparse = surveys[0].part.train.sparse
     moments = reduce(ColumnMoments.merged, (each.moments.restored(features) for each in surveys))
     scaler, scale_note = scaler_for(scale, moments.statistics, sparse=sparse)
-    parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
+    kind_note = explain(labels, encoding) if loss == "auto" else ""
     reading = PartReading(
-        label=options.label,
-        header=options.header,
-        bad_lines=options.bad_lines,
-        declared=options.declared,
+        options=PartOptions.of(options),
         index_base=surveys[0].index_base,
         columns=surveys[0].columns,
         features=features,
@@ -133,7 +131,7 @@ def decide(
         test_fraction=test_fraction,
         seed=seed,
     )
-    kind_note = explain(labels, encoding) if loss == "auto" else ""
+    parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
     return DividedData(
         folder,
         parts,

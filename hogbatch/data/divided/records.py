@@ -131,13 +131,34 @@ class HeldOutSurvey(Struct, frozen=True):
     messages: tuple[str, ...]
 
 
-class PartReading(Struct, frozen=True, kw_only=True):
-    """How the rows of all parts are read, encoded, scaled and split."""
+class PartOptions(Struct, frozen=True):
+    """The options for reading that are the same for all parts; see `ReadOptions`."""
 
-    label: str | None  # these three are fields of `ReadOptions`, as is `declared`
+    label: str | None
     header: str
     bad_lines: float
     declared: int | None
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Self:
+        """Those of `options`."""
+        return cls(options.label, options.header, options.bad_lines, options.declared)
+
+    def read_options(self, index_base: int | None) -> ReadOptions:
+        """Options for reading a part as its survey did."""
+        return ReadOptions(
+            label=self.label,
+            index_base=index_base,
+            bad_lines=self.bad_lines,
+            header=self.header,
+            declared=self.declared,
+        )
+
+
+class PartReading(Struct, frozen=True, kw_only=True):
+    """How the rows of all parts are read, encoded, scaled and split."""
+
+    options: PartOptions
     index_base: int | None  # of all parts
     columns: Columns  # of all parts
     features: int  # F
@@ -151,13 +172,3 @@ class PartReading(Struct, frozen=True, kw_only=True):
     def scaler(self) -> Scaler | None:
         """The scaler of all rows."""
         return None if self.stored_scaler is None else self.stored_scaler.restored()
-
-    def options(self, index_base: int | None) -> ReadOptions:
-        """Options for reading a part as its survey did."""
-        return ReadOptions(
-            label=self.label,
-            index_base=index_base,
-            bad_lines=self.bad_lines,
-            header=self.header,
-            declared=self.declared,
-        )

@@ -166,6 +166,16 @@ def test_a_file_whose_rows_have_one_label_each_belongs_to_lists_of_labels(tmp_pa
     assert data.train_sizes == SetSizes.sum((piece.train.sizes for piece in pieces), 3)
 
 
+def test_single_labels_become_lists_if_the_loss_needs_them(tmp_path):
+    (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n2 2:1\n3 1:1\n")
+    (tmp_path / "b.svm").write_text("4 1:1\n3 3:1\n")
+    data = divided(tmp_path, loss="multilabel", test_fraction=0.5)
+    trained = [piece.train for piece in pieces_of(data)]
+    assert data.train_sizes == SetSizes.sum((each.sizes for each in trained), 3)
+    listed = np.concatenate([each.labels.indices for each in trained])
+    assert data.label_frequencies.tolist() == np.bincount(listed, minlength=5).tolist()
+
+
 def test_features_are_counted_from_0_if_index_0_occurs_in_one_file(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1 3:1\n-1 2:1\n")
     (tmp_path / "b.svm").write_text("1 0:5\n-1 2:1\n")
