@@ -1,12 +1,14 @@
 """Data that are divided into files are the same data as those of one file."""
 
 from itertools import pairwise
+from weakref import ref
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from hogbatch.data.divided.reading import sizes_of
+from hogbatch.data.divided import reading
+from hogbatch.data.divided.reading import read_in_turn, read_part, sizes_of
 from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.sizes import SetSizes
@@ -232,3 +234,21 @@ def test_the_fingerprint_depends_on_rows_and_options_but_not_on_the_folder(tmp_p
         fingerprint("scale", values, scale="none"),
     ]
     assert len({first, *others}) == 5
+
+
+def test_only_one_part_is_in_memory_while_a_segment_is_filled(tmp_path, monkeypatch):
+    values, labels = rows_of("real", 6)
+    folder, _ = write_parts(write_csv, tmp_path, values, labels, 6)
+    data, alive = divided(folder), []
+
+    def watched(*arguments):
+        assert not any(reference() for reference in alive)
+        piece = read_part(*arguments)
+        alive.append(ref(piece.train.inputs.dense))
+        return piece
+
+    monkeypatch.setattr(reading, "read_part", watched)
+    segment = Segment.create("data", arrange(dataset.fields_of(*sizes_of(data.parts, None))))
+    dataset.fill_in_turn(segment, read_in_turn(data.parts, None, data.reading))
+    assert len(alive) == 4
+    segment.close()
