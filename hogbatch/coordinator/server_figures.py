@@ -15,6 +15,12 @@ from hogbatch.wire.messages import MAX_LISTED, ServerWorker, ServerWorkers, Work
 
 EVENT: Final = "server_workers"
 RECORD_S: Final = 0.5  # between two records about one server
+FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
+
+
+def seconds_between(servers: int) -> float:
+    """Seconds between two messages of one of `servers` servers about its workers, at least."""
+    return max(1.0, servers / FIGURES_PER_S)
 
 
 def figures_of(roster: Roster, seconds: float) -> ServerWorkers:

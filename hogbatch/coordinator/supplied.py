@@ -14,7 +14,7 @@ from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Se
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger, Rows
 from hogbatch.coordinator.progress import LossSums
-from hogbatch.coordinator.server_figures import figures_of
+from hogbatch.coordinator.server_figures import figures_of, seconds_between
 from hogbatch.coordinator.supply import Supply
 from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.coordinator.workforce import Workforce
@@ -80,17 +80,20 @@ class SuppliedEpochs(Epochs):
 class SuppliedCoordinator(Workforce):
     """The state of one of several servers. Every public method takes an event and returns commands.
 
-    `address` is where other servers write to the memory of this one, through `plane`.
+    `address` is where other servers write to the memory of this one, through `plane`; `servers` is
+    the number of servers of the run.
     """
 
     address: bytes = b""
     plane: str = ""
+    servers: int = 1
     phase: Literal["waiting", "train", "evaluate", "finished"] = "waiting"
     supply: Supply = field(default_factory=Supply)
     _exchanges: int = 0  # under way
     _loads: int = 0  # of these
     _beat_at: float = -math.inf
     _figures: ServerWorkers = field(default_factory=ServerWorkers)  # as sent the last time
+    _figures_due: float = -math.inf  # when others may be sent
 
     def _new_epochs(self) -> Epochs:
         return SuppliedEpochs(self.plan.train_rows)
@@ -156,9 +159,14 @@ class SuppliedCoordinator(Workforce):
         return commands + Workforce.tick(self, now)
 
     def _beat(self, now: float) -> Heartbeat | ServerWorkers:
-        """What is sent once a second: the figures of the workers, if they have changed."""
+        """What is sent once a second: the figures of the workers, if they are due and others."""
+        if now < self._figures_due:
+            return Heartbeat()
         before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))
-        return Heartbeat() if self._figures == before else self._figures
+        if self._figures == before:
+            return Heartbeat()
+        self._figures_due = now + seconds_between(self.servers)
+        return self._figures
 
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
         """End this server's part of the run; its rows go to other servers."""

@@ -137,7 +137,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
         policy = find(config.policy)(start.policy)
         coordinator = SuppliedCoordinator(
-            start.plan, policy, address=plane.address, plane=plane.name
+            start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
         )
         log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
         router, segment_server = cleanup.enter_context(

@@ -205,7 +205,7 @@ class ServerWorker(
 
 
 class ServerWorkers(Message, frozen=True):
-    """The workers of a server, for display; sent in place of a Heartbeat if they have changed."""
+    """The workers of a server, for display; sent in place of some Heartbeats if they change."""
 
     workers: Annotated[tuple[ServerWorker, ...], msgspec.Meta(max_length=MAX_LISTED)] = ()
     others: Count = 0  # workers that are not listed

@@ -30,9 +30,10 @@ def lease(number, start, stop, task="train", epoch=0, rate=0.1):
 class Server:
     """A server with one worker, whose leases the test finishes."""
 
-    def __init__(self, **plan):
+    def __init__(self, servers=1, **plan):
         made = make_plan(train_rows=1000, test_rows=100, epochs=None, by_epoch=True, **plan)
-        self.state = SuppliedCoordinator(made, Fixed(PolicySettings()), address=b"here")
+        policy = Fixed(PolicySettings())
+        self.state = SuppliedCoordinator(made, policy, address=b"here", servers=servers)
         self.answers, self.beats, self.work, self.steps, self.finish = [], [], [], [], None
         self._take(self.state.begin(0.0))
         self._take(self.state.tick(0.0))
@@ -195,6 +196,28 @@ def test_it_sends_a_heartbeat_while_nothing_changes(server):
     server.order(lease(7, 0, 100))
     server.work_off()
     assert [type(each) for each in server.later(3.0)] == [ServerWorkers]
+
+
+@pytest.mark.parametrize(("servers", "told"), [(2, 12), (10, 12), (20, 6), (100, 2)])
+def test_one_of_many_servers_tells_rarely_and_sends_a_heartbeat_each_second(servers, told):
+    server = Server(servers)
+    server.attach()
+    for second in range(1, 13):
+        server.order(lease(second, 10 * second, 10 * second + 10))
+        server.work_off()
+        assert len(server.later(float(second))) == 1
+    figures = [beat for beat in server.beats if isinstance(beat, ServerWorkers)]
+    assert len(figures) == told and figures[-1].workers[0].rows > figures[0].workers[0].rows
+
+
+def test_figures_that_change_after_they_were_due_are_sent_at_the_next_beat():
+    server = Server(servers=30)
+    server.attach()
+    sent = [type(beat) for second in range(1, 6) for beat in server.later(float(second))]
+    assert sent == [ServerWorkers, *[Heartbeat] * 4]
+    server.order(lease(7, 0, 100))
+    server.work_off()
+    assert [type(each) for each in server.later(6.0)] == [ServerWorkers]
 
 
 def test_it_tells_nothing_after_its_end(server):
