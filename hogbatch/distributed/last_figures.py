@@ -5,43 +5,22 @@ workers after that is not read.
 """
 
 import msgspec
+from msgspec.structs import asdict
 
-from hogbatch.wire.messages import (
-    MAX_LISTED,
-    Count,
-    Fraction,
-    ServerWorker,
-    ServerWorkers,
-    Threads,
-    WorkerText,
-)
+from hogbatch.wire.messages import MAX_LISTED, ServerWorker, ServerWorkers, WorkerFigures
 
 
-class SummarisedWorker(msgspec.Struct):
+class SummarisedWorker(WorkerFigures, frozen=True):
     """The fields of a worker in summary.json that are used."""
 
-    name: WorkerText
-    device: WorkerText
-    threads: Threads
-    batch_size: Count
-    rows: Count
-    updates: Count
-    busy: Fraction
     left_at: float | None
 
     @property
     def figures(self) -> ServerWorker:
         """What a server tells about such a worker."""
-        return ServerWorker(
-            name=self.name,
-            device=self.device,
-            threads=self.threads,
-            state="trains" if self.left_at is None else "left",
-            batch_size=self.batch_size,
-            rows=self.rows,
-            updates=self.updates,
-            busy=round(self.busy, 4),
-        )
+        fields = asdict(self) | {"busy": round(self.busy, 4)}
+        left = fields.pop("left_at") is not None
+        return ServerWorker(**fields, state="left" if left else "trains")
 
 
 class ServerSummary(msgspec.Struct):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hogbatch.status.series import Counter, keep_until
 from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.telemetry.trace import Trace
+from hogbatch.wire.messages import WorkerFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +21,10 @@ class LeaseDone:
     staleness: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFigures:
-    """What an event "server_workers" says about one worker of a server."""
+class RecordedWorker(WorkerFigures, frozen=True):
+    """A worker of a server in an event "server_workers"."""
 
-    name: str
-    device: str  # "cpu" or "gpu"
-    threads: int
-    state: str
-    batch_size: int  # 0: not known yet
-    rows: int
-    updates: int
-    busy: float
+    state: str  # another version may have other ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class FiguresOfServer:
     """The fields of an event "server_workers"."""
 
     worker: str  # the server
-    workers: list[WorkerFigures]
+    workers: list[RecordedWorker]
     others: int = 0  # workers that are not listed
 
 
@@ -134,7 +127,7 @@ class ObservedWorker:
             worker._update(each, seconds)
             self.workers.append(worker)
 
-    def _own_worker(self, figures: WorkerFigures, seconds: float) -> "ObservedWorker":
+    def _own_worker(self, figures: RecordedWorker, seconds: float) -> "ObservedWorker":
         """A worker of this server that was not known before."""
         cpu = figures.device == "cpu"
         device = f"cpu:{figures.threads}" if cpu else figures.device
@@ -143,7 +136,7 @@ class ObservedWorker:
         worker.rows.begin(since)
         return worker
 
-    def _update(self, figures: WorkerFigures, seconds: float) -> None:
+    def _update(self, figures: RecordedWorker, seconds: float) -> None:
         """It has these figures at training second `seconds`."""
         self.measured_at, self.busy = seconds, figures.busy
         # Without their courses, which nothing shows: a run may have 16 such workers per server.

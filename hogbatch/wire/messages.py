@@ -189,19 +189,27 @@ class Loaded(Message, frozen=True):
     changed: bool = True  # the parameters are others than before
 
 
-class ServerWorker(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
-):
-    """One worker of a server, and what it has done so far."""
+class WorkerFigures(msgspec.Struct, frozen=True, gc=False):
+    """One worker of a server, and what it has done so far.
+
+    What else is known of it depends on where it is described: here, in events or in a summary.
+    """
 
     name: WorkerText  # among the workers of its server
     device: WorkerText  # "cpu" or "gpu"
     threads: Threads
-    state: WorkerState
     batch_size: Count  # 0: not known yet
     rows: Count
     updates: Count
     busy: Fraction  # of its training seconds spent computing
+
+
+class ServerWorker(
+    WorkerFigures, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
+    """A worker in ServerWorkers."""
+
+    state: WorkerState
 
 
 class ServerWorkers(Message, frozen=True):

@@ -299,6 +299,13 @@ def test_a_worker_that_joins_a_server_late_has_the_speed_since_then():
     assert worker.joined_at == 2.0 and worker_speed(worker, state) == 500.0
 
 
+def test_figures_of_another_version_may_have_more_fields_and_states():
+    figures = server_workers("server-1", own_worker("gpu-0", 6400, state="cools", watts=700))
+    state = state_after(*ON_SERVERS, figures)
+    (worker,) = state.workers[1].workers
+    assert (worker.rows.value, worker.state, state.damaged) == (6400, "cools", 0)
+
+
 def test_workers_leave_with_their_server_or_alone():
     gone = server_workers("server-0", own_worker(rows=640), own_worker("cpu-1", 640, state="left"))
     lost = event("worker_lost", worker="server-1", reason="its machine died")
@@ -318,6 +325,7 @@ def test_figures_after_the_checkpoint_of_a_resumed_run_are_forgotten():
     [
         server_workers("server-7"),
         server_workers("server-0", own_worker(batch_size="large")),
+        server_workers("server-0", own_worker(rows=-1)),
         server_workers("server-0", {"name": "cpu-0"}),
         event("server_workers", worker="server-0"),
     ],
