@@ -124,9 +124,13 @@ def update_share(worker: ObservedWorker, run: RunState) -> float | None:
 
 
 def worker_speed(worker: ObservedWorker, run: RunState) -> float | None:
-    """Recent rows per second of a worker; after the end of the run, or its own, its mean."""
+    """Recent rows per second of a worker; after the end of the run, or its own, its mean.
+
+    That of a worker of a server is of the time until its last figures.
+    """
+    ends = [end for end in (worker.left_at, worker.measured_at) if end is not None]
+    until = min(ends, default=run.seconds)
     if run.ended is None and worker.left_at is None:
-        return worker.rows.speed(run.seconds if worker.measured_at is None else worker.measured_at)
-    until = run.seconds if worker.left_at is None else worker.left_at
+        return worker.rows.speed(until)
     elapsed = until - worker.joined_at
     return worker.rows.value / elapsed if elapsed > 0 else None

@@ -121,20 +121,19 @@ class ObservedWorker:
     def take_figures(self, figures: FiguresOfServer, seconds: float) -> None:
         """It is a server, whose own workers have these figures at training second `seconds`."""
         known = {worker.name: worker for worker in self.workers}
+        earliest = self._earliest_start
         self.others, self.workers = figures.others, []
         for each in figures.workers:
-            worker = known.get(each.name) or self._own_worker(each, seconds)
+            worker = known.get(each.name) or _own_worker(each, earliest if each.rows else seconds)
             worker._update(each, seconds)
             self.workers.append(worker)
 
-    def _own_worker(self, figures: RecordedWorker, seconds: float) -> "ObservedWorker":
-        """A worker of this server that was not known before."""
-        cpu = figures.device == "cpu"
-        device = f"cpu:{figures.threads}" if cpu else figures.device
-        since = self.joined_at if figures.rows else seconds
-        worker = ObservedWorker(figures.name, device, since)
-        worker.rows.begin(since)
-        return worker
+    @property
+    def _earliest_start(self) -> float:
+        """Training second from which a worker of this server that is not known yet has trained."""
+        all_known = bool(self.workers) and not self.others  # when the last figures were measured
+        measured_at = self.workers[0].measured_at if all_known else None
+        return max(self.joined_at, measured_at or 0.0)
 
     def _update(self, figures: RecordedWorker, seconds: float) -> None:
         """It has these figures at training second `seconds`."""
@@ -159,3 +158,11 @@ class ObservedWorker:
         self.workers, self.others = [], 0  # their figures contain what is forgotten
         if self.left_at is not None:
             self.left_at = min(self.left_at, seconds)
+
+
+def _own_worker(figures: RecordedWorker, since: float) -> ObservedWorker:
+    """A worker of a server that was not known before, and trains since training second `since`."""
+    device = f"cpu:{figures.threads}" if figures.device == "cpu" else figures.device
+    worker = ObservedWorker(figures.name, device, since)
+    worker.rows.begin(since)
+    return worker

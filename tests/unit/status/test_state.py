@@ -287,8 +287,29 @@ def test_the_speed_of_a_worker_of_a_server_is_that_of_its_last_figures():
     assert worker_speed(state.workers[0].workers[0], state) == 320.0, "640 rows in 2 s"
     state.apply(server_workers("server-0", own_worker(rows=2640)))
     assert worker_speed(state.workers[0].workers[0], state) == 660.0
+    state.apply(server_workers("server-0", own_worker(rows=4000)))
     state.apply(ended(seconds=8.0, rows=4000))
-    assert worker_speed(state.workers[0].workers[0], state) == 330.0, "the mean of the run"
+    assert worker_speed(state.workers[0].workers[0], state) == 1000.0, "the mean until its figures"
+
+
+def test_the_speed_of_a_worker_of_a_lost_server_is_that_until_its_last_figures():
+    lost = event("worker_lost", worker="server-0", reason="its machine died")
+    state = state_after(*ON_SERVERS, lease(9.0, 0, 64, "server-1"), lost)
+    worker = state.workers[0].workers[0]
+    assert (worker.left_at, worker.measured_at) == (9.0, 2.0)
+    assert worker_speed(worker, state) == 320.0, "640 rows in 2 s"
+
+
+@pytest.mark.parametrize(
+    ("others", "rows_per_second"),
+    [(0, 250.0), (3, 125.0)],
+    ids=["it has joined since the last figures", "it may have been one of those not listed"],
+)
+def test_a_worker_of_a_server_that_is_first_known_with_rows(others, rows_per_second):
+    before = server_workers("server-0", own_worker(rows=640), others=others)
+    state = state_after(*ON_SERVERS, before, lease(4.0, 0, 64, "server-0"))
+    state.apply(server_workers("server-0", own_worker("cpu-9", 500)))
+    assert worker_speed(state.workers[0].workers[0], state) == rows_per_second
 
 
 def test_a_worker_that_joins_a_server_late_has_the_speed_since_then():
