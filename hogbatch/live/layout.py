@@ -51,10 +51,10 @@ def layout(size: Size, wanted: Wanted) -> FrameLayout:
     chosen = FrameLayout(size.width - 1)
     room = size.height - 1
 
-    def grow(part: str, lines: int) -> None:
-        """Give a part up to `lines` lines, as far as there is room."""
+    def grow(part: str, lines: int, least: int = 1) -> None:
+        """Give a part up to `lines` lines, as far as there is room, but not below `least`."""
         before = getattr(chosen, part)
-        for count in range(lines, before, -1):
+        for count in range(lines, max(before, least - 1), -1):
             setattr(chosen, part, count)
             if chosen.height <= room:
                 return
@@ -64,13 +64,13 @@ def layout(size: Size, wanted: Wanted) -> FrameLayout:
     grow("header", 2)
     grow("progress", min(1, wanted.progress))
     grow("figures", int(wanted.figures))
-    grow("workers", min(table, FEW_WORKERS + 1))
+    grow("workers", min(table, FEW_WORKERS + 1), least=2)
     grow("events", min(EVENTS[0], wanted.events))
     grow("progress", wanted.progress)
     grow("gap", 1)
     if wanted.curves:
         _grow_plot(chosen, room, *PLOT_LINES[:2])
-    grow("workers", table)
+    grow("workers", table, least=2)
     grow("events", min(EVENTS[1], wanted.events))
     if wanted.curves and chosen.plot:
         _grow_plot(chosen, room, *PLOT_LINES[1:])
