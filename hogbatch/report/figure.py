@@ -129,6 +129,7 @@ class ReportTable:
     words: int | None = None  # the column with sentences
     note: str = ""
     styles: tuple[Style, ...] = field(default=())  # of the curves that the rows stand for
+    beneath: frozenset[int] = frozenset()  # rows that belong to one above them
 
 
 def curve(

@@ -197,7 +197,8 @@ def table_html(table: ReportTable, shades: Sequence[Sequence[int]] = ()) -> Mark
 def _row(table: ReportTable, number: int, shades: Sequence[Sequence[int]]) -> Markup:
     first, *rest = table.rows[number]
     marked = [swatch(table.styles[number], line=False)] if table.styles else []
-    cells = [element("th", *marked, first, scope="row", class_=_aligned(table, 0))]
+    kind = "beneath" if number in table.beneath else _aligned(table, 0)
+    cells = [element("th", *marked, first, scope="row", class_=kind)]
     for column, content in enumerate(rest, 1):
         kinds = [_aligned(table, column) or ("words" if column == table.words else "")]
         if shades and column <= len(shades[number]):

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from hogbatch.report.figure import ReportTable
 from hogbatch.report.reported import ReportedRun
 from hogbatch.status.state import MAX_NOTICES, Notice, RunState
 from hogbatch.status.text import duration
-from hogbatch.status.worker_table import worker_speed
+from hogbatch.status.worker_table import WorkerTable, rows_of, update_share, worker_speed
 from hogbatch.status.workers import ObservedWorker
 from hogbatch.telemetry.announced import description
 from hogbatch.telemetry.console import result_parts, speed_text
@@ -67,22 +68,24 @@ def _progress(run: RunState, *, active: bool) -> list[str]:
 
 
 def worker_table(each: ReportedRun) -> ReportTable:
-    """All workers, in the order in which they joined."""
+    """All workers, in the order in which they joined, and those of servers beneath these."""
     run, active = each.run, each.report.condition.active
-    shown = run.workers[:MAX_WORKERS]
-    left_out = len(run.workers) - len(shown)
+    cells = partial(_worker_cells, run=run, active=active)
+    rows = [row for worker in run.workers for row in rows_of(worker, cells)]
+    shown, left_out = WorkerTable(rows, 0).limited(MAX_WORKERS)
     return ReportTable(
         "Workers",
         WORKER_HEADER,
-        tuple(_worker_row(worker, run, active=active) for worker in shown),
+        tuple(row.cells for row in shown),
         frozenset(range(3, len(WORKER_HEADER))),
-        words=2 if any(worker.reason for worker in shown) else None,
-        note=f"{left_out:,} more workers joined later." if left_out else "",
+        words=2 if any(worker.reason for worker in run.workers) else None,
+        note=f"{left_out:,} more workers are not shown." if left_out else "",
+        beneath=frozenset(n for n, row in enumerate(shown) if row.beneath),
     )
 
 
-def _worker_row(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple[str, ...]:
-    speed = worker_speed(worker, run)
+def _worker_cells(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple[str, ...]:
+    speed, share = worker_speed(worker, run), update_share(worker, run)
     used = worker.utilization[-1][1] if worker.utilization else None
     state = f"{worker.state}: {worker.reason}" if worker.reason else worker.state
     if worker.state == "trains" and not active:
@@ -93,12 +96,12 @@ def _worker_row(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple
         state,
         f"{worker.rows.value:,}",
         f"{worker.updates.value:,}",
-        f"{worker.updates.value / run.updates:.0%}" if run.updates else "-",
+        "-" if share is None else f"{share:.0%}",
         "-" if speed is None else f"{speed:,.0f}",
         "-" if used is None else f"{used:.0%}",
         "-" if worker.staleness is None else f"{worker.staleness:.1f}",
         "-" if worker.batch_size is None else f"{worker.batch_size:,}",
-        f"{seconds_text(worker.joined_at)} s",
+        "-" if worker.measured_at is not None else f"{seconds_text(worker.joined_at)} s",
         "-" if worker.left_at is None else f"{seconds_text(worker.left_at)} s",
     )
 

@@ -1,6 +1,6 @@
 """The workers of a run as rows of a table, for reports and for the live view."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from hogbatch.machine.printable import printable
@@ -11,7 +11,7 @@ HEADER: Final = ("worker", "device", "batch", "updates", "share", "rows/s", "uti
 NUMERIC: Final = range(2, 8)  # columns that are aligned on the right
 INDENT: Final = "  "  # of the workers of a server
 
-Cells = tuple[str, ...]  # one for each column of HEADER
+Cells = tuple[str, ...]  # one for each column
 
 
 class WorkerRow(NamedTuple):
@@ -25,7 +25,7 @@ class WorkerRow(NamedTuple):
 class WorkerTable(NamedTuple):
     """The rows of a table, and how many workers are not in it."""
 
-    rows: list[WorkerRow]  # without HEADER
+    rows: list[WorkerRow]  # without the header
     left_out: int
 
     def limited(self, lines: int) -> "WorkerTable":
@@ -55,20 +55,24 @@ def worker_table(run: RunState, active: bool, most_gone: int) -> WorkerTable:
     rows = []
     for worker in run.workers:
         if worker not in left_out:
-            rows.append(WorkerRow(_cells(worker, run, active)))
-            rows += [] if worker.left_at is not None else _rows_beneath(worker, run, active)
-    return WorkerTable(rows, len(left_out))
+            own = rows_of(worker, lambda each: _cells(each, run, active))
+            rows += own if worker.left_at is None else own[:1]
+    return WorkerTable([_indented(row) if row.beneath else row for row in rows], len(left_out))
 
 
-def _rows_beneath(server: ObservedWorker, run: RunState, active: bool) -> list[WorkerRow]:
-    rows = []
-    for worker in server.workers:
-        name, *rest = _cells(worker, run, active)
-        rows.append(WorkerRow((INDENT + name, *rest), beneath=True))
-    if server.others:
-        empty = [""] * (len(HEADER) - 1)
-        rows.append(WorkerRow((f"{INDENT}{server.others} more", *empty), True, server.others))
+def rows_of(worker: ObservedWorker, cells: Callable[[ObservedWorker], Cells]) -> list[WorkerRow]:
+    """The row of a worker, then those of its own workers if it is a server; `cells` makes one."""
+    rows = [WorkerRow(cells(worker))]
+    rows += [WorkerRow(cells(each), beneath=True) for each in worker.workers]
+    if worker.others:
+        empty = [""] * (len(rows[0].cells) - 1)
+        rows.append(WorkerRow((f"{worker.others} more", *empty), True, worker.others))
     return rows
+
+
+def _indented(row: WorkerRow) -> WorkerRow:
+    name, *rest = row.cells
+    return row._replace(cells=(INDENT + name, *rest))
 
 
 def aligned(rows: Sequence[Cells], width: int, columns: Sequence[int] | None = None) -> list[str]:

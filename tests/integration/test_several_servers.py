@@ -104,6 +104,9 @@ def test_status_shows_the_workers_of_each_server(job, train, main):
         own = worker["rows"], worker["updates"]
         assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
     assert job.events()[-1]["event"] == "ended"
+    assert main("report", job.run_dir).returncode == 0
+    page = (job.run_dir / "report.html").read_text()
+    assert page.count('class="beneath">cpu-0<') == 2
 
 
 @pytest.mark.parametrize(

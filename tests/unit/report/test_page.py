@@ -8,7 +8,7 @@ from hogbatch.report.page import is_report, page
 from hogbatch.report.reported import Bin, LeftOut, Quality
 from tests.unit.report.conftest import TWO_WORKERS, reported
 from tests.unit.report.test_markup import HOSTILE
-from tests.unit.status.conftest import ended, evaluation, event, joined, started
+from tests.unit.status.conftest import ON_SERVERS, ended, evaluation, event, joined, started
 
 VOID = {"meta"}
 LINKS = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
@@ -87,6 +87,12 @@ def test_everything_from_a_run_is_escaped():
     for found in (parsed(run), parsed(run, reported(*TWO_WORKERS))):
         assert "script" not in found.tags
         assert "<script>alert('1')</script>" in found.text
+
+
+def test_workers_of_servers_are_indented():
+    found = parsed(reported(*ON_SERVERS))
+    assert found.attributes.count(("class", "beneath")) == 4
+    assert ".beneath {" in page([reported(*ON_SERVERS)], "0.1.0")
 
 
 def test_labels_are_escaped():
