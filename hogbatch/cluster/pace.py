@@ -2,8 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from hogbatch.cluster.settings import MergeSettings
+
+RARE: Final = 2  # times the wanted rows between two merges: then merges may take more
 
 
 @dataclass(slots=True)
@@ -23,16 +26,23 @@ class MergePace:
         """The merge has ended, and took this long."""
         self.seconds, self.busy_seconds, self._ended = seconds, busy_seconds, now
 
-    def earliest(self, settings: MergeSettings) -> float:
-        """When the next merge may begin, so that merges take a limited part of time and threads."""
+    def earliest(self, settings: MergeSettings, rows: float) -> float:
+        """When the next merge may begin, of `rows` that servers have trained on since the last one.
+
+        Merges take a limited part of the time, and of the time of the threads.
+        """
+        load = settings.load_if_rare if rows >= RARE * settings.rows else settings.load
         pause = self.seconds * (1.0 / settings.share - 1.0)
-        return self._ended + max(pause, self.busy_seconds / settings.load - self.seconds)
+        return self._ended + max(pause, self.busy_seconds / load - self.seconds)
 
     def expected(self, settings: MergeSettings, rows_per_second: float) -> float:
-        """When the servers have trained on the rows between two merges, at their measured speed.
+        """When the next merge may begin, at the measured speed of the servers.
 
         They report rows when leases end, which may take many times as long.
         """
         if not rows_per_second > 0.0:
             return math.inf
-        return max(self.earliest(settings), self._began + settings.rows / rows_per_second)
+        return min(
+            max(self.earliest(settings, rows), self._began + rows / rows_per_second)
+            for rows in (settings.rows, RARE * settings.rows)
+        )

@@ -19,14 +19,15 @@ def rows_between_merges(train_rows: int) -> int:
 class MergeSettings:
     """How the models of several servers are merged."""
 
-    rows: int  # of all servers between two merges
+    rows: int  # of all servers between two merges, at least
     parameters: int  # of the model
     rule: Literal["adasum", "sum", "average"] = "adasum"  # see hogbatch.cluster.merging
     momentum: float = 0.0  # of the merged model; 0: none
     transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
     robust: Literal["none", "median"] = "none"
     share: float = SHARE
-    load: float = 0.1  # largest fraction of the threads of a server that merges take
+    load: float = 0.04  # largest fraction of the threads of a server that merges take ...
+    load_if_rare: float = 0.1  # ... and if there are more than twice `rows` between two merges
 
 
 @dataclass(frozen=True, slots=True)

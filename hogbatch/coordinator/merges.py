@@ -204,7 +204,7 @@ class ServerMerges:
         if not rows.held and (draining or not rows.todo):  # nothing is left to train on before
             return -math.inf if rows.unmerged else math.inf
         if rows.unmerged_rows >= self.settings.rows:
-            return self._pace.earliest(self.settings)
+            return self._pace.earliest(self.settings, rows.unmerged_rows)
         # A merge follows soon if few rows are left. Adaptive SGD's weights depend on updates, which
         # are counted when leases end.
         soon = draining or rows.remaining < self.settings.rows
