@@ -52,9 +52,9 @@ class Member:
         halves = [(0, middle), (middle, len(self.change))]
         own, others = halves[self._place], halves[1 - self._place]
         self._put(self.change, *others)
-        self._add()
+        self._add(*self._next(own[0]))
         self._put(self.total, *own)
-        start, part = self._next()
+        start, part = self._next(others[0])
         self.total[start : start + len(part)] = part
 
     def _exchange(self, count: int) -> None:
@@ -62,20 +62,24 @@ class Member:
         for start in range(0, count, step):
             self._put(self.change, start, min(start + step, count))
         for _ in range(0, count, step):
-            self._add()
+            self._add(*self._next())
 
     def _put(self, array: Floats, start: int, stop: int) -> None:
         reference = ray.put(array[start:stop])
         given = reference if self._setting["pass_"] == "argument" else [reference]
         self._other.take.remote(start, given)
 
-    def _next(self) -> tuple[int, Floats]:
+    def _next(self, wanted: int | None = None) -> tuple[int, Floats]:
+        """The next part, or the one that starts at `wanted`; calls may arrive in another order."""
         start, given = self._arrived.get(timeout=TIMEOUT_S)
+        if wanted is not None and start != wanted:
+            found = self._next(wanted)
+            self._arrived.put((start, given))
+            return found
         part: Any = ray.get(given[0]) if isinstance(given, list) else given
         return start, part
 
-    def _add(self) -> None:
-        start, part = self._next()
+    def _add(self, start: int, part: Floats) -> None:
         here = slice(start, start + len(part))
         np.add(self.change[here], part, out=self.total[here])
 
