@@ -1,6 +1,7 @@
 """Whether a run must end, and with which status."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from hogbatch.coordinator.commands import Command, Keep, Status
 from hogbatch.coordinator.epochs import Epochs
@@ -23,6 +24,8 @@ class Ending:
     reason: str = ""  # of the first interrupt, or of the failure
     _interrupted_at: float | None = None
     _no_workers_since: float | None = None
+    # Part of divided data → since when it was needed and no worker has held it.
+    _missing_since: dict[int, float] = field(default_factory=dict)
 
     def decide(self, status: Status) -> None:
         """End the run with `status`, unless its end is decided already."""
@@ -68,15 +71,25 @@ class Ending:
         """No worker is attached from `now` on."""
         self._no_workers_since = now
 
+    def miss_parts(self, parts: Iterable[int], now: float) -> None:
+        """No attached worker holds `parts` of the data, which are needed at `now`."""
+        self._missing_since = {part: self._missing_since.get(part, now) for part in parts}
+
     def missing_workers(self, now: float) -> str:
         """Why the run fails for lack of workers; empty if it does not."""
         waited = now - self._no_workers_since if self._no_workers_since is not None else 0.0
-        return f"no worker for {waited:.0f} s" if waited > self.stopping.wait_for_workers else ""
+        if waited > self.stopping.wait_for_workers:
+            return f"no worker for {waited:.0f} s"
+        for part, since in self._missing_since.items():
+            if now - since > self.stopping.wait_for_workers:
+                return f"no server has had part {part} of the data for {now - since:.0f} s"
+        return ""
 
     def skip(self, seconds: float) -> None:
         """Leave out `seconds` in which the coordinator's process was stopped."""
         if self._no_workers_since is not None:
             self._no_workers_since += seconds
+        self._missing_since = {part: since + seconds for part, since in self._missing_since.items()}
 
     def keep_last(self) -> list[Command]:
         """Keep the current model, if it is the one to keep and was trained on at least one row."""

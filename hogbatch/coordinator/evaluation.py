@@ -43,8 +43,16 @@ class Evaluator:
         return self.ending.status is not None or self.progress.evaluation_is_due(now, pause)
 
     def begin(self) -> list[Command]:
-        """Make all test rows available; no worker writes the model from here to `end`."""
-        return [*self._evaluate("test"), *[ShowMean(True)] * self.plan.stopping.average]
+        """Make all test rows available; no worker writes the model from here to `end`.
+
+        After an interruption, only those rows that it has interrupted.
+        """
+        rows_of: Literal["train", "test"] = "train" if self.test_is_done else "test"
+        return [*self._evaluate(rows_of), *[ShowMean(True)] * self.plan.stopping.average]
+
+    def interrupt(self) -> list[Command]:
+        """Give up the evaluation of these rows, until `begin`; workers may write the model."""
+        return [ShowMean(False)] * self.plan.stopping.average
 
     def go_on(self, now: float) -> list[Command]:
         """Make all training rows available if they are to be evaluated, too; else no commands.

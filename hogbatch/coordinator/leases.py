@@ -1,13 +1,13 @@
 """Leases: which worker gets which rows next, and their return when the worker is lost."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
-from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.ledger import Ledger, PartQueue
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
@@ -30,17 +30,58 @@ class Leases:
     evaluated: Ledger = field(default_factory=lambda: Ledger(0))
     rows_of: Literal["train", "test"] = "test"  # the set of `evaluated`
     last: int = 0  # number of the last lease handed out
+    _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with rows to evaluate
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        train_parts = plan.train_parts if plan.training.evaluate_train else ()
+        self._evaluation_parts = frozenset(
+            part
+            for parts in (plan.test_parts, train_parts)
+            for part, rows in enumerate(parts)
+            if rows
+        )
 
     def evaluate(self, rows_of: Literal["train", "test"]) -> None:
         """Make all rows of a set available for evaluation; those before must be done."""
         self.rows_of = rows_of
-        rows = self.plan.test_rows if rows_of == "test" else self.plan.train_rows
-        self.evaluated = Ledger(rows)
+        plan = self.plan
+        if rows_of == "test":
+            self.evaluated = Ledger(plan.test_rows, plan.test_parts)
+        else:
+            self.evaluated = Ledger(plan.train_rows, plan.train_parts)
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether servers that are ready hold all rows of the next evaluation."""
+        plan, roster = self.plan, self.roster
+        if plan.merging is None:
+            return True
+        if (plan.test_rows or plan.training.evaluate_train) and not roster.any_ready:
+            return False
+        return roster.holders.all_ready(self._evaluation_parts)
+
+    @property
+    def evaluation_is_stuck(self) -> bool:
+        """Whether only rows are left to evaluate that no server that is ready holds."""
+        rows = self.evaluated
+        busy = self.plan.merging is None or rows.held or rows.finished
+        return not busy and not self.roster.can_take(rows)
+
+    def missing_parts(self, phase: str) -> list[int]:
+        """Parts of divided data that are needed in `phase` and that no attached server holds."""
+        needed: Iterable[int] = self._evaluation_parts
+        if phase == "train":
+            needed = self.epochs.rows.parts_left
+        elif phase == "evaluate":
+            needed = self.evaluated.parts_left
+        return self.roster.holders.missing(needed)
 
     def hand_out(self, phase: str, now: float, to: Sequence[Worker] | None) -> Iterator[Send]:
         """Give leases to the workers `to`, or to all: one to each before a second to any."""
         ledger = self.evaluated if phase == "evaluate" else self.epochs.rows
-        if not ledger.todo or not (phase == "evaluate" or (phase == "train" and self.epochs.ready)):
+        ready = phase == "evaluate" or (phase == "train" and self.epochs.ready)
+        if not ledger.remaining or not ready:
             return
         if to is None:
             to = self.roster.with_room(LEASES_IN_FLIGHT)
@@ -49,16 +90,20 @@ class Leases:
         for in_flight in range(LEASES_IN_FLIGHT):
             delays = False
             for worker in to:
-                if len(worker.leases) == in_flight and self._may_take(worker, ledger, now):
-                    if phase == "train" and not worker.trial_is_due(now):
-                        # If one would, so would all after it: their batches take longer.
-                        delays = delays or self.roster.would_delay(worker, ledger.ahead)
-                        if delays:
-                            continue
-                    if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
-                        continue  # it has enough to do until then
-                    if rows := self._rows(worker, ledger, now):
-                        yield self._assign(worker, ledger, rows, now)
+                if len(worker.leases) != in_flight:
+                    continue
+                part = ledger.next_part(worker.parts)
+                if part is None or not self._may_take(worker, ledger, part, now):
+                    continue
+                if phase == "train" and not worker.trial_is_due(now):
+                    # If one would, so would all after it: their batches take longer.
+                    delays = (delays and not ledger.divided) or self._delays(worker, ledger, part)
+                    if delays:
+                        continue
+                if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
+                    continue  # it has enough to do until then
+                if rows := self._rows(worker, ledger, part, now):
+                    yield self._assign(worker, ledger, part, rows, now)
 
     def take_back(self, lease: Lease, died: bool) -> list[Command]:
         """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""
@@ -77,8 +122,8 @@ class Leases:
             assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(worker.leases) <= LEASES_IN_FLIGHT for worker in workers)
 
-    def _may_take(self, worker: Worker, ledger: Ledger, now: float) -> bool:
-        """Whether there are rows that this worker may be given.
+    def _may_take(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> bool:
+        """Whether this worker may be given rows of `part`, which has some.
 
         Rows on which several workers have died are given to a worker without other rows, so that
         it is clear which rows killed it.
@@ -87,9 +132,14 @@ class Leases:
             new = worker.rows == 0
             if not worker.trains or (new and self.roster.handing_over(self.progress.seconds(now))):
                 return False
-        suspect = ledger.deaths >= SUSPECT_DEATHS
-        conflict = suspect and worker.leases
-        return bool(ledger.todo) and not conflict and not worker.holds_suspect_rows
+        conflict = part.deaths >= SUSPECT_DEATHS and worker.leases
+        return not conflict and not worker.holds_suspect_rows
+
+    def _delays(self, worker: Worker, ledger: Ledger, part: PartQueue) -> bool:
+        """Whether others would finish the rows that it shares with them before its next batch."""
+        if ledger.divided:
+            return self.roster.would_delay(worker, part.remaining, part.number)
+        return self.roster.would_delay(worker, ledger.ahead())
 
     def _left(self, worker: Worker, now: float) -> float:
         """Seconds between the end of the leases of `worker` and the next evaluation.
@@ -100,26 +150,35 @@ class Leases:
         left = self.progress.until_evaluation(now, self.roster.pause_seconds)
         return left if math.isnan(expected) else left - expected
 
-    def _rows(self, worker: Worker, ledger: Ledger, now: float) -> int:
-        """Rows of the next lease of `worker`; 0: the others should do the rest."""
+    def _rows(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> int:
+        """Rows of the next lease of `worker`; 0: the others should do the rest.
+
+        They may be more than `part` has: the length of leases depends on all rows that are left for
+        the worker.
+        """
         seconds = self.plan.lease_seconds
-        if ledger.deaths >= SUSPECT_DEATHS:
+        if part.deaths >= SUSPECT_DEATHS:
             return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
+        shared = part.number if ledger.divided else None
         if ledger is self.epochs.rows:
             seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            return self.roster.lease_rows(worker, worker.batch_size, seconds, ledger.ahead)
+            ahead = ledger.ahead(worker.parts)
+            return self.roster.lease_rows(worker, worker.batch_size, seconds, ahead, shared)
         held = ledger.rows - ledger.acknowledged - ledger.remaining
         batch = worker.evaluation_batch
-        return self.roster.evaluation_rows(worker, batch, seconds, ledger.remaining, held)
+        left = ledger.left(worker.parts)
+        return self.roster.evaluation_rows(worker, batch, seconds, left, held, shared)
 
     def _batch(self, worker: Worker, ledger: Ledger) -> int:
         return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch
 
-    def _assign(self, worker: Worker, ledger: Ledger, rows: int, now: float) -> Send:
-        training, deaths = ledger is self.epochs.rows, ledger.deaths
+    def _assign(
+        self, worker: Worker, ledger: Ledger, part: PartQueue, rows: int, now: float
+    ) -> Send:
+        training, deaths = ledger is self.epochs.rows, part.deaths
         size = self._batch(worker, ledger)
         self.last += 1
-        start, stop = ledger.take(self.last, rows)
+        start, stop = ledger.take(self.last, rows, worker.parts)
         lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)
         lease.deadline = self.roster.deadline(worker, lease, now)
         if training:

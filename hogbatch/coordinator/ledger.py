@@ -1,14 +1,17 @@
 """Which rows of a pass are still to be done, and which lease holds them."""
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 MANY_ROWS: Final = 1 << 40  # more than any pass has
 
 Rows = tuple[int, int]  # [start, stop)
+Place = tuple[bool, int, int]  # of a part among others: the lowest comes first
 
 
 class RowRange(NamedTuple):
@@ -25,33 +28,137 @@ class RowRange(NamedTuple):
 
 
 @dataclass(slots=True)
+class PartQueue:
+    """The rows of one part that are still to be done: those returned, then the others in order."""
+
+    number: int  # of the part
+    todo: deque[RowRange] = field(default_factory=deque)
+    remaining: int = 0  # rows in `todo`
+    returned: int = 0  # ranges at the head of `todo` that a lease has held before
+
+    @property
+    def deaths(self) -> int:
+        """Number of workers that died on the next rows; 0 if there are none."""
+        return self.todo[0].deaths if self.todo else 0
+
+    @property
+    def place(self) -> Place:
+        """Parts with returned rows come first, then those with the most rows."""
+        return not self.returned, -self.remaining, self.number
+
+    def append(self, rows: RowRange) -> None:
+        """Add rows that no lease has held to the end."""
+        self.todo.append(rows)
+        self.remaining += rows.stop - rows.start
+
+    def put_back(self, rows: RowRange) -> None:
+        """Return rows to the head."""
+        self.todo.appendleft(rows)
+        self.remaining += rows.stop - rows.start
+        self.returned += 1
+
+    def take(self, rows: int) -> RowRange:
+        """Remove the next `rows` rows, or fewer where a range ends."""
+        start, stop, deaths = self.todo.popleft()
+        cut = min(stop, start + rows)
+        if cut < stop:
+            self.todo.appendleft(RowRange(cut, stop, deaths))
+        elif self.returned:
+            self.returned -= 1
+        self.remaining -= cut - start
+        return RowRange(start, cut, deaths)
+
+
+@dataclass(slots=True)
+class Reach:
+    """What workers that hold the same parts can be given.
+
+    The heap has at least one place for each part with rows, which may be lower than that of the
+    part, because rows were taken since; places of a part that are higher follow one that is not.
+    """
+
+    queues: Sequence[PartQueue]
+    remaining: int = 0  # rows in all of them
+    heap: list[Place] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.remaining = sum(queue.remaining for queue in self.queues)
+        self.heap = [queue.place for queue in self.queues if queue.todo]
+        heapify(self.heap)
+
+    def first(self, by_number: Sequence[PartQueue]) -> PartQueue | None:
+        """The part whose rows come first; None if no rows are left."""
+        heap = self.heap
+        while heap:
+            queue = by_number[heap[0][2]]
+            if not queue.todo:
+                heappop(heap)
+            elif heap[0] == (place := queue.place):
+                return queue
+            else:
+                heapreplace(heap, place)
+        return None
+
+
+@dataclass(slots=True)
 class Ledger:
-    """The rows [0, rows) of one pass: each is in `todo`, held under a lease, or acknowledged.
+    """The rows [0, rows) of one pass: each is to be done, held under a lease, or acknowledged.
 
     With several servers, rows that a server has trained on are in `unmerged` before they are
     acknowledged: until its model is merged, they are lost with the server.
+
+    `parts` are the numbers of rows of the parts of divided data, in the order of the pass. A worker
+    is given rows of the parts that it holds only, and a lease has rows of one part. Without parts,
+    every worker can be given all rows.
     """
 
     rows: int
-    todo: deque[RowRange] = field(default_factory=deque)
+    parts: Sequence[int] = ()
     held: dict[int, RowRange] = field(default_factory=dict)  # by lease
     acknowledged: int = 0
-    remaining: int = 0  # rows in `todo`
+    remaining: int = 0  # rows that no lease has, and that are not acknowledged
     unmerged: dict[int, RowRange] = field(default_factory=dict)  # by lease
-    grows: bool = False  # whether rows are added during the pass, by `extend`
+    grows: bool = False  # whether rows are added during the pass, by `extend`; not with parts
+    _queues: list[PartQueue] = field(init=False)  # by part; a single one without parts
+    _ends: list[int] = field(init=False)  # of the parts
+    _reaches: dict[Sequence[int], Reach] = field(default_factory=dict)  # by the parts of a worker
+    _sharing: dict[int, list[Reach]] = field(default_factory=dict)  # by part, those with it
 
     def __post_init__(self) -> None:
-        if self.rows:
-            self._return(RowRange(0, self.rows))
+        assert not self.parts or sum(self.parts) == self.rows, "the parts have all rows"
+        self._ends = list(accumulate(self.parts))
+        self._fill([RowRange(0, self.rows)])
 
     @classmethod
-    def resumed(cls, rows: int, todo: Iterable[RowRange]) -> "Ledger":
+    def resumed(cls, rows: int, todo: Iterable[RowRange], parts: Sequence[int] = ()) -> "Ledger":
         """A pass over `rows` rows of which only `todo` are left."""
-        ledger = cls(rows)
-        ledger.todo = deque(todo)
-        ledger.remaining = sum(each.stop - each.start for each in ledger.todo)
+        ledger = cls(rows, parts)
+        ledger._fill(todo)
         ledger.acknowledged = rows - ledger.remaining
         return ledger
+
+    def _fill(self, todo: Iterable[RowRange]) -> None:
+        """Let only `todo` be left, divided where parts end."""
+        self._queues = [PartQueue(number) for number in range(max(1, len(self.parts)))]
+        for each in todo:
+            for piece in self._pieces(each):
+                self._queues[self._part_of(piece.start)].append(piece)
+        self.remaining = sum(queue.remaining for queue in self._queues)
+
+    def _pieces(self, rows: RowRange) -> Iterator[RowRange]:
+        start, stop, deaths = rows
+        while start < stop:
+            end = min(stop, self._ends[self._part_of(start)]) if self._ends else stop
+            yield RowRange(start, end, deaths)
+            start = end
+
+    def _part_of(self, row: int) -> int:
+        return bisect_right(self._ends, row)
+
+    @property
+    def divided(self) -> bool:
+        """Whether the rows are in parts."""
+        return bool(self._ends)
 
     @property
     def finished(self) -> bool:
@@ -59,13 +166,18 @@ class Ledger:
         return self.acknowledged == self.rows
 
     @property
-    def deaths(self) -> int:
-        """Number of workers that died on the next rows of the queue; 0 if it is empty."""
-        return self.todo[0].deaths if self.todo else 0
+    def todo(self) -> list[RowRange]:
+        """The rows that no lease has, and that are not acknowledged."""
+        return [each for queue in self._queues for each in queue.todo]
+
+    @property
+    def parts_left(self) -> Iterator[int]:
+        """The numbers of the parts of which rows are in `todo`."""
+        return (queue.number for queue in self._queues if queue.todo)
 
     @property
     def unfinished(self) -> list[RowRange]:
-        """All rows that are not acknowledged: those trained on or held, then those in the queue."""
+        """All rows that are not acknowledged: those trained on or held, then those in `todo`."""
         return [*self.unmerged.values(), *self.held.values(), *self.todo]
 
     @property
@@ -73,29 +185,55 @@ class Ledger:
         """Rows that are trained on but not merged."""
         return sum(each.stop - each.start for each in self.unmerged.values())
 
-    @property
-    def ahead(self) -> int:
-        """Rows in the queue, as far as is known: many if rows are added."""
-        return MANY_ROWS if self.grows else self.remaining
+    def left(self, parts: Sequence[int] = ()) -> int:
+        """Rows in `todo` that can be given to a worker that holds `parts`."""
+        return self._reach(parts).remaining if self._ends else self.remaining
+
+    def ahead(self, parts: Sequence[int] = ()) -> int:
+        """The same, as far as is known: many if rows are added."""
+        return MANY_ROWS if self.grows else self.left(parts)
+
+    def next_part(self, parts: Sequence[int] = ()) -> PartQueue | None:
+        """The part of which a worker that holds `parts` is given rows next; None without any.
+
+        Of these parts, one with returned rows, or else the one with the most rows left. So the
+        copies of all parts come to an end at about the same time, whatever the speeds of the
+        workers that hold them.
+        """
+        if self._ends:
+            return self._reach(parts).first(self._queues)
+        return self._queues[0] if self.remaining else None
+
+    def _reach(self, parts: Sequence[int]) -> Reach:
+        if parts not in self._reaches:
+            reach = Reach([self._queues[part] for part in parts if part < len(self._queues)])
+            self._reaches[parts] = reach
+            for queue in reach.queues:
+                self._sharing.setdefault(queue.number, []).append(reach)
+        return self._reaches[parts]
 
     def extend(self, start: int, stop: int) -> None:
-        """Add the rows [start, stop), which are not in this pass yet, to the end of the queue."""
+        """Add the rows [start, stop), which are not in this pass yet, to those to be done last."""
         self.rows += stop - start
         self.remaining += stop - start
-        self.todo.append(RowRange(start, stop))
+        self._queues[0].append(RowRange(start, stop))
 
-    def take(self, lease: int, rows: int) -> Rows:
-        """Hold the next `rows` rows, or fewer where a range ends, under `lease`."""
-        start, stop, deaths = self.todo.popleft()
-        cut = min(stop, start + rows)
-        if cut < stop:
-            self.todo.appendleft(RowRange(cut, stop, deaths))
-        self.held[lease] = RowRange(start, cut, deaths)
-        self.remaining -= cut - start
-        return start, cut
+    def take(self, lease: int, rows: int, parts: Sequence[int] = ()) -> Rows:
+        """Hold the next `rows` rows for a worker that holds `parts`, under `lease`.
+
+        There must be some; they are fewer where a range ends.
+        """
+        queue = self.next_part(parts)
+        assert queue is not None, "rows are left in these parts"
+        taken = self.held[lease] = queue.take(rows)
+        size = taken.stop - taken.start
+        self.remaining -= size
+        for reach in self._sharing.get(queue.number, ()):
+            reach.remaining -= size
+        return taken.rows
 
     def acknowledge(self, lease: int, rows: int) -> Rows:
-        """Mark the first `rows` rows of `lease` as done; the rest goes to the head of the queue."""
+        """Mark the first `rows` rows of `lease` as done; the rest is to be done next."""
         start, stop, deaths = self.held.pop(lease)
         done = start + rows
         self.acknowledged += rows
@@ -119,7 +257,7 @@ class Ledger:
         return merged
 
     def discard(self, leases: Iterable[int]) -> list[Rows]:
-        """Return the unmerged rows of `leases` to the head of the queue; return which they are."""
+        """Let the unmerged rows of `leases` be done again, next; return which they are."""
         discarded = self._unmerged(leases)
         for each in reversed(discarded):
             self._return(each)
@@ -133,21 +271,32 @@ class Ledger:
         return [self.unmerged.pop(lease) for lease in leases if lease in self.unmerged]
 
     def take_back(self, lease: int, died: bool = False) -> RowRange:
-        """Return the rows of `lease` to the head of the queue; `died`: count a death on them."""
+        """Let the rows of `lease` be done next; `died`: count a death on them."""
         start, stop, deaths = self.held.pop(lease)
         returned = RowRange(start, stop, deaths + died)
         self._return(returned)
         return returned
 
     def _return(self, rows: RowRange) -> None:
-        self.todo.appendleft(rows)
-        self.remaining += rows.stop - rows.start
+        queue, size = self._queues[self._part_of(rows.start)], rows.stop - rows.start
+        queue.put_back(rows)
+        self.remaining += size
+        for reach in self._sharing.get(queue.number, ()):
+            reach.remaining += size
+            heappush(reach.heap, queue.place)
 
     def validate(self) -> None:
         """Assert the invariants: every row is in one place, and no range is empty."""
         ranges = sorted(self.unfinished)
         assert self.remaining == sum(each.stop - each.start for each in self.todo)
+        for queue in self._queues:
+            assert queue.remaining == sum(each.stop - each.start for each in queue.todo)
+            assert queue.returned <= len(queue.todo), queue
+        for reach in self._reaches.values():
+            assert reach.remaining == sum(queue.remaining for queue in reach.queues)
         assert all(each.start < each.stop for each in ranges), ranges
         for left, right in pairwise(ranges):
             assert left.stop <= right.start, ranges
+        if self.divided:
+            assert all(self._part_of(each.start) == self._part_of(each.stop - 1) for each in ranges)
         assert sum(each.stop - each.start for each in ranges) + self.acknowledged == self.rows

@@ -29,7 +29,8 @@ class Membership:
         if (hello.device == "server") != (self.plan.merging is not None):
             expected = "a worker" if self.plan.merging is None else "a server"
             return f"expected {expected} of this run; got {hello.name}, which is another kind"
-        return self.plan.identity.mismatch(hello) or self.roster.why_full()
+        wrong = self.plan.identity.mismatch(hello) or self.plan.wrong_parts(hello)
+        return wrong or self.roster.why_full()
 
     def admit(self, key: str, hello: Hello, now: float) -> list[Command]:
         """Admit the worker `key`, which sent `hello`."""

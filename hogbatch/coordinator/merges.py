@@ -201,7 +201,8 @@ class ServerMerges:
         if self.settings is None or self.busy or self.poisoned:
             return math.inf
         rows = self.epochs.rows
-        if not rows.held and (draining or not rows.todo):  # nothing is left to train on before
+        if not rows.held and (draining or not self.roster.can_take(rows)):
+            # Nothing is left to train on before, or only rows of parts that no server holds.
             return -math.inf if rows.unmerged else math.inf
         if rows.unmerged_rows >= self.settings.rows:
             return self._pace.earliest(self.settings, rows.unmerged_rows)

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from operator import lt
+from typing import Final, Literal
 
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.config.lsh import Lsh
@@ -10,6 +11,8 @@ from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
 from hogbatch.wire.messages import Hello, Optimizer, Welcome
+
+MAX_NAMED_PARTS: Final = 20  # in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +121,21 @@ class Plan:
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
     merging: MergeSettings | None = None  # None: the workers share one model
+    # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
+    # The numbers of the parts in Hello.parts hold for both sets.
+    train_parts: tuple[int, ...] = ()
+    test_parts: tuple[int, ...] = ()
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
+
+    def wrong_parts(self, hello: Hello) -> str:
+        """Why the parts of the worker that sent `hello` cannot be those of this plan; empty if
+        they can.
+        """
+        parts, count = hello.parts, max(len(self.train_parts), len(self.test_parts))
+        if not count or (all(map(lt, parts, parts[1:])) and max(parts, default=0) < count):
+            return ""
+        return (
+            f"{hello.name} has the parts {list(parts[:MAX_NAMED_PARTS])} of the data; expected "
+            f"numbers below {count} in ascending order: start the run again with the same data on "
+            "all servers"
+        )

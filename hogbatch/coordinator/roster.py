@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import takewhile
 
+from hogbatch.coordinator.holders import Holders
+from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Lease, Worker
 from hogbatch.policy.base import WorkerView
@@ -45,6 +47,7 @@ class Roster:
     beta: float  # weight of a CPU worker's update in policies
     attached: dict[str, Worker] = field(default_factory=dict)  # by key
     departed: list[Worker] = field(default_factory=list)
+    holders: Holders = field(default_factory=Holders)  # of parts of divided data
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
     pause_seconds: float = 0.0  # lost in a pause of the training by the workers that train
     # utilization of these from the last evaluation until then, by name
@@ -122,13 +125,16 @@ class Roster:
             last_seen=now,
             admitted_at=now,
             beat_seconds=max(1.0, len(self.attached) / BEATS_PER_S),
+            parts=hello.parts,
         )
+        self.holders.add(self.attached[key])
         self._numbers[number] = self.attached[key]
         return self.attached[key]
 
     def remove(self, worker: Worker, seconds: float) -> None:
         """Remove a worker at training second `seconds`; the caller raises its fence."""
         del self.attached[worker.key], self._numbers[worker.number]
+        self.holders.drop(worker)
         heappush(self._revoked, (worker.fence + 1, worker.number))
         self._drop(worker)
         self._evaluation_speed.drop(worker.number)
@@ -145,6 +151,11 @@ class Roster:
         self._evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
         self._update_pause(worker)
         self._first_ready = now if self._first_ready is None else self._first_ready
+
+    @property
+    def any_ready(self) -> bool:
+        """Whether a worker is ready."""
+        return self._ready > 0
 
     @property
     def any_trains(self) -> bool:
@@ -222,45 +233,86 @@ class Roster:
         fewest = self._by_updates.lowest_without(worker.number)
         return fewest / self._weight(worker) if math.isfinite(fewest) else 0.0
 
-    def would_delay(self, worker: Worker, remaining: int) -> bool:
-        """Whether the other workers would finish `remaining` rows before a batch of `worker`."""
+    def can_take(self, ledger: Ledger) -> bool:
+        """Whether any of the rows left in `ledger` can be given to a worker that is ready."""
+        if ledger.divided:
+            return self.holders.any_ready(ledger.parts_left)
+        return self.any_ready and ledger.remaining > 0
+
+    def would_delay(self, worker: Worker, remaining: int, part: int | None = None) -> bool:
+        """Whether the other workers would finish `remaining` rows before a batch of `worker`.
+
+        `part`: only workers that hold this part of divided data can be given these rows.
+        """
         self._update_rankings(worker)
         batch_seconds = worker.batch_size * worker.speed.value
         until_done = batch_seconds + sum(map(worker.expected_seconds, worker.leases.values()))
+        if part is not None:
+            faster = self._faster_holders(part, batch_seconds)
+            return would_delay_epoch(until_done, map(self._speed.of, faster), remaining)
         if not until_done * self._speed.of_others(worker.number) > remaining:
             return False  # the usual case, or its speed is not known yet
         before = takewhile(lambda other: other[0] < batch_seconds, self._by_batch.order)
         return would_delay_epoch(until_done, (self._speed.of(n) for _, n in before), remaining)
+
+    def _faster_holders(self, part: int, batch_seconds: float) -> list[int]:
+        """Numbers of the workers with `part` whose batches take less than `batch_seconds`."""
+        numbers = (each.number for each in self.holders.ready(part))
+        return [each for each in numbers if 0.0 < self._by_batch.value(each) < batch_seconds]
 
     @property
     def rows_per_second(self) -> float:
         """Rows per second of all workers that train and whose speed is known."""
         return self._speed.of_all
 
-    def lease_rows(self, worker: Worker, batch_size: int, seconds: float, remaining: int) -> int:
+    def lease_rows(
+        self,
+        worker: Worker,
+        batch_size: int,
+        seconds: float,
+        remaining: int,
+        part: int | None = None,
+    ) -> int:
         """Rows of the next training lease of `worker`: about `seconds` of work, out of `remaining`
-        rows.
+        rows that it shares with others; see :meth:`would_delay` about `part`.
         """
         self._update_rankings(worker)
-        training = self._ready - self._parked
-        all_known = worker.trains and len(self._speed) == training
         sizing = LeaseSizing(
             batch_size=batch_size,
             teams=worker.teams,
             seconds_per_row=worker.speed.value,
             target_seconds=seconds,
             remaining=remaining,
-            fraction=self._speed.fraction(worker.number) if all_known else 1 / training,
+            fraction=self._fraction(self._speed, worker, self._ready - self._parked, part),
             merges=worker.device == "gpu",
             workers=self._ready,
             turn=worker.number * GOLDEN_RATIO % 1.0,
         )
         return lease_rows(sizing)
 
+    def _fraction(
+        self, speeds: CombinedSpeed, worker: Worker, workers: int, part: int | None
+    ) -> float:
+        """The speed of `worker` over that of all `workers`, or of those that hold `part`.
+
+        Until all their speeds are known, they count as equally fast.
+        """
+        if part is None:
+            return speeds.fraction(worker.number) if len(speeds) == workers else 1 / workers
+        numbers = [each.number for each in self.holders.ready(part) if each.trains]
+        return speeds.fraction_among(worker.number, numbers) or 1 / len(numbers)
+
     def evaluation_rows(
-        self, worker: Worker, batch_size: int, seconds: float, remaining: int, held: int
+        self,
+        worker: Worker,
+        batch_size: int,
+        seconds: float,
+        remaining: int,
+        held: int,
+        part: int | None = None,
     ) -> int:
-        """Rows of the next evaluation lease of `worker`, out of `remaining` rows.
+        """Rows of the next evaluation lease of `worker`, out of `remaining` rows; see
+        :meth:`would_delay` about `part`.
 
         `held` is the rows that workers are evaluating. A worker that first fetches the model gets
         one lease, with which it ends at the same time as the others, and none (0) if these would
@@ -282,7 +334,7 @@ class Roster:
             seconds_per_row=worker.evaluation_row_seconds,
             target_seconds=seconds,
             remaining=remaining,
-            fraction=speeds.fraction(worker.number) if all_known else 1 / self._ready,
+            fraction=self._fraction(speeds, worker, self._ready, part),
             workers=self._ready,
             turn=worker.number * GOLDEN_RATIO % 1.0,
         )

@@ -15,21 +15,22 @@ waiting   the coordinator starts              → train: the row order is writte
                                               are ready
 train     waiting ends; an evaluation or a    → drain: an evaluation is due, the end of the run is
           roll-back is over                   decided, or a snapshot found the model not finite
-drain     training pauses: no training lease  → inspect: every training lease is back and no
-          is handed out                       snapshot is being taken
+drain     training pauses: no training lease  → inspect: every training lease is back, no
+          is handed out                       snapshot is being taken, and servers hold all rows
+                                              that are to be evaluated
 inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
           checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
                                               or the user has interrupted the run
 evaluate  the model is finite: test rows are  all these rows are done. → train: the run continues.
-          handed out, and then, if wanted,    → finished: its end is decided, or it has diverged
-          training rows
+          handed out, and then, if wanted,    → finished: its end is decided, or it has diverged.
+          training rows                       → drain: no server is left that holds some of them
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
           an interrupt
 ========  ==================================  ====================================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -168,10 +169,11 @@ class Coordinator(Workforce):
         2. Training starts.
         3. The epoch ends. This may decide the end of the run or make an evaluation due, so it
            comes before step 4.
-        4. Training pauses. This comes before step 6: a checkpoint that is due together with an
-           evaluation waits for step 7, where no worker writes and the copy is exact.
+        4. Training pauses, but not for an evaluation of rows that no server holds. This comes
+           before step 6: a checkpoint that is due together with an evaluation waits for step 7,
+           where no worker writes and the copy is exact.
         5. Several servers merge their models, which training waits for only if it pauses or if no
-           rows are left.
+           rows are left. A new server gets the model; if training pauses, only if it is needed.
         6. A checkpoint is taken in the background while training continues.
         7. Once the last training lease is back and merged, the model is inspected.
         8. Evaluation goes on with the training rows, or ends, immediately if there are no rows.
@@ -187,11 +189,12 @@ class Coordinator(Workforce):
             commands += self._start_training(now)
         if self.phase in ("train", "drain") and self.epochs.rows.finished:
             commands += self._end_epoch()
-        if self.phase == "train" and (self.evaluator.is_due(now) or self.merges.poisoned):
+        if self.phase == "train" and (self._must_evaluate(now) or self.merges.poisoned):
             self.phase = "drain"
         if self.phase in ("waiting", "train", "drain"):
             draining = self.phase == "drain"
-            commands += self.merges.advance(now, draining=draining, may_load=not draining)
+            may_load = not draining or not self.leases.can_evaluate
+            commands += self.merges.advance(now, draining=draining, may_load=may_load)
         if self.phase == "train" and self._checkpoint_is_due(now):
             commands += self._snapshot(with_checkpoint=True, now=now)
         if self.phase == "drain" and self._nothing_in_flight:
@@ -204,15 +207,29 @@ class Coordinator(Workforce):
                 to = None
             else:
                 commands += self._end_evaluation(now)
+        elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
+            self.phase = "drain"
+            commands += self.evaluator.interrupt()
         if (self.phase, self.epoch) != before:
             to = None
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
 
+    def _must_evaluate(self, now: float) -> bool:
+        """Whether training must pause; while servers are missing, only if the run ends."""
+        due = self.evaluator.is_due(now)
+        return due and (self.ending.status is not None or self.leases.can_evaluate)
+
     @property
     def _nothing_in_flight(self) -> bool:
-        """Whether every training lease is back and merged, and no snapshot is being taken."""
-        merged = self.merges.settled or self.merges.poisoned
-        return merged and not self.epochs.rows.held and not self.recovery.copying
+        """Whether every training lease is back and merged, no snapshot is being taken, and servers
+        hold all rows of the evaluation that follows, if one does.
+        """
+        if self.epochs.rows.held or self.recovery.copying:
+            return False
+        if self.merges.poisoned:
+            return True
+        no_evaluation = self.ending.status == "stopped" or self.recovery.not_finite_at != ""
+        return self.merges.settled and (no_evaluation or self.leases.can_evaluate)
 
     def _start_training(self, now: float) -> list[Command]:
         self.phase = "train"
@@ -265,6 +282,14 @@ class Coordinator(Workforce):
                 commands += self.lose(key, reason, now, died=False)
         return commands + self._advance(now)
 
+    def _missing_parts(self, now: float) -> Collection[int]:
+        if self.phase in ("waiting", "finished") or not self.plan.train_parts:
+            return ()
+        missing = self.leases.missing_parts(self.phase)
+        if self.phase == "train" and self.evaluator.is_due(now):
+            missing += self.leases.missing_parts("drain")
+        return missing
+
     def _removed(self, worker: Worker, now: float) -> list[Command]:
         commands = self.merges.removed(worker.key, now)
         if self.merges.model_is_lost and not self.finished:
@@ -306,8 +331,10 @@ class Coordinator(Workforce):
         return self.evaluator.begin()
 
     def _end_evaluation(self, now: float) -> list[Command]:
+        interrupted = self.phase != "evaluate"  # then the mean, which is kept, is not shown
         self.phase = "train"
         commands, diverged = self.evaluator.end()
+        commands[:0] = [ShowMean(True)] * (interrupted and self.plan.stopping.average)
         if diverged:
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:
@@ -332,7 +359,8 @@ class Coordinator(Workforce):
 
     def _lose_busy_workers(self, now: float) -> list[Command]:
         commands = Workforce._lose_busy_workers(self, now)
-        return commands + (self._stop_here(now) if self.phase == "evaluate" else [])
+        waits = self.phase == "drain" and not self.leases.can_evaluate
+        return commands + (self._stop_here(now) if waits or self.phase == "evaluate" else [])
 
     def _keep_last(self) -> list[Command]:
         return self.ending.keep_last() if self.phase != "finished" else []

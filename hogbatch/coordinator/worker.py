@@ -66,6 +66,7 @@ class Worker:
     pid: int
     fence: int  # value under which it may write
     last_seen: float
+    parts: tuple[int, ...] = ()  # of divided data that it holds
     admitted_at: float = 0.0  # by the caller's clock
     beat_seconds: float = 1.0  # between two heartbeats
     ready: bool = False

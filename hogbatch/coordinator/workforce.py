@@ -7,7 +7,7 @@ accounts for the results and removes workers that are lost.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.accounting import LeaseAccounting
@@ -75,7 +75,8 @@ class Workforce(ABC):
         self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
 
     def _new_epochs(self) -> Epochs:
-        return Epochs(self.plan.train_rows)
+        plan = self.plan
+        return Epochs(plan.train_rows, plan.train_parts, all_rows=plan.merging is not None)
 
     # Decided by subclasses --------------------------------------------------------------------
 
@@ -106,6 +107,10 @@ class Workforce(ABC):
     def _removed(self, worker: Worker, now: float) -> list[Command]:
         """What follows from the removal of a worker, besides the return of its leases."""
         return []
+
+    def _missing_parts(self, now: float) -> Collection[int]:
+        """Parts of divided data that are needed now and that no attached worker holds."""
+        return ()
 
     def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
         """Record what a server tells about its own workers; here there are no servers."""
@@ -177,6 +182,7 @@ class Workforce(ABC):
             commands += self.lose(worker.key, reason, now)
         if self.ending.interrupt_expired(now):
             commands += self._lose_busy_workers(now)
+        self.ending.miss_parts(self._missing_parts(now), now)
         if (reason := self.ending.missing_workers(now)) and not self.finished:
             return commands + self.abandon(reason, now)
         return commands + self._advance(now)

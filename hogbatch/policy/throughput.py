@@ -1,7 +1,7 @@
 """Calculations from measured speeds: lease lengths and lease timeouts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 SMOOTHING = 0.3  # weight of the newest measurement
@@ -60,6 +60,12 @@ class CombinedSpeed:
     def fraction(self, worker: int) -> float:
         """Speed of `worker`, which must be known, over that of all workers."""
         return self._own[worker] / self._sum
+
+    def fraction_among(self, worker: int, workers: Collection[int]) -> float | None:
+        """Speed of `worker` over that of `workers`, to which it belongs; None if one is unknown."""
+        if not all(each in self._own for each in workers):
+            return None
+        return self._own[worker] / sum(self._own[each] for each in workers)
 
     def of(self, worker: int) -> float:
         """Rows per second of `worker`, whose speed must be known."""

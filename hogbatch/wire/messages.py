@@ -36,6 +36,12 @@ WorkerText = Annotated[str, msgspec.Meta(max_length=64)]  # the name or the devi
 Threads = Annotated[int, msgspec.Meta(ge=1, le=4096)]
 WorkerState = Literal["starts", "compiles", "trains", "parked", "left"]
 
+# The numbers of parts of divided data, from 0; a frame has room for MAX_PARTS of them.
+MAX_PARTS: Final = 1 << 14
+Parts = Annotated[
+    tuple[Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)], ...], msgspec.Meta(max_length=MAX_PARTS)
+]
+
 MAX_LISTED: Final = 16  # workers in a message about the workers of a server
 
 
@@ -81,6 +87,7 @@ class Hello(Message, frozen=True):
     pid: Count
     package: ShortText  # version of hogbatch
     fingerprint: ShortText  # of the dataset it mapped
+    parts: Parts = ()  # of divided data that a server holds, in ascending order
 
 
 class Ready(Message, frozen=True):

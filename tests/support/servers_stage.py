@@ -8,7 +8,7 @@ import heapq
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import accumulate, count
 
 from hogbatch.cluster.settings import MergeSettings
 from hogbatch.coordinator.commands import (
@@ -18,6 +18,7 @@ from hogbatch.coordinator.commands import (
     Record,
     Revoke,
     Send,
+    ShowMean,
     Shuffle,
     Snapshot,
 )
@@ -56,6 +57,8 @@ class Server:
     key: str
     row_seconds: float
     number: int = -1  # from Welcome
+    parts: tuple = ()  # of divided data that it holds
+    evaluated: list = field(default_factory=list)  # (set, start, stop)
     alive: bool = True
     leases: deque = field(default_factory=deque)
     merged: Counter = field(default_factory=Counter)  # rows in the last merged model
@@ -77,14 +80,16 @@ class Server:
 class ServersStage:
     """Runs the coordinator and its servers; events are in the order of their simulated times."""
 
-    def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, **plan):
+    def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, saved=None, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
-        made = replace(make_plan(**plan), merging=self.settings)
-        self.state = Coordinator(made, Fixed(PolicySettings()))
+        parts = {name: plan.pop(name, ()) for name in ("train_parts", "test_parts")}
+        made = replace(make_plan(**plan), merging=self.settings, **parts)
+        self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()
         self._events = []
         self.servers = {}  # by key, those that were lost too
         self.records = []
+        self.shown = []  # whether the moving mean is, after each change
         self.limited = []  # servers whose restarts are limited, and why
         self.finish = None
         self.model = Counter()  # of this process, as copied for snapshots
@@ -93,11 +98,17 @@ class ServersStage:
         self._execute(self.state.begin(self.now))
         self._tick(self.now)
 
+    def _coordinator(self, plan, saved):
+        policy = Fixed(PolicySettings())
+        if saved is None:
+            return Coordinator(plan, policy)
+        return Coordinator.resumed(plan, policy, saved)
+
     # Servers --------------------------------------------------------------------------------
 
-    def join(self, key, row_seconds=1e-3, profile=()):
-        server = self.servers[key] = Server(key, row_seconds, address=key.encode())
-        hello = Hello("server", "a host", 1, len(self.servers), PACKAGE, FINGERPRINT)
+    def join(self, key, row_seconds=1e-3, profile=(), parts=()):
+        server = self.servers[key] = Server(key, row_seconds, address=key.encode(), parts=parts)
+        hello = Hello("server", "a host", 1, len(self.servers), PACKAGE, FINGERPRINT, parts)
         self._post(server, hello)
         self._post(server, Ready(profile, address=key.encode()))
         self._beat(server)
@@ -179,6 +190,8 @@ class ServersStage:
                     for server in self.servers.values():
                         if server.number == number:
                             server.alive, server.revoked = False, True
+                case ShowMean(shown):
+                    self.shown.append(shown)
                 case Finish():
                     self.finish = command
 
@@ -205,6 +218,7 @@ class ServersStage:
             case Servers(version, numbers, addresses):
                 self._connect(server, version, numbers, addresses)
             case Work():
+                self._check_parts(server, message)
                 server.leases.append(message)
                 if len(server.leases) == 1:
                     self._compute(server)
@@ -223,6 +237,18 @@ class ServersStage:
                 self._post(server, Loaded())
             case Stop():
                 server.alive = False
+
+    def _check_parts(self, server, work):
+        """The rows of a lease are of one part, which the server holds."""
+        plan = self.state.plan
+        tests = work.task == "evaluate" and work.rows_of == "test"
+        sizes = plan.test_parts if tests else plan.train_parts
+        ends = list(accumulate(sizes))
+        if sizes:
+            assert any(
+                ends[part] - sizes[part] <= work.start < work.stop <= ends[part]
+                for part in server.parts
+            ), (work, server.parts)
 
     def _connect(self, server, version, numbers, addresses):
         """Each connection needs the addresses that the servers gave after the one before."""
@@ -275,6 +301,8 @@ class ServersStage:
             if work.task == "train":
                 server.finished += 1
                 server.change.update((work.epoch, row) for row in range(work.start, work.stop))
+            else:
+                server.evaluated.append((work.rows_of, work.start, work.stop))
             done = Done(work.lease, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
             self._post(server, done)
             if server.leases:

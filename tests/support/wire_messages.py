@@ -84,6 +84,7 @@ SERVER_WORKER = ServerWorker(
 )
 TO_COORDINATOR = [
     HELLO,
+    Hello("server", "a host", 8, 4242, "0.1.0", "abc123", parts=(0, 3, 65_535)),
     Ready(((64, 0.001), (4096, 0.01))),
     DONE,
     Heartbeat(),

@@ -60,7 +60,7 @@ def test_rows_of_a_worker_that_leaves_count_no_death(epochs):
     for lease in range(MAX_DEATHS + 1):
         epochs.rows.take(lease, 10)
         assert epochs.take_back(lease, died=False) == []
-    assert epochs.rows.deaths == 0
+    assert epochs.rows.next_part().deaths == 0
 
 
 def test_a_resumed_epoch_has_the_same_order_as_before():
@@ -69,5 +69,36 @@ def test_a_resumed_epoch_has_the_same_order_as_before():
     assert epochs.begin() == [Shuffle(4, 20)]  # 10 of the 30 were found in this epoch
     epochs.order_ready(4, 20)
     assert epochs.ready
-    assert (epochs.rows.acknowledged, epochs.rows.remaining, epochs.rows.deaths) == (30, 50, 2)
+    assert (epochs.rows.acknowledged, epochs.rows.remaining) == (30, 50)
+    assert epochs.rows.next_part().deaths == 2
     assert epochs.prepare_next() == [Shuffle(5, 30)]
+
+
+def test_with_several_servers_quarantined_rows_are_excluded_from_this_epoch_only():
+    epochs = Epochs(100, (40, 60), all_rows=True)
+    epochs.begin()
+    epochs.order_ready(0, 0)
+    for lease in range(MAX_DEATHS):
+        epochs.rows.take(lease, 10, (1,))
+        commands = epochs.take_back(lease, died=True)
+    assert Quarantine(0, 40, 50) in commands
+    epochs.rows.validate()
+    assert epochs.prepare_next() == [Shuffle(1)]
+    for lease, part in ((8, 0), (9, 1)):
+        start, stop = epochs.rows.take(lease, 99, (part,))
+        epochs.rows.acknowledge(lease, stop - start)
+    epochs.order_ready(1, 0)
+    assert epochs.rows.finished
+    assert epochs.end() == [Record("epoch", {"epoch": 0, "rows": 100})]
+    assert epochs.ready and epochs.rows.rows == 100
+    assert epochs.rows.todo == [RowRange(0, 40), RowRange(40, 100)]
+
+
+def test_a_run_of_one_server_that_is_resumed_on_several_has_all_rows_again():
+    epochs = Epochs(100, (40, 60), all_rows=True)
+    epochs.resume(4, quarantined=30, rows=80, todo=[RowRange(10, 20, 2), RowRange(30, 80)])
+    assert epochs.begin() == [Shuffle(4)]
+    assert epochs.rows.rows == 100 and epochs.rows.acknowledged == 20
+    left = [RowRange(10, 20, 2), RowRange(30, 40), RowRange(40, 80), RowRange(80, 100)]
+    assert epochs.rows.todo == left
+    assert epochs.prepare_next() == [Shuffle(5)]

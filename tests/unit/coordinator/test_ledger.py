@@ -73,10 +73,10 @@ def damaged(damage):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda ledger: ledger.todo.clear(),
+        lambda ledger: ledger.next_part().todo.clear(),
         lambda ledger: ledger.held.clear(),
         lambda ledger: ledger.held.update({2: RowRange(0, 30)}),
-        lambda ledger: ledger.todo.append(RowRange(100, 100)),
+        lambda ledger: ledger.next_part().todo.append(RowRange(100, 100)),
         lambda ledger: setattr(ledger, "acknowledged", 1),
     ],
 )
@@ -89,16 +89,16 @@ def test_row_ranges_keep_their_number_of_deaths():
     ledger = Ledger(100)
     ledger.take(1, 30)
     assert ledger.take_back(1, died=True) == RowRange(0, 30, 1)
-    assert ledger.deaths == 1
+    assert ledger.next_part().deaths == 1
     ledger.take(2, 10)
     assert ledger.take_back(2, died=True) == RowRange(0, 10, 2)
     ledger.take(3, 10)
     assert ledger.acknowledge(3, 4) == (0, 4)
-    assert ledger.deaths == 2  # the rest of it
+    assert ledger.next_part().deaths == 2  # the rest of it
     ledger.take(4, 10)
-    assert ledger.deaths == 1
+    assert ledger.next_part().deaths == 1
     ledger.take(5, 99)
-    assert ledger.deaths == 0
+    assert ledger.next_part().deaths == 0
     assert ledger.remaining == 70
     ledger.validate()
 

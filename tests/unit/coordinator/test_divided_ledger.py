@@ -1,0 +1,170 @@
+"""Rows that are divided among workers: each of them gets rows of its parts only."""
+
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.coordinator.ledger import Ledger, RowRange
+
+PARTS = (30, 0, 50, 20)  # rows; positions 0..30, none, 30..80 and 80..100
+
+
+def test_workers_get_rows_of_their_parts_only():
+    ledger = Ledger(100, PARTS)
+    assert ledger.take(1, 99, (0,)) == (0, 30)
+    assert ledger.take(2, 99, (1, 3)) == (80, 100)
+    assert ledger.next_part((0, 1, 3)) is None
+    assert (ledger.left((0, 1, 3)), ledger.left((2, 3))) == (0, 50)
+    assert list(ledger.parts_left) == [2]
+    ledger.validate()
+
+
+def test_the_part_with_the_most_rows_left_comes_first():
+    ledger = Ledger(100, PARTS)
+    taken = [ledger.take(lease, 15, (0, 2, 3)) for lease in range(4)]
+    assert taken == [(30, 45), (45, 60), (0, 15), (60, 75)]  # left: 30 50 20, 30 35 20, 30 20 20
+    assert ledger.left((0, 2, 3)) == 15 + 5 + 20
+    assert ledger.next_part((0, 2, 3)).number == 3
+    ledger.validate()
+
+
+def test_what_one_worker_takes_is_gone_for_all_that_hold_the_part():
+    ledger = Ledger(100, PARTS)
+    assert ledger.next_part((0, 2)).number == ledger.next_part((2, 3)).number == 2
+    ledger.take(1, 45, (2,))
+    assert (ledger.left((0, 2)), ledger.left((2, 3))) == (35, 25)
+    assert ledger.next_part((0, 2)).number == 0
+    assert ledger.next_part((2, 3)).number == 3
+    ledger.validate()
+
+
+def test_returned_rows_come_first_in_every_worker_that_holds_their_part():
+    ledger = Ledger(100, PARTS)
+    ledger.take(1, 5, (3,))
+    assert ledger.next_part((0, 2, 3)).number == 2
+    ledger.take_back(1)
+    ledger.validate()
+    assert ledger.take(2, 3, (0, 2, 3)) == (80, 83)
+    assert ledger.take(3, 99, (2, 3)) == (83, 85)
+    assert ledger.take(4, 99, (2, 3)) == (30, 80)
+
+
+@pytest.mark.parametrize("give_back", ["take_back", "discard", "acknowledge"])
+def test_rows_return_to_their_part(give_back):
+    ledger = Ledger(100, PARTS)
+    ledger.take(1, 10, (2,))
+    ledger.take(2, 40, (2,))
+    assert ledger.next_part((2,)) is None
+    if give_back == "discard":
+        ledger.keep_unmerged(1, 10)
+        ledger.discard([1])
+    elif give_back == "acknowledge":
+        ledger.acknowledge(1, 0)
+    else:
+        ledger.take_back(1)
+    ledger.validate()
+    assert ledger.left((2,)) == ledger.left((1, 2)) == 10
+    assert ledger.take(3, 99, (2,)) == (30, 40)
+
+
+def test_parts_beyond_those_of_a_set_have_no_rows():
+    assert Ledger(100, PARTS).left((3, 4, 100)) == 20
+
+
+def test_a_worker_without_parts_gets_nothing():
+    ledger = Ledger(100, PARTS)
+    assert ledger.next_part(()) is None
+    assert ledger.left(()) == 0
+
+
+def test_without_parts_the_parts_of_workers_mean_nothing():
+    ledger = Ledger(100)
+    assert ledger.left((7,)) == 100
+    assert ledger.take(1, 60, (7,)) == (0, 60)
+    assert ledger.take(2, 60, ()) == (60, 100)
+
+
+def test_a_resumed_pass_is_divided_where_parts_end():
+    ledger = Ledger.resumed(100, [RowRange(20, 90, 2), RowRange(95, 96)], PARTS)
+    ledger.validate()
+    assert ledger.todo == [
+        RowRange(20, 30, 2),
+        RowRange(30, 80, 2),
+        RowRange(80, 90, 2),
+        RowRange(95, 96),
+    ]
+    assert (ledger.acknowledged, ledger.remaining, ledger.left((3,))) == (29, 71, 11)
+
+
+def test_parts_have_all_rows():
+    with pytest.raises(AssertionError, match="all rows"):
+        Ledger(99, PARTS)
+
+
+def test_validation_sees_ranges_of_several_parts():
+    ledger = Ledger(100, PARTS)
+    ledger.take(1, 30, (0,))
+    ledger.take(2, 10, (2,))
+    ledger.held = {1: RowRange(0, 35), 2: RowRange(35, 40)}
+    with pytest.raises(AssertionError):
+        ledger.validate()
+
+
+def left_by_part(ledger, parts):
+    """Rows left by part, from the ranges alone."""
+    bounds = list(pairwise([0, *accumulate(parts)]))
+    return [
+        sum(stop - start for start, stop, _ in ledger.todo if low <= start < high)
+        for low, high in bounds
+    ]
+
+
+@given(
+    parts=st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any),
+    held=st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=4),
+    acts=st.lists(
+        st.tuples(
+            st.sampled_from(["take"] * 4 + ["done", "return", "unmerged", "merge", "discard"]),
+            st.integers(0, 1000),
+        ),
+        max_size=120,
+    ),
+)
+def test_every_row_is_in_one_place_and_the_rule_holds(parts, held, acts):
+    ledger = Ledger(sum(parts), tuple(parts))
+    sets = [tuple(sorted(part for part in each if part < len(parts))) for each in held]
+    done = []
+    for lease, (act, number) in enumerate(acts):
+        rows, own = left_by_part(ledger, parts), sets[number % len(sets)]
+        leases = list(ledger.held)
+        assert ledger.left(own) == sum(rows[part] for part in own)
+        if act == "take":
+            found = ledger.next_part(own)
+            assert (found is None) == (ledger.left(own) == 0)
+            if found is None:
+                continue
+            returned = [part for part in own if ledger._queues[part].returned]
+            assert rows[found.number] == max(rows[part] for part in returned or own)
+            start, stop = ledger.take(lease, 1 + number % 40, own)
+            assert sum(parts[: found.number]) <= start < stop <= sum(parts[: found.number + 1])
+        elif act == "merge":
+            done += [each.rows for each in ledger.unmerged.values()]
+            ledger.merge(list(ledger.unmerged))
+        elif act == "discard":
+            ledger.discard(list(ledger.unmerged)[: number % 3])
+        elif leases:
+            taken = leases[number % len(leases)]
+            start, stop, _ = ledger.held[taken]
+            if act == "done":
+                done.append(ledger.acknowledge(taken, number % (stop - start + 1)))
+            elif act == "unmerged":
+                ledger.keep_unmerged(taken, number % (stop - start + 1))
+            else:
+                ledger.take_back(taken)
+        ledger.validate()
+    again = Ledger.resumed(ledger.rows, ledger.unfinished, tuple(parts))
+    again.validate()
+    rest = [each.rows for each in again.todo]
+    covered = sorted(row for start, stop in done + rest for row in range(start, stop))
+    assert covered == list(range(sum(parts)))
