@@ -5,8 +5,9 @@ the property test of the coordinator use it.
 """
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 from hogbatch.coordinator.commands import (
@@ -25,6 +26,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.coordinator.worker import Worker
 from hogbatch.wire.messages import Done, Hello, Refused, Stop, ToCoordinator, Welcome, Work
 
 STARVED_S = 1.0  # maximum time without work while there are rows
@@ -79,6 +81,7 @@ class Audit:
     _epoch_rows: int = -1  # of the current epoch
     _keys: dict[int, str] = field(default_factory=dict)  # by number, of those attached
     _pids: dict[str, int] = field(default_factory=dict)  # by key
+    _parts: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of divided data, by key
     _limits: dict[str, tuple[int, int]] = field(default_factory=dict)  # by worker's name
     _names: dict[str, str] = field(default_factory=dict)  # key → name
     _idle_since: dict[str, float] = field(default_factory=dict)
@@ -97,7 +100,7 @@ class Audit:
     def received(self, key: str, message: ToCoordinator) -> None:
         """Worker `key` has sent `message`, which the coordinator is about to handle."""
         if isinstance(message, Hello):
-            self._pids[key] = message.pid
+            self._pids[key], self._parts[key] = message.pid, message.parts
         if not isinstance(message, Done):
             return
         hold = self._held.get(message.lease)
@@ -167,6 +170,7 @@ class Audit:
         _check(work.fence == world.fence(number or 0), f"{work} has another fence value")
         rows = self._rows_of(work)
         _check(0 <= work.start < work.stop <= rows, f"{work} is out of bounds")
+        self._check_parts(key, work)
         smallest, largest = self._limits[self._names[key]]
         if work.task == "train":
             _check(work.epoch == self.epoch, f"{work} is of another epoch")
@@ -191,8 +195,15 @@ class Audit:
         insort(self._order, (work.start, work.lease))
 
     def _rows_of(self, work: Work) -> int:
-        tests = work.task == "evaluate" and work.rows_of == "test"
-        return self.plan.test_rows if tests else self.plan.train_rows
+        return self.plan.test_rows if _tests(work) else self.plan.train_rows
+
+    def _check_parts(self, key: str, work: Work) -> None:
+        """Check that the rows of divided data are of one part, which the server has."""
+        parts = self.plan.test_parts if _tests(work) else self.plan.train_parts
+        if parts:
+            part = bisect_right(ends := list(accumulate(parts)), work.start)
+            _check(work.stop <= ends[part], f"{work} has rows of several parts")
+            _check(part in self._parts[key], f"{work}: {key} has not part {part}")
 
     def _take_back(self, number: int) -> None:
         _check(number in self._keys, f"fence {number} is raised, but no worker has it")
@@ -223,13 +234,16 @@ class Audit:
                 self.rows += stop - start
             case "worker_left", {"reissued": list(spans)} if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
+            case "evaluation_begins", {"of": str(of)}:  # again, if servers were lost meanwhile
+                (self.tested if of == "test" else self.evaluated).clear()
             case "epoch", {"epoch": int(epoch), "rows": int(rows)}:
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
                 _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
                 self.done.clear()
                 self.epoch += 1
-                self._epoch_rows = self.plan.train_rows - self.quarantined
+                excluded = 0 if self.plan.merging is not None else self.quarantined
+                self._epoch_rows = self.plan.train_rows - excluded
 
     def _discard(self, spans: list[Rows]) -> None:
         """A server has left: the rows that it has trained on but not merged are not done."""
@@ -267,7 +281,8 @@ class Audit:
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
         for kept in (self.tested, self.evaluated, self._order, self._revoked):
             kept.clear()
-        for table in (self._held, self._keys, self._pids, self._limits, self._names):
+        tables = self._held, self._keys, self._pids, self._parts, self._limits, self._names
+        for table in tables:
             table.clear()
         self._idle_since.clear()
         self._free_since = math.inf
@@ -277,16 +292,18 @@ class Audit:
     def check(self, state: Coordinator, now: float) -> None:
         """Check the state's invariants, and that no worker waits for work while there is some."""
         state.validate()
-        free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.todo)
+        free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.remaining)
         self._free_since = min(self._free_since, now) if free else math.inf
         ready = [worker for worker in state.workers.values() if worker.ready]
         _check(not ready or any(w.trains for w in ready), "all workers are parked")
-        idle = {worker.key: worker for worker in ready if worker.trains and not worker.leases}
+        rows = state.epochs.rows
+        waiting = [worker for worker in ready if worker.trains and not worker.leases]
+        idle = {worker.key: worker for worker in waiting if rows.left(worker.parts)}
         self._idle_since = {key: self._idle_since.get(key, now) for key in idle}
         for key, worker in idle.items():
             batch = worker.batch_size * worker.speed.value
             patience = max(STARVED_S, 2 * batch) if batch > 0 else STARVED_S
-            if state.roster.would_delay(worker, state.epochs.rows.remaining):
+            if _would_delay(state, worker):
                 self._idle_since[key] = now  # faster workers take the rows, or are lost
             waited = now - max(self._idle_since[key], self._free_since)
             _check(waited <= patience, f"{worker.name} had no work for {waited:.1f} s")
@@ -295,6 +312,19 @@ class Audit:
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
         raise InvariantViolation(otherwise)
+
+
+def _would_delay(state: Coordinator, worker: Worker) -> bool:
+    """Whether other workers would finish the rows that `worker` can get before it does a batch."""
+    rows = state.epochs.rows
+    if not rows.divided:
+        return state.roster.would_delay(worker, rows.remaining)
+    part = rows.next_part(worker.parts)
+    return part is not None and state.roster.would_delay(worker, part.remaining, part.number)
+
+
+def _tests(work: Work) -> bool:
+    return work.task == "evaluate" and work.rows_of == "test"
 
 
 def _harmless(command: Command) -> bool:

@@ -39,6 +39,7 @@ class ServerEngine(SpeedEngine):
     """Trains at the speed of all its workers together, and takes part in merges."""
 
     exchange: Exchange = field(kw_only=True)
+    parts: tuple[int, ...] = field(kw_only=True, default=())  # of divided data that it holds
     merged: MergedModel = field(default_factory=MergedModel)
     change: list[TrainedRows] = field(default_factory=list)  # since the last merge
     copied: tuple[TrainedRows, ...] = ()

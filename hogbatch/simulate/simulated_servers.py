@@ -123,9 +123,12 @@ def servers_world(
     return World(coordinator, model, rng, network, restarts, audit, queue)
 
 
-def start_server(world: World[SimulatedServers], speed: Speed, after: float = 0.0) -> None:
-    """Start a server of `speed` after `after` seconds."""
-    world.start(lambda: ServerEngine(speed, world.rng, exchange=world.effects.exchange), after)
+def start_server(
+    world: World[SimulatedServers], speed: Speed, after: float = 0.0, parts: tuple[int, ...] = ()
+) -> None:
+    """Start a server of `speed`, which holds `parts` of divided data, after `after` seconds."""
+    exchange = world.effects.exchange
+    world.start(lambda: ServerEngine(speed, world.rng, exchange=exchange, parts=parts), after)
 
 
 def check_models(world: World[SimulatedServers]) -> None:

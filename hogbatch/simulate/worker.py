@@ -82,9 +82,9 @@ class SimulatedWorker:
     def start(self) -> None:
         """Connect to the coordinator."""
         engine, (package, fingerprint) = self.engine, self.environment.identity
-        self._send(
-            Hello(engine.device, engine.label, engine.threads, self.pid, package, fingerprint)
-        )
+        parts = engine.parts if isinstance(engine, ServerEngine) else ()
+        device, label, threads = engine.device, engine.label, engine.threads
+        self._send(Hello(device, label, threads, self.pid, package, fingerprint, parts))
         self.later(self.beat_seconds, self._beat)
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 
