@@ -136,10 +136,9 @@ class Leases:
         return not conflict and not worker.holds_suspect_rows
 
     def _delays(self, worker: Worker, ledger: Ledger, part: PartQueue) -> bool:
-        """Whether others would finish the rows that it shares with them before its next batch."""
-        if ledger.divided:
-            return self.roster.would_delay(worker, part.remaining, part.number)
-        return self.roster.would_delay(worker, ledger.ahead())
+        """Whether others would finish the rows that are left for it before its next batch."""
+        shared = part.number if ledger.divided else None
+        return self.roster.would_delay(worker, ledger.ahead(worker.parts), shared)
 
     def _left(self, worker: Worker, now: float) -> float:
         """Seconds between the end of the leases of `worker` and the next evaluation.

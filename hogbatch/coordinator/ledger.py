@@ -1,17 +1,17 @@
 """Which rows of a pass are still to be done, and which lease holds them."""
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 MANY_ROWS: Final = 1 << 40  # more than any pass has
 
 Rows = tuple[int, int]  # [start, stop)
-Place = tuple[bool, int, int]  # of a part among others: the lowest comes first
+Place = tuple[bool, int, int]  # of a group among others: the lowest comes first
 
 
 class RowRange(NamedTuple):
@@ -41,11 +41,6 @@ class PartQueue:
         """Number of workers that died on the next rows; 0 if there are none."""
         return self.todo[0].deaths if self.todo else 0
 
-    @property
-    def place(self) -> Place:
-        """Parts with returned rows come first, then those with the most rows."""
-        return not self.returned, -self.remaining, self.number
-
     def append(self, rows: RowRange) -> None:
         """Add rows that no lease has held to the end."""
         self.todo.append(rows)
@@ -70,31 +65,77 @@ class PartQueue:
 
 
 @dataclass(slots=True)
+class PartGroup:
+    """Parts that the same workers hold, as far as is known."""
+
+    number: int
+    size: int = 0  # parts
+    remaining: int = 0  # rows in all of them
+    parts: dict[int, PartQueue] = field(default_factory=dict)  # those with rows, in order
+    returned: dict[int, PartQueue] = field(default_factory=dict)  # those with returned rows
+
+    @property
+    def place(self) -> Place:
+        """Groups with returned rows come first, then those with the most rows."""
+        return not self.returned, -self.remaining, self.number
+
+    @property
+    def first(self) -> PartQueue:
+        """The part whose rows come first; there must be some."""
+        return next(iter((self.returned or self.parts).values()))
+
+    def add(self, queue: PartQueue) -> None:
+        """Add a part."""
+        self.size += 1
+        self.update(queue, queue.remaining)
+
+    def drop(self, queue: PartQueue) -> None:
+        """Remove a part."""
+        self.size -= 1
+        self.remaining -= queue.remaining
+        self.parts.pop(queue.number, None)
+        self.returned.pop(queue.number, None)
+
+    def update(self, queue: PartQueue, change: int) -> None:
+        """A part has `change` more rows than before."""
+        self.remaining += change
+        for kept, belongs in ((self.parts, queue.todo), (self.returned, queue.returned)):
+            if belongs:
+                kept[queue.number] = queue
+            else:
+                kept.pop(queue.number, None)
+
+
+@dataclass(slots=True)
 class Reach:
     """What workers that hold the same parts can be given.
 
-    The heap has at least one place for each part with rows, which may be lower than that of the
-    part, because rows were taken since; places of a part that are higher follow one that is not.
+    The heap has a place for each group with rows that is not higher than that of the group now; it
+    is lower if rows were taken since.
     """
 
-    queues: Sequence[PartQueue]
-    remaining: int = 0  # rows in all of them
+    groups: list[PartGroup] = field(default_factory=list)
     heap: list[Place] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.remaining = sum(queue.remaining for queue in self.queues)
-        self.heap = [queue.place for queue in self.queues if queue.todo]
-        heapify(self.heap)
+    def add(self, group: PartGroup) -> None:
+        """Add a group."""
+        self.groups.append(group)
+        heappush(self.heap, group.place)
 
-    def first(self, by_number: Sequence[PartQueue]) -> PartQueue | None:
+    @property
+    def remaining(self) -> int:
+        """Rows in all groups."""
+        return sum(group.remaining for group in self.groups)
+
+    def first(self, by_number: Sequence[PartGroup]) -> PartQueue | None:
         """The part whose rows come first; None if no rows are left."""
         heap = self.heap
         while heap:
-            queue = by_number[heap[0][2]]
-            if not queue.todo:
+            group = by_number[heap[0][2]]
+            if not group.remaining:
                 heappop(heap)
-            elif heap[0] == (place := queue.place):
-                return queue
+            elif heap[0] == (place := group.place):
+                return group.first
             else:
                 heapreplace(heap, place)
         return None
@@ -121,8 +162,10 @@ class Ledger:
     grows: bool = False  # whether rows are added during the pass, by `extend`; not with parts
     _queues: list[PartQueue] = field(init=False)  # by part; a single one without parts
     _ends: list[int] = field(init=False)  # of the parts
+    _groups: list[PartGroup] = field(default_factory=list)  # of the parts
+    _group_of: list[PartGroup] = field(default_factory=list)  # by part
+    _sharing: list[list[Reach]] = field(default_factory=list)  # by group, those that have it
     _reaches: dict[Sequence[int], Reach] = field(default_factory=dict)  # by the parts of a worker
-    _sharing: dict[int, list[Reach]] = field(default_factory=dict)  # by part, those with it
 
     def __post_init__(self) -> None:
         assert not self.parts or sum(self.parts) == self.rows, "the parts have all rows"
@@ -144,6 +187,16 @@ class Ledger:
             for piece in self._pieces(each):
                 self._queues[self._part_of(piece.start)].append(piece)
         self.remaining = sum(queue.remaining for queue in self._queues)
+        self._groups, self._sharing = [], []
+        group = self._new_group()
+        self._group_of = [group] * len(self._queues)
+        for queue in self._queues:
+            group.add(queue)
+
+    def _new_group(self) -> PartGroup:
+        self._groups.append(PartGroup(len(self._groups)))
+        self._sharing.append([])
+        return self._groups[-1]
 
     def _pieces(self, rows: RowRange) -> Iterator[RowRange]:
         start, stop, deaths = rows
@@ -196,21 +249,41 @@ class Ledger:
     def next_part(self, parts: Sequence[int] = ()) -> PartQueue | None:
         """The part of which a worker that holds `parts` is given rows next; None without any.
 
-        Of these parts, one with returned rows, or else the one with the most rows left. So the
-        copies of all parts come to an end at about the same time, whatever the speeds of the
-        workers that hold them.
+        One with returned rows, or else the one with the most rows left, where parts that the same
+        workers hold count together. So all parts come to an end at about the same time, whatever
+        the speeds of the workers that hold them.
         """
         if self._ends:
-            return self._reach(parts).first(self._queues)
+            return self._reach(parts).first(self._groups)
         return self._queues[0] if self.remaining else None
 
     def _reach(self, parts: Sequence[int]) -> Reach:
         if parts not in self._reaches:
-            reach = Reach([self._queues[part] for part in parts if part < len(self._queues)])
-            self._reaches[parts] = reach
-            for queue in reach.queues:
-                self._sharing.setdefault(queue.number, []).append(reach)
+            reach = self._reaches[parts] = Reach()
+            for group in self._separate([part for part in parts if part < len(self._queues)]):
+                reach.add(group)
+                self._sharing[group.number].append(reach)
         return self._reaches[parts]
+
+    def _separate(self, parts: Sequence[int]) -> list[PartGroup]:
+        """Divide groups, so that each of them is inside `parts` or outside; return those inside."""
+        inside = Counter(self._group_of[part].number for part in parts)
+        found: dict[int, PartGroup] = {}  # by the number of the group before
+        for part in parts:
+            before, queue = self._group_of[part], self._queues[part]
+            if before.number not in found:
+                whole = inside[before.number] == before.size
+                found[before.number] = before if whole else self._new_group()
+            if (group := found[before.number]) is not before:
+                before.drop(queue)
+                group.add(queue)
+                self._group_of[part] = group
+        for number, group in found.items():
+            if group.number != number:
+                for reach in self._sharing[number]:
+                    reach.add(group)
+                    self._sharing[group.number].append(reach)
+        return list(found.values())
 
     def extend(self, start: int, stop: int) -> None:
         """Add the rows [start, stop), which are not in this pass yet, to those to be done last."""
@@ -228,8 +301,8 @@ class Ledger:
         taken = self.held[lease] = queue.take(rows)
         size = taken.stop - taken.start
         self.remaining -= size
-        for reach in self._sharing.get(queue.number, ()):
-            reach.remaining -= size
+        if self._ends:
+            self._group_of[queue.number].update(queue, -size)
         return taken.rows
 
     def acknowledge(self, lease: int, rows: int) -> Rows:
@@ -281,22 +354,35 @@ class Ledger:
         queue, size = self._queues[self._part_of(rows.start)], rows.stop - rows.start
         queue.put_back(rows)
         self.remaining += size
-        for reach in self._sharing.get(queue.number, ()):
-            reach.remaining += size
-            heappush(reach.heap, queue.place)
+        if self._ends:
+            group = self._group_of[queue.number]
+            group.update(queue, size)
+            for reach in self._sharing[group.number]:
+                heappush(reach.heap, group.place)
 
     def validate(self) -> None:
         """Assert the invariants: every row is in one place, and no range is empty."""
         ranges = sorted(self.unfinished)
-        assert self.remaining == sum(each.stop - each.start for each in self.todo)
+        assert self.remaining == sum(queue.remaining for queue in self._queues)
         for queue in self._queues:
-            assert queue.remaining == sum(each.stop - each.start for each in queue.todo)
+            assert queue.remaining == sum(each.stop - each.start for each in queue.todo), queue
             assert queue.returned <= len(queue.todo), queue
-        for reach in self._reaches.values():
-            assert reach.remaining == sum(queue.remaining for queue in reach.queues)
         assert all(each.start < each.stop for each in ranges), ranges
         for left, right in pairwise(ranges):
             assert left.stop <= right.start, ranges
-        if self.divided:
-            assert all(self._part_of(each.start) == self._part_of(each.stop - 1) for each in ranges)
         assert sum(each.stop - each.start for each in ranges) + self.acknowledged == self.rows
+        if self.divided:
+            self._validate_groups()
+
+    def _validate_groups(self) -> None:
+        for each in self.unfinished:
+            assert self._part_of(each.start) == self._part_of(each.stop - 1), each
+        for group in self._groups:
+            queues = [self._queues[n] for n, each in enumerate(self._group_of) if each is group]
+            assert len(queues) == group.size, group
+            assert group.remaining == sum(queue.remaining for queue in queues), group
+            assert set(group.parts) == {queue.number for queue in queues if queue.todo}, group
+            assert set(group.returned) == {queue.number for queue in queues if queue.returned}
+        for parts, reach in self._reaches.items():
+            held = (self._queues[part].remaining for part in parts if part < len(self._queues))
+            assert reach.remaining == sum(held), reach

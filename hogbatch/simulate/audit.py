@@ -319,8 +319,8 @@ def _would_delay(state: Coordinator, worker: Worker) -> bool:
     rows = state.epochs.rows
     if not rows.divided:
         return state.roster.would_delay(worker, rows.remaining)
-    part = rows.next_part(worker.parts)
-    return part is not None and state.roster.would_delay(worker, part.remaining, part.number)
+    part, left = rows.next_part(worker.parts), rows.left(worker.parts)
+    return part is not None and state.roster.would_delay(worker, left, part.number)
 
 
 def _tests(work: Work) -> bool:

@@ -10,6 +10,14 @@ from hogbatch.coordinator.ledger import Ledger, RowRange
 PARTS = (30, 0, 50, 20)  # rows; positions 0..30, none, 30..80 and 80..100
 
 
+def ledger_of_four():
+    """A ledger that knows that a worker holds each part alone."""
+    ledger = Ledger(100, PARTS)
+    for part in range(4):
+        assert ledger.left((part,)) == PARTS[part]
+    return ledger
+
+
 def test_workers_get_rows_of_their_parts_only():
     ledger = Ledger(100, PARTS)
     assert ledger.take(1, 99, (0,)) == (0, 30)
@@ -21,16 +29,26 @@ def test_workers_get_rows_of_their_parts_only():
 
 
 def test_the_part_with_the_most_rows_left_comes_first():
-    ledger = Ledger(100, PARTS)
-    taken = [ledger.take(lease, 15, (0, 2, 3)) for lease in range(4)]
-    assert taken == [(30, 45), (45, 60), (0, 15), (60, 75)]  # left: 30 50 20, 30 35 20, 30 20 20
-    assert ledger.left((0, 2, 3)) == 15 + 5 + 20
-    assert ledger.next_part((0, 2, 3)).number == 3
+    ledger = ledger_of_four()
+    taken = [ledger.take(lease, 16, (0, 2, 3)) for lease in range(4)]
+    assert taken == [(30, 46), (46, 62), (0, 16), (80, 96)]  # left: 30 50 20, 30 34 20, 30 18 20
+    assert ledger.left((0, 2, 3)) == 14 + 18 + 4
+    assert ledger.next_part((0, 2, 3)).number == 2
+    ledger.validate()
+
+
+def test_parts_that_the_same_workers_hold_count_together():
+    ledger = Ledger(100, (20, 20, 20, 40))
+    for own in ((0, 1, 2, 3), (0, 1, 2), (3,)):
+        assert ledger.left(own) == sum(ledger.parts[part] for part in own)
+    taken = [ledger.take(lease, 15, (0, 1, 2, 3)) for lease in range(5)]
+    assert taken == [(0, 15), (15, 20), (60, 75), (20, 35), (75, 90)]
+    assert ledger.left((0, 1, 2)) == ledger.left((3,)) + 15 == 25  # 60 40, 45 40, 40 40, 40 25
     ledger.validate()
 
 
 def test_what_one_worker_takes_is_gone_for_all_that_hold_the_part():
-    ledger = Ledger(100, PARTS)
+    ledger = ledger_of_four()
     assert ledger.next_part((0, 2)).number == ledger.next_part((2, 3)).number == 2
     ledger.take(1, 45, (2,))
     assert (ledger.left((0, 2)), ledger.left((2, 3))) == (35, 25)
@@ -40,7 +58,7 @@ def test_what_one_worker_takes_is_gone_for_all_that_hold_the_part():
 
 
 def test_returned_rows_come_first_in_every_worker_that_holds_their_part():
-    ledger = Ledger(100, PARTS)
+    ledger = ledger_of_four()
     ledger.take(1, 5, (3,))
     assert ledger.next_part((0, 2, 3)).number == 2
     ledger.take_back(1)
@@ -120,6 +138,14 @@ def left_by_part(ledger, parts):
     ]
 
 
+def groups_of(parts, sets):
+    """`parts`, those together that are in the same of the `sets`."""
+    alike = {}
+    for part in parts:
+        alike.setdefault(tuple(part in each for each in sorted(sets)), []).append(part)
+    return [tuple(each) for each in alike.values()]
+
+
 @given(
     parts=st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any),
     held=st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=4),
@@ -134,18 +160,23 @@ def left_by_part(ledger, parts):
 def test_every_row_is_in_one_place_and_the_rule_holds(parts, held, acts):
     ledger = Ledger(sum(parts), tuple(parts))
     sets = [tuple(sorted(part for part in each if part < len(parts))) for each in held]
-    done = []
+    done, asked = [], set()
     for lease, (act, number) in enumerate(acts):
         rows, own = left_by_part(ledger, parts), sets[number % len(sets)]
         leases = list(ledger.held)
+        asked.add(own)
         assert ledger.left(own) == sum(rows[part] for part in own)
         if act == "take":
             found = ledger.next_part(own)
             assert (found is None) == (ledger.left(own) == 0)
             if found is None:
                 continue
-            returned = [part for part in own if ledger._queues[part].returned]
-            assert rows[found.number] == max(rows[part] for part in returned or own)
+            groups = groups_of(own, asked)
+            returned = [each for each in groups if any(ledger._queues[n].returned for n in each)]
+            size = {each: sum(rows[part] for part in each) for each in groups}
+            (chosen,) = (each for each in groups if found.number in each)
+            assert size[chosen] == max(size[each] for each in returned or groups)
+            assert not returned or ledger._queues[found.number].returned
             start, stop = ledger.take(lease, 1 + number % 40, own)
             assert sum(parts[: found.number]) <= start < stop <= sum(parts[: found.number + 1])
         elif act == "merge":
