@@ -13,6 +13,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import SUSPECT_DEATHS, Lease, Worker
+from hogbatch.policy.throughput import rows_of_range
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
@@ -152,8 +153,8 @@ class Leases:
     def _rows(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> int:
         """Rows of the next lease of `worker`; 0: the others should do the rest.
 
-        They may be more than `part` has: the length of leases depends on all rows that are left for
-        the worker.
+        Those of an evaluation may be more than `part` has: the length of leases depends on all rows
+        that are left for the worker.
         """
         seconds = self.plan.lease_seconds
         if part.deaths >= SUSPECT_DEATHS:
@@ -161,8 +162,9 @@ class Leases:
         shared = part.number if ledger.divided else None
         if ledger is self.epochs.rows:
             seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            ahead = ledger.ahead(worker.parts)
-            return self.roster.lease_rows(worker, worker.batch_size, seconds, ahead, shared)
+            size, ahead = worker.batch_size, ledger.ahead(worker.parts)
+            wanted = self.roster.lease_rows(worker, size, seconds, ahead, shared)
+            return rows_of_range(wanted, size, part.next_rows)
         held = ledger.rows - ledger.acknowledged - ledger.remaining
         batch = worker.evaluation_batch
         left = ledger.left(worker.parts)

@@ -41,6 +41,11 @@ class PartQueue:
         """Number of workers that died on the next rows; 0 if there are none."""
         return self.todo[0].deaths if self.todo else 0
 
+    @property
+    def next_rows(self) -> int:
+        """Number of rows in the first range, from which `take` takes; 0 if there is none."""
+        return self.todo[0].stop - self.todo[0].start if self.todo else 0
+
     def append(self, rows: RowRange) -> None:
         """Add rows that no lease has held to the end."""
         self.todo.append(rows)

@@ -106,7 +106,7 @@ def lease_rows(sizing: LeaseSizing) -> int:
     rows, so leases shrink and the last one ends soon (guided self-scheduling, Polychronopoulos &
     Kuck 1987); LEASES_PER_S_AT_END bounds that. A worker that trains alone takes the whole rest,
     because nobody waits for it, unless it has several teams, which would wait for each other.
-    Remaining rows that are fewer than a batch become one lease with its own learning rate.
+    Remaining rows that are fewer than a batch become one lease.
     """
     batch = sizing.batch_size
     once = batch * sizing.teams  # a batch for every team
@@ -126,6 +126,23 @@ def lease_rows(sizing: LeaseSizing) -> int:
     if batches > sizing.teams:
         batches -= batches % sizing.teams
     return batches * batch or sizing.remaining
+
+
+def rows_of_range(wanted: int, batch: int, available: int) -> int:
+    """Rows of a training lease at the start of a range of `available` rows.
+
+    `wanted` is a result of :func:`lease_rows`. A lease has whole batches, or is a single smaller
+    one, so that its learning rate is that of all its batches. No batch is smaller than half of
+    `batch`, unless the range is: if whole batches would leave fewer rows, the last of them is
+    divided evenly with the rest. The mean gradient of a few rows is large because of its noise, and
+    optimizers that average gradients use it in later batches, at the learning rates of those.
+    """
+    batches, rest = divmod(available, batch)
+    if batches == 0 or rest == 0 or 2 * rest >= batch:
+        return min(wanted, batches * batch or available)
+    if batches == 1:
+        return math.ceil(available / 2)
+    return min(wanted, (batches - 1) * batch)
 
 
 def evaluation_rows(speed: float, others: float, start_seconds: float, remaining: int) -> float:

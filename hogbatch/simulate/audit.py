@@ -175,7 +175,10 @@ class Audit:
         if work.task == "train":
             _check(work.epoch == self.epoch, f"{work} is of another epoch")
             _check(smallest <= work.batch_size <= largest, f"{work} is beyond the limits")
-            usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
+            leased = work.stop - work.start
+            whole = leased % work.batch_size == 0 or leased < work.batch_size
+            _check(whole, f"{work} has batches of different sizes")
+            usual = self.plan.learning_rate.at(min(work.batch_size, leased))
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
         pid = self._pids[key]

@@ -107,9 +107,32 @@ def test_leases_are_whole_batches_for_every_team(stage, teams):
     play.attach("a", threads=8, teams=teams, members=8 // teams)
     play.work_on()
     batches = [(work.stop - work.start) / work.batch_size for _, work in works(play.said)]
-    assert all(count == int(count) for count in batches[:-1])
-    assert all(count % teams == 0 for count in batches[:-1] if count > teams)
-    assert batches[-1] == 0.3
+    assert all(count == int(count) for count in batches[:-2])
+    assert all(count % teams == 0 for count in batches[:-2] if count > teams)
+    assert batches[-2:] == [0.7, 0.6]
+
+
+def test_the_last_batches_of_an_epoch_are_of_similar_size_with_their_own_learning_rates(stage):
+    rate = LearningRate(0.1, "linear", reference=10)
+    play = stage(train_rows=1001, learning_rate=rate)
+    play.attach("a")
+    play.work_on()
+    leases = [(work.stop - work.start, work.learning_rate) for _, work in works(play.said)]
+    assert {learning_rate for rows, learning_rate in leases[:-2]} == {0.1}
+    assert leases[-2:] == [(6, pytest.approx(0.06)), (5, pytest.approx(0.05))]
+
+
+def test_returned_rows_that_are_no_whole_batches_end_with_similar_batches(stage):
+    play = stage(train_rows=10_008, gpu=(101, 101))
+    play.attach("gpu", device="gpu")
+    returned = play.work["gpu"][0]
+    play.goodbye("gpu")
+    assert (returned.start, returned.stop) == (0, 404)
+    play.attach("a")
+    play.work_on()
+    leases = [work.stop - work.start for key, work in works(play.said) if key == "a"]
+    assert [rows for rows in leases if rows % 10] == [7, 7, 7, 7]  # of the two leases of the GPU
+    assert sum(leases) == 10_008
 
 
 def test_a_faster_worker_gets_longer_leases(stage):

@@ -13,6 +13,17 @@ def test_rows_are_taken_in_order():
     assert ledger.remaining == 0
 
 
+def test_the_next_rows_are_those_of_the_first_range():
+    ledger = Ledger(100)
+    ledger.take(1, 30)
+    assert ledger.next_part().next_rows == 70
+    ledger.take_back(1)
+    assert ledger.next_part().next_rows == 30
+    ledger.take(2, 30)
+    ledger.take(3, 70)
+    assert ledger.next_part() is None
+
+
 def test_a_pass_is_finished_when_every_row_is_acknowledged():
     ledger = Ledger(100)
     ledger.take(1, 60)

@@ -6,6 +6,7 @@ from hogbatch.coordinator.commands import Answer, Finish, MergeStep, Send, Shuff
 from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
+from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.wire.messages import (
     Applied,
     Apply,
@@ -54,12 +55,15 @@ class Server:
         return self.beats[before:]
 
     def work_off(self, key="w"):
-        """Finish all leases of the worker."""
+        """Finish all leases of the worker; return them."""
+        finished = []
         while self.work:
             each = self.work.pop(0)
+            finished.append(each)
             rows = each.stop - each.start
             done = Done(each.lease, rows, 1, 0.01 * rows, 0.5 * rows, 0, (1.0 * rows,))
             self._take(self.state.receive(key, done, 2.0))
+        return finished
 
     def _take(self, commands):
         self.state.validate()
@@ -107,6 +111,16 @@ def test_rows_of_the_next_epoch_come_in_its_order(server):
     server.work_off()
     server.order(lease(8, 0, 50, epoch=1))
     assert {work.epoch for work in server.work} == {1}
+
+
+def test_rows_that_are_no_whole_batches_end_with_two_similar_batches():
+    rate = LearningRate(0.1, "linear", reference=10)
+    server = Server(learning_rate=rate)
+    server.attach()
+    server.order(lease(7, 0, 101, rate=rate.at(101)))
+    leases = [(each.stop - each.start, each.learning_rate) for each in server.work_off()]
+    assert {rate for _, rate in leases[:-2]} == {0.1}
+    assert leases[-2:] == [(6, pytest.approx(0.06)), (5, pytest.approx(0.05))]
 
 
 def test_the_learning_rate_follows_the_roll_backs_of_all_servers(server):

@@ -15,6 +15,7 @@ from hogbatch.policy.throughput import (
     evaluation_rows,
     lease_rows,
     lease_timeout,
+    rows_of_range,
     would_delay_epoch,
 )
 from tests.support.property_tests import max_examples
@@ -123,6 +124,37 @@ def test_a_lease_has_at_least_a_row_and_at_most_all_in_whole_batches(
     batches, rest = divmod(rows, batch_size)
     assert rest == 0 or rows == remaining
     assert batches <= teams or batches % teams == 0 or rows == remaining
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "rows"),
+    [
+        (640, 10_000, 640),
+        (640, 640, 640),
+        (640, 200, 128),  # the range ends before; the rest is half of a batch or more
+        (640, 160, 128),
+        (640, 641, 576),  # the rest of one row
+        (576, 641, 576),
+        (640, 65, 33),  # is divided with a batch
+        (640, 33, 33),
+        (640, 1, 1),
+        (3, 3, 3),
+    ],
+)
+def test_a_range_ends_with_batches_of_similar_size(wanted, available, rows):
+    assert rows_of_range(wanted, 64, available) == rows
+
+
+@max_examples(300)
+@given(st.data(), st.integers(1, 100), st.integers(1, 1000))
+def test_no_batch_is_smaller_than_half_of_one_unless_the_range_is(data, batch, available):
+    whole_range = available
+    while available:
+        rows = rows_of_range(batch * data.draw(st.integers(1, 20)), batch, available)
+        assert 1 <= rows <= available
+        assert rows % batch == 0 or rows < batch  # so all of its batches have one learning rate
+        assert 2 * rows >= min(batch, 2 * whole_range)
+        available -= rows
 
 
 @max_examples(50)

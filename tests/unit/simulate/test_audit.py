@@ -91,6 +91,7 @@ def test_rows_of_a_dead_worker_are_free(stage):
         (lease((90, 91), epoch=1), "another epoch"),
         (lease((90, 91), fence=1), "another fence value"),
         (lease((90, 91), batch_size=11), "beyond the limits"),
+        (lease((79, 90)), "batches of different sizes"),
         (lease((90, 91), learning_rate=0.2), "another learning rate"),
         (lease((0, 20), task="evaluate"), "while others train"),
     ],
