@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from hogbatch.config.sources import merge_sources
-from hogbatch.distributed.choose import choose_platform
+from hogbatch.distributed.choose import choose_platform, reader
 from hogbatch.errors import UsageError
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.results import Run
 from hogbatch.run.resume import settings_file
-from hogbatch.run.setup import load_data
 from hogbatch.run.training import execute
 
 
@@ -65,9 +64,10 @@ def train(
         )
     else:
         given = {"data": str(data), **settings}
-        config, read = merge_sources(given, settings_file(given)), load_data
+        config, read = merge_sources(given, settings_file(given)), None
     callbacks = Callbacks(on_evaluation, on_worker)
-    run = execute(config, choose_platform(config, launch=True, callbacks=callbacks), read)
+    platform = choose_platform(config, launch=True, callbacks=callbacks)
+    run = execute(config, platform, read or reader(config, platform))
     if callbacks.error is not None:
         raise callbacks.error
     if on_end is not None:

@@ -16,7 +16,7 @@ from hogbatch.config.train import FLAGS
 # Flags of processes, sockets, checkpoints, records, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
     *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
-    *("plain", "cluster", "per_server", "transfer", "robust", "plane"),
+    *("plain", "cluster", "per_server", "data_copies", "transfer", "robust", "plane"),
 )
 MOST_PARAMETERS: Final = 10**12  # of a simulated model
 MOST_LOST: Final = 10_000  # servers

@@ -13,8 +13,8 @@ from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
-    *("workers", "pin", "cluster", "servers", "per_server", "merge_rows", "server_merge"),
-    *("server_momentum", "transfer", "robust", "plane"),
+    *("workers", "pin", "cluster", "servers", "per_server", "data_copies", "merge_rows"),
+    *("server_merge", "server_momentum", "transfer", "robust", "plane"),
 )
 
 TRAIN: Final = Usage(
@@ -57,14 +57,16 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     given = vars(parser.read(arguments))
     config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
-    from hogbatch.distributed.choose import choose_platform  # here: help does not need these
+    from hogbatch.distributed.choose import (  # here: help does not need these
+        choose_platform,
+        reader,
+    )
     from hogbatch.live.terminal import console_for
-    from hogbatch.run.setup import load_data
     from hogbatch.run.training import execute
 
     platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:
-        return execute(config, platform, load_data, console).exit_code
+        return execute(config, platform, reader(config, platform), console).exit_code
 
 
 def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:

@@ -412,6 +412,16 @@ class TrainConfig:
         "LIST",
         PER_SERVER,
     )
+    data_copies: int | None = flag(
+        Group.SEVERAL_SERVERS,
+        None,
+        INTEGER,
+        "DATA is a folder that all servers see: each of its files is read by so many servers, so "
+        "that the rows need not fit into the memory of one machine; with 2 or more, other servers "
+        "take over the rows of one that is lost",
+        "N",
+        POSITIVE,
+    )
     merge_rows: int | None = flag(
         Group.SEVERAL_SERVERS,
         None,

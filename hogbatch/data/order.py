@@ -1,6 +1,6 @@
 """The split into training and test set, and the row order of each epoch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,20 @@ def epoch_order(
         return order
     behind = np.isin(order, last)
     return np.concatenate([order[~behind], order[behind]])
+
+
+def order_of_parts(parts: Iterable[tuple[int, int]], seed: int, epoch: int) -> RowNumbers:
+    """The row order of one epoch of `parts` (number, rows), each permuted within itself: int64[N].
+
+    The order within a part depends only on its number, its rows, `seed` and `epoch`, so it is the
+    same on all servers that have the part, whichever other parts they have.
+    """
+    orders, start = [np.empty(0, np.int64)], 0
+    for number, rows in parts:
+        random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, number)))
+        orders.append(random.permutation(rows) + start)
+        start += rows
+    return np.concatenate(orders)
 
 
 def _without(weights: NDArray[np.float64], rows: Sequence[int]) -> NDArray[np.float64]:

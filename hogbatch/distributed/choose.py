@@ -11,6 +11,7 @@ from hogbatch.distributed.resources import PerServer
 from hogbatch.errors import UsageError
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.platform import Platform
+from hogbatch.run.setup import ReadData, load_data
 from hogbatch.run.this_server import ThisServer
 
 # Settings of workers and sockets of this process, which has none; and those that the servers lack.
@@ -26,8 +27,10 @@ def choose_platform(
     """
     callbacks = callbacks or Callbacks()
     if config.cluster is None:
-        if config.servers > 1:
-            raise UsageError(f"--servers {config.servers} needs --cluster auto, ADDRESS or local")
+        for name in ("servers", "data_copies"):
+            if (given := getattr(config, name)) != getattr(TrainConfig(), name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} {given} needs --cluster auto, ADDRESS or local")
         return ThisServer(launch, callbacks)
     return several_servers(config, callbacks)
 
@@ -43,7 +46,33 @@ def several_servers(config: TrainConfig, callbacks: Callbacks) -> SeveralServers
         raise UsageError(
             f"--robust median sends parts of changes as float32; got --transfer {config.transfer}"
         )
+    _check_division(config)
     return SeveralServers(open_cluster(config), callbacks)
+
+
+def reader(config: TrainConfig, platform: Platform) -> ReadData:
+    """How the data that `config` names are read: by this process, or by servers."""
+    if config.data_copies is None:
+        return load_data
+    assert isinstance(platform, SeveralServers), "choose_platform has checked it"
+    return platform.read_divided
+
+
+def _check_division(config: TrainConfig) -> None:
+    """UsageError if the data cannot be divided among the servers."""
+    if config.data_copies is None:
+        return
+    if config.data_copies > config.servers:
+        raise UsageError(
+            f"--data-copies {config.data_copies}: expected at most as many as --servers, "
+            f"{config.servers}"
+        )
+    for name in ("drop", "categorical", "numeric", "text"):
+        if getattr(config, name):
+            raise UsageError(
+                f"--{name} has no meaning with --data-copies, with which only numbers are read; "
+                "remove one of them"
+            )
 
 
 def open_cluster(config: TrainConfig) -> Cluster:

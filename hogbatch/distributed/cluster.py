@@ -3,7 +3,7 @@
 A :class:`Cluster` starts servers, and a :class:`ServerHandle` is the way to one of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ ServerFailed = Callable[[str, str], None]
 class ServerArrays(NamedTuple):
     """The arrays that every server needs."""
 
-    data: NDArray[np.uint8]  # the contents of the segment "data"
+    data: NDArray[np.uint8]  # the contents of the segment "data": the rows, or DividedFiles
     weights: NDArray[np.float64] | None  # [N], of the rows
 
 
@@ -65,6 +65,12 @@ class Cluster(Protocol):
 
     def workers(self, place: int) -> str:
         """The workers of the server at `place`, as in `--workers`."""
+
+    def survey(self, requests: Sequence[bytes]) -> list[bytes]:
+        """Answer requests on the machines of the servers: request i on that of server i.
+
+        See `hogbatch.distributed.surveys.answer`, and its errors; UsageError if a machine is lost.
+        """
 
     def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
         """Make the arrays available to all servers; called once, before `start`.

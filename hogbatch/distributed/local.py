@@ -4,7 +4,7 @@ On a machine with several NUMA nodes, each can be a server.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.distributed.cluster import ServerArrays, ServerFailed, ServerHandle
 from hogbatch.distributed.host import ModelArrays, ServerHost
 from hogbatch.distributed.resources import PerServer
+from hogbatch.distributed.surveys import answer
 from hogbatch.errors import HogbatchError
 from hogbatch.launch.find import find_workers
 
@@ -91,6 +92,9 @@ class LocalCluster:
 
     def workers(self, place: int) -> str:
         return ",".join([f"cpu:{self._threads}", *(self._gpus if place == 0 else [])])
+
+    def survey(self, requests: Sequence[bytes]) -> list[bytes]:
+        return [answer(request) for request in requests]
 
     def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
         self._arrays, self._failed = arrays, failed

@@ -9,6 +9,7 @@ from typing import Any
 
 from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.names import CRASH, SERVERS, SUMMARY
+from hogbatch.cluster.division import divide
 from hogbatch.cluster.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
@@ -16,11 +17,13 @@ from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.server_figures import EVENT, event_fields
+from hogbatch.data.divided.decide import DividedData
 from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.distributed.channel import ServerFiles, ServersChannel
 from hogbatch.distributed.cluster import Cluster, ServerArrays
 from hogbatch.distributed.last_figures import last_figures
 from hogbatch.distributed.start import ServerStart, UpstreamAddress, encode, plan_of_server
+from hogbatch.distributed.surveys import survey_folder
 from hogbatch.machine.environment import read_environment
 from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
@@ -44,6 +47,7 @@ class SeveralServers:
     cluster: Cluster
     callbacks: Callbacks = field(default_factory=Callbacks)
     _server_plan: Plan | None = None
+    _divided: DividedData | None = None
 
     @property
     def prefix(self) -> str:
@@ -71,6 +75,14 @@ class SeveralServers:
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         return workers
 
+    def read_divided(self, config: TrainConfig, console: Console) -> DividedData:
+        """Survey the files of the folder that `config` names on the machines of the servers."""
+        console.busy("reading the data on the servers")
+        self._divided = survey_folder(config, self.cluster.size, self.cluster.survey)
+        for note in self._divided.notes:
+            console.say(note)
+        return self._divided
+
     def policy(self, chosen: Factory) -> Factory:
         return Fixed
 
@@ -84,7 +96,15 @@ class SeveralServers:
             transfer=config.transfer,  # type: ignore[arg-type]
             robust=config.robust,  # type: ignore[arg-type]
         )
-        return replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
+        plan = replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
+        if (data := self._divided) is None:
+            return plan
+        tests = [0 if part.test is None else part.test.rows for part in data.parts]
+        return replace(
+            plan,
+            train_parts=tuple(part.train.rows for part in data.parts),
+            test_parts=() if data.test or not any(tests) else tuple(tests),
+        )
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:
@@ -142,14 +162,22 @@ class SeveralServers:
             plan=plan_of_server(self._server_plan, count),
             policy=policy_settings(setup.config, data, setup.network),
             data=components.segments.data.layout,
+            parts=self._parts(setup.config, place),
             weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
-            features=data.train.features,
+            features=data.train_sizes.features,
             fingerprint=data.fingerprint,
             plane=setup.config.plane,
             relay=self.cluster.relay,
             servers=self.cluster.size,
         )
         return encode(start)
+
+    def _parts(self, config: TrainConfig, place: int) -> tuple[int, ...] | None:
+        """The parts of divided data that the server at `place` has; None: it has all rows."""
+        if self._divided is None or config.data_copies is None:
+            return None
+        rows = [part.train.rows for part in self._divided.parts]
+        return divide(rows, self.cluster.size, config.data_copies)[place]
 
 
 def _record_last(components: RunComponents, files: ServerFiles) -> None:

@@ -10,17 +10,15 @@ import argparse
 import json
 import logging
 import os
-import socket
 import sys
-import time
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from hogbatch.checkpoint.names import EVENTS, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
@@ -29,14 +27,17 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
-from hogbatch.coordinator.commands import Finish, MergeStep
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.supplied import SuppliedCoordinator
+from hogbatch.data.cache import DataCache
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.frames import FrameSocket
 from hogbatch.distributed.model_merges import ModelMerges
 from hogbatch.distributed.planes.choose import open_plane
+from hogbatch.distributed.server_rows import ServerRows
 from hogbatch.distributed.start import ServerMemory, ServerStart, decode_start, encode
+from hogbatch.distributed.upstream import Upstream, join_run, while_alive
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.launch.find import check_workers
 from hogbatch.launch.local import log_name
@@ -47,39 +48,13 @@ from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.choose import find
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.segments import RunSegments, TrainingRows
+from hogbatch.store.divided import files_in
 from hogbatch.store.segment import Segment
 from hogbatch.telemetry.event_log import EventLog
 from hogbatch.telemetry.records import RunTotals
-from hogbatch.version import version
-from hogbatch.wire.codec import decode_to_worker, encode as encode_message
-from hogbatch.wire.messages import Failed, Hello, Refused, Stop, ToCoordinator, ToWorker, Welcome
+from hogbatch.wire.codec import encode as encode_message
+from hogbatch.wire.messages import Failed
 from hogbatch.wire.sockets import Dealer
-
-ANSWER_WITHIN_S: Final = 30.0  # of the coordinator of all servers
-
-
-class Upstream:
-    """The coordinator of all servers, as this server's coordinator sees it (UpstreamAdapter)."""
-
-    def __init__(self, dealer: Dealer, frames: FrameSocket, merges: ModelMerges) -> None:
-        """`dealer` is connected with the coordinator, `frames` with the process that started us."""
-        self._dealer, self._frames, self._merges = dealer, frames, merges
-
-    def receive(self) -> Iterator[ToWorker]:
-        yield from map(decode_to_worker, self._frames.frames())
-        if self._frames.ended:
-            yield Stop()
-        while (message := self._dealer.receive()) is not None:
-            yield message
-
-    def send(self, message: ToCoordinator) -> None:
-        self._dealer.send(message)
-
-    def exchange(self, asked: MergeStep) -> ToCoordinator | None:
-        return self._merges.carry_out(asked)
-
-    def interrupt_exchange(self) -> None:
-        self._merges.abort()
 
 
 class NoSnapshots:
@@ -102,7 +77,7 @@ class Inherited(NamedTuple):
 
     frames: FrameSocket  # to the process that has started this one
     relay: FrameSocket  # to the process that writes to other servers
-    data: Segment  # the training and test set
+    data: Segment  # the training and test set, or the files of divided data
     weights: Segment | None  # of the rows
 
 
@@ -118,9 +93,10 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
+        own = _server_rows(inherited.data, start)
         segments = RunSegments(
-            inherited.data,
-            _rows(start, config, inherited.weights),
+            inherited.data if own is None else _read(own, config, dealer),
+            _rows(start, config, inherited.weights, own),
             network,
             OPTIMIZERS[config.optimizer].slots,
             run_dir,
@@ -158,7 +134,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             report=_nothing,
             show_mean=_nothing,
             keep=_nothing,
-            upstream=Upstream(dealer, frames, merges),
+            upstream=Upstream(dealer, frames, merges, own),
         )
         finish, totals = Loop(coordinator, adapters).run()
         _write_summary(run_dir, finish, totals)
@@ -175,46 +151,31 @@ def _nothing(*_: object) -> None:
     """Evaluations are reported by the coordinator of all servers."""
 
 
-def _rows(start: ServerStart, config: TrainConfig, weights: Segment | None) -> TrainingRows:
+def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:
+    """The rows that this server reads itself; None: `data` contains the rows of all servers."""
+    return None if start.parts is None else ServerRows(files_in(data), start.parts)
+
+
+def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
+    """Read the rows of this server."""
+    cache = DataCache.of(config.data_cache)
+    return while_alive(dealer, lambda: own.read(cache))
+
+
+def _rows(
+    start: ServerStart, config: TrainConfig, weights: Segment | None, own: ServerRows | None
+) -> TrainingRows:
+    known = start.features, start.fingerprint, config.seed
+    if own is not None:
+        return TrainingRows(own.train_rows, *known, parts=own.parts)
     given = None if weights is None else weights.array("weights")
-    rows = start.plan.train_rows
-    return TrainingRows(rows, start.features, start.fingerprint, config.seed, given)
+    return TrainingRows(start.plan.train_rows, *known, given)
 
 
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     requests = parse_workers(start.workers)
     assert requests != "auto", "the process that starts a server knows its processors"
     return check_workers(requests).workers
-
-
-def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
-    """Join the run as a worker; ProtocolError if it is refused, or if nobody answers."""
-    threads = sum(request.threads for request in requests)
-    dealer.send(
-        Hello(
-            device="server",
-            name=f"{socket.gethostname()} ({start.workers})",
-            threads=max(1, threads),
-            pid=os.getpid(),
-            package=version(),
-            fingerprint=start.fingerprint,
-        )
-    )
-    deadline = time.monotonic() + ANSWER_WITHIN_S
-    while (answer := dealer.receive()) is None:
-        if (rest := deadline - time.monotonic()) <= 0.0:
-            raise ProtocolError(
-                f"the coordinator of all servers at {start.upstream.control} has not answered "
-                f"within {ANSWER_WITHIN_S:.0f} s: allow TCP connections between all machines"
-            )
-        dealer.wait(rest)
-    match answer:
-        case Welcome() as welcome:
-            return welcome
-        case Refused(reason):
-            raise ProtocolError(f"the run has refused this server: {reason}")
-        case other:
-            raise ProtocolError(f"expected a Welcome; got {type(other).__name__}")
 
 
 def _write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:

@@ -28,7 +28,8 @@ class ServerStart(msgspec.Struct, frozen=True):
     workers: str  # to start: "cpu:8,gpu:0"
     plan: Plan  # of this server
     policy: PolicySettings
-    data: Layout  # of the segment with the training and test set
+    data: Layout  # of the segment with the training and test set, or with DividedFiles
+    parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
     weights: Layout | None  # of the segment with the weights of the rows
     features: int
     fingerprint: str
@@ -53,7 +54,14 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
         by_epoch=True,
         average=plan.stopping.average,
     )
-    return replace(plan, stopping=ending, start_with=workers, checkpoint_seconds=float("inf"))
+    return replace(
+        plan,
+        stopping=ending,
+        start_with=workers,
+        checkpoint_seconds=float("inf"),
+        train_parts=(),
+        test_parts=(),
+    )
 
 
 def encode(message: ServerStart | ServerMemory) -> bytes:

@@ -87,8 +87,8 @@ class RunComponents:
         return Assignment(
             welcome=welcome,
             network=setup.network,
-            train=setup.data.train,
-            test=setup.data.test,
+            train=setup.loaded.train,
+            test=setup.loaded.test,
             orders=segments.orders,
             model=segments.model,
             fence=segments.fences.line(welcome.worker),
@@ -119,8 +119,8 @@ class RunComponents:
         """Record an event; explain rows that are skipped often by the features of one of them."""
         if event == "rows_often_skipped":
             row = fields["skipped_row"]  # 1 + the number of one such row; 0: unknown
-            inputs = self.setup.data.train.inputs
-            largest = largest_feature(inputs, row - 1) if row else 0.0
+            inputs = self.setup.loaded.train.inputs if row else None
+            largest = 0.0 if inputs is None else largest_feature(inputs, row - 1)
             fields = {**fields, "warning": skipped_warning(**fields, largest=largest)}
         self.recorder.record(event, fields)
 

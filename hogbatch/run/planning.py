@@ -11,6 +11,7 @@ from hogbatch.config.lsh import MANY, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
@@ -212,11 +213,12 @@ def memory_for(
         members = max((worker.threads for worker in workers), default=1)  # if all are in one team
     largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
     batch = max(EVALUATION_ROWS, largest)
+    divided = isinstance(data, DividedData)  # their rows and row orders are on other servers
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
-        arrange(dataset.fields_of(train, data.test_sizes)).size,
-        train.rows,
+        0 if divided else arrange(dataset.fields_of(train, data.test_sizes)).size,
+        0 if divided else train.rows,
         train.sparse,
         batch,
         train.stored_in(batch),

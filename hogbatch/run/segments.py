@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 
 from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
-from hogbatch.data.order import epoch_order
+from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.divided import DividedFiles, segment_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
@@ -34,6 +36,7 @@ class TrainingRows:
     seed: int  # of the epoch orders and of the initial weights
     weights: NDArray[np.float64] | None = None  # [rows], of the rows; None: all are equal
     mean_square: float = 1.0  # of the inputs, summed over the features
+    parts: tuple[tuple[int, int], ...] | None = None  # (number, rows) of each, of divided rows
 
     @classmethod
     def of(cls, config: TrainConfig, data: DataFacts) -> Self:
@@ -69,13 +72,18 @@ class RunSegments:
         self.initialise_model()
 
     @classmethod
-    def of(cls, config: TrainConfig, data: LoadedData, network: Network, run_dir: Path) -> Self:
-        """The segments of a run on `data`, which are copied."""
+    def of(
+        cls, config: TrainConfig, data: LoadedData | DividedData, network: Network, run_dir: Path
+    ) -> Self:
+        """The segments of a run on `data`, whose rows are copied, unless they are divided."""
+        slots, given = OPTIMIZERS[config.optimizer].slots, TrainingRows.of(config, data)
+        if isinstance(data, DividedData):
+            given = replace(given, rows=0, parts=())  # they have their order on the servers
+            return cls(segment_of(DividedFiles.of(data)), given, network, slots, run_dir)
         segment = Segment.create("data", arrange(dataset.fields(data.train, data.test)))
         dataset.fill(segment, data.train, data.test)
         segment.make_read_only()
-        slots = OPTIMIZERS[config.optimizer].slots
-        return cls(segment, TrainingRows.of(config, data), network, slots, run_dir)
+        return cls(segment, given, network, slots, run_dir)
 
     def initialise_model(self) -> None:
         """Set the initial weights, and the optimizer slots and counters to 0.
@@ -125,11 +133,15 @@ class RunSegments:
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.
 
-        With weights of rows, these rows do not occur.
+        With weights of rows, these rows do not occur. Divided rows are ordered within their parts,
+        and none of them comes last: only the epoch in which they are quarantined is without them.
         """
-        order = self.orders.of(epoch)
+        order, given = self.orders.of(epoch), self._given
+        if given.parts is not None:
+            order[:] = order_of_parts(given.parts, given.seed, epoch)
+            return
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), self._given.seed, epoch, last, self._given.weights)
+        order[:] = epoch_order(len(order), given.seed, epoch, last, given.weights)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""

@@ -13,6 +13,7 @@ from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
+from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
@@ -40,7 +41,8 @@ from hogbatch.trackers.tracking import Tracking, describe_run
 from hogbatch.version import version
 from hogbatch.wire.endpoint import parse_listen
 
-ReadData = Callable[[TrainConfig, Console], LoadedData]  # prints notes about the data
+RunData = LoadedData | DividedData
+ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,18 @@ class RunSetup:
 
     config: TrainConfig
     run_dir: Path
-    data: LoadedData
+    data: RunData
     network: Network
     plan: Plan
     identity: Mapping[str, str | int]  # what a checkpoint and a run that resumes it must share
     resume_point: ResumePoint | None  # None: a new run
     continues: bool  # the run resumes one in the same run directory
+
+    @property
+    def loaded(self) -> LoadedData:
+        """The data of a run whose rows are in the memory of this server."""
+        assert isinstance(self.data, LoadedData), "divided data are on other servers"
+        return self.data
 
     @property
     def settings(self) -> str:

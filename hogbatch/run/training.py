@@ -9,6 +9,7 @@ from hogbatch.checkpoint.names import SERVERS
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
+from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
 from hogbatch.launch.local import log_name
 from hogbatch.machine.allocator import return_freed_memory
@@ -79,7 +80,8 @@ def open_run(
         console.busy("copying the data to shared memory")
         segments = RunSegments.of(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
-        setup = replace(setup, data=segments.as_views(setup.data))  # releases the first copy
+        if isinstance(setup.data, LoadedData):  # releases the first copy
+            setup = replace(setup, data=segments.as_views(setup.data))
         return_freed_memory()
         cleanup.callback(lambda: _print_if_any(console, directory.end()))
         directory.begin(setup.settings, setup.continues)

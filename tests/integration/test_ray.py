@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.common.job import WITHIN_S, wait_for
+from hogbatch.data.samples import SAMPLES
 from tests.support.doc_references import ROOT
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; install hogbatch[ray]")
@@ -61,6 +62,32 @@ def test_two_machines_train_one_model_through_the_object_store(job, train):
         for each in ("server-0", "server-1")
     ]
     assert sum(each["rows"] for each in own) == 2 * ROWS
+
+
+def test_each_machine_reads_its_own_files(job, cluster):
+    data = job.folder / "data"
+    data.mkdir()
+    with gzip.open(SAMPLES["a9a"].train, "rt") as file:
+        lines = file.readlines()
+    for number in range(4):
+        (data / f"{number}.svm").write_text("".join(lines[number::4]))
+    where = ("--cluster", cluster.address, "--servers", 2, "--hidden", 32, "--data-copies", 1)
+    process = job.train(data, *where, "--plain", "--epochs", 2, "--test", SAMPLES["a9a"].test)
+    assert job.finish() == 0, job.said(process)
+    assert job.summary()["rows"] == merged_rows(job) == 2 * ROWS
+    assert job.summary()["test"]["loss"] < 0.45
+
+
+def test_a_malformed_file_is_named_by_the_machine_that_reads_it(job, cluster):
+    data = job.folder / "data"
+    data.mkdir()
+    for number in range(2):
+        (data / f"{number}.svm").write_text("+1 1:1\n-1 2:1\n" * 50 + "+1 bad\n" * number)
+    where = ("--cluster", cluster.address, "--servers", 2, "--data-copies", 1)
+    process = job.train(data, *where, "--plain")
+    assert job.finish() == 2
+    (line,) = job.said(process).splitlines()[-1:]
+    assert "1.svm:101" in line
 
 
 def test_more_servers_than_machines_are_refused(job, cluster):

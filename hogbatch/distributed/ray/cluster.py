@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +20,8 @@ from hogbatch.distributed.cluster import ServerArrays, ServerFailed, ServerHandl
 from hogbatch.distributed.host import ENDS_WITHIN_S, ModelArrays
 from hogbatch.distributed.ray.actor import GROUPS, ServerActor
 from hogbatch.distributed.resources import PerServer
-from hogbatch.errors import UsageError
+from hogbatch.distributed.surveys import answer
+from hogbatch.errors import HogbatchError, UsageError
 
 WATCH_S: Final = 1.0  # of a call that waits for the end of a server
 ANSWERS_WITHIN_S: Final = 10.0  # after that; else the server counts as lost
@@ -30,6 +31,7 @@ RETRY_S: Final = 1.0  # between two attempts to start an actor on a machine that
 
 T = TypeVar("T")
 Actor: Any = ray.remote(concurrency_groups=GROUPS, max_restarts=0)(ServerActor)  # type: ignore[call-overload]
+Answer: Any = ray.remote(num_cpus=0)(answer)
 
 
 class Machine(NamedTuple):
@@ -170,6 +172,22 @@ class RayCluster:
         gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
         return ",".join([f"cpu:{self._threads}", *gpus])
 
+    def survey(self, requests: Sequence[bytes]) -> list[bytes]:
+        answers = [
+            Answer.options(scheduling_strategy=self._where(place)).remote(request)
+            for place, request in enumerate(requests)
+        ]
+        try:
+            surveys: list[bytes] = ray.get(answers)
+        except RayTaskError as error:
+            if isinstance(error.cause, HogbatchError):
+                raise error.cause from None
+            raise UsageError(f"a server could not read its files: {error.cause}") from None
+        except RayError as error:
+            lost = type(error).__name__
+            raise UsageError(f"a server was lost while it read its files ({lost})") from None
+        return surveys
+
     def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
         self._begin = tuple(None if each is None else ray.put(each) for each in arrays)
         self._failed = failed
@@ -182,11 +200,14 @@ class RayCluster:
         )
 
     def _actor(self, place: int) -> Any:
-        where = PlacementGroupSchedulingStrategy(
+        options = {"num_cpus": self._threads, "num_gpus": self._gpus}
+        return Actor.options(scheduling_strategy=self._where(place), **options).remote()
+
+    def _where(self, place: int) -> PlacementGroupSchedulingStrategy:
+        """On the machine of the server at `place`."""
+        return PlacementGroupSchedulingStrategy(
             placement_group=self._group, placement_group_bundle_index=place
         )
-        options = {"num_cpus": self._threads, "num_gpus": self._gpus}
-        return Actor.options(scheduling_strategy=where, **options).remote()
 
     def close(self) -> None:
         self._begin = ()

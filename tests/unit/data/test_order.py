@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.batch import multi_labels, single_labels
-from hogbatch.data.order import epoch_order, split, take
+from hogbatch.data.order import epoch_order, order_of_parts, split, take
 
 
 @pytest.mark.parametrize(("rows", "fraction", "testing"), [(10, 0.2, 2), (9, 0.2, 1), (3, 0.2, 0)])
@@ -120,3 +120,20 @@ def test_with_weights_the_rows_that_are_to_come_last_do_not_occur():
     order = epoch_order(10, 3, 2, last=[5, 2, 5], weights=WEIGHTS)
     assert set(order) <= {1, 3, 6, 7, 8} and len(order) == 10
     assert set(epoch_order(3, 0, 0, last=[1], weights=np.array([0, 1, 0.0]))) == {1}
+
+
+def test_parts_have_the_same_order_wherever_they_are():
+    alone = {part: order_of_parts([part], 1, 2) for part in ((0, 7), (3, 0), (5, 9))}
+    both = order_of_parts([(0, 7), (3, 0), (5, 9)], 1, 2)
+    assert both.tolist() == [*alone[0, 7], *(alone[5, 9] + 7)]
+    assert sorted(both) == list(range(16)) and both.dtype == np.int64
+
+
+def test_parts_have_another_order_in_each_epoch_and_with_each_seed():
+    orders = {
+        (part, seed, epoch): tuple(order_of_parts([(part, 50)], seed, epoch))
+        for part in range(3)
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(set(orders.values())) == 27

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hogbatch.distributed import server
 from hogbatch.distributed.start import UpstreamAddress
-from hogbatch.errors import ProtocolError
-from hogbatch.wire.messages import Refused
+from hogbatch.distributed.upstream import join_run, while_alive
+from hogbatch.errors import DataError, ProtocolError
+from hogbatch.wire.messages import Heartbeat, Refused
 from hogbatch.wire.sockets import Dealer, Router, new_identity
 from tests.support.wire_messages import WELCOME
 
@@ -18,9 +18,9 @@ WITHIN_S = 10.0
 
 def join(upstream):
     """Join as a server with one thread; the other settings of its start are not used for this."""
-    start = SimpleNamespace(upstream=upstream, workers="cpu:1", fingerprint="f" * 32)
+    start = SimpleNamespace(upstream=upstream, workers="cpu:1", fingerprint="f" * 32, parts=None)
     with closing(Dealer(upstream.control, upstream.keys, upstream.identity)) as dealer:
-        return server.join_run(dealer, start, (SimpleNamespace(threads=1),))
+        return join_run(dealer, start, (SimpleNamespace(threads=1),))
 
 
 def answered(router, answer, upstream):
@@ -65,6 +65,32 @@ def test_a_server_that_is_refused_says_why(router, upstream):
 
 
 def test_a_coordinator_that_cannot_be_reached_is_named(router, upstream, monkeypatch):
-    monkeypatch.setattr(server, "ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr("hogbatch.distributed.upstream.ANSWER_WITHIN_S", 0.05)
     with pytest.raises(ProtocolError, match=r"at tcp://127\.0\.0\.1:\d+ has not answered"):
         join(upstream)  # `router` does not read
+
+
+def test_a_server_that_reads_its_files_tells_that_it_is_alive(monkeypatch):
+    monkeypatch.setattr("hogbatch.distributed.upstream.BEAT_S", 1e-3)
+    sent, enough = [], threading.Event()
+
+    def send(message):
+        sent.append(message)
+        if len(sent) == 3:
+            enough.set()
+
+    def read():
+        assert enough.wait(WITHIN_S)
+        return "rows"
+
+    dealer = SimpleNamespace(send=send)
+    assert while_alive(dealer, read) == "rows"
+    assert set(sent) == {Heartbeat()}
+
+
+def test_what_goes_wrong_while_a_server_reads_is_raised():
+    def read():
+        raise DataError("part-1.svm has changed")
+
+    with pytest.raises(DataError, match="has changed"):
+        while_alive(SimpleNamespace(send=list), read)

@@ -1,0 +1,159 @@
+"""Training on a folder whose files are divided among servers."""
+
+import gzip
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from hogbatch.data.samples import SAMPLES
+from tests.integration.test_several_servers import lease_rows
+
+FILES = 6
+TRAIN, TEST = 26_051, 6_510  # rows of a9a: a fifth of each of the six files is for testing
+LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
+
+
+def write_parts(folder, lines, files=FILES):
+    folder.mkdir()
+    for number in range(files):
+        (folder / f"part-{number}.svm").write_text("".join(lines[number::files]))
+
+
+@pytest.fixture(scope="module")
+def lines():
+    with gzip.open(SAMPLES["a9a"].train, "rt") as file:
+        return file.readlines()
+
+
+@pytest.fixture
+def data(job, lines):
+    folder = job.folder / "data"
+    write_parts(folder, lines)
+    return folder
+
+
+@pytest.fixture
+def train(job, data):
+    """Start a run on the folder with these arguments in addition."""
+
+    def start(*arguments):
+        flags = ("--run-dir", job.run_dir, "--plain", *LOCAL)
+        return job.train(data, *flags, *arguments)
+
+    return start
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_servers_train_on_the_files_that_they_have_read(job, train, copies):
+    process = train("--epochs", 3, "--data-copies", copies)
+    assert job.finish() == 0, job.said(process)
+    summary = job.summary()
+    assert summary["rows"] == 3 * TRAIN
+    assert summary["test"]["loss"] < 0.36
+    assert set(lease_rows(job).values()) == {1}
+    (started,) = job.events("started")
+    assert (started["train_rows"], started["test_rows"]) == (TRAIN, TEST)
+    rows = Counter(
+        json.loads((job.run_dir / "servers" / server / "summary.json").read_text())["rows"]
+        for server in ("server-0", "server-1")
+    )
+    if copies == 1:  # each has trained on its half, whatever its speed
+        assert all(abs(each - 3 * TRAIN / 2) < 10 for each in rows)
+
+
+def test_a_test_file_is_read_by_all_servers(job, train):
+    process = train("--epochs", 2, "--data-copies", 1, "--test", SAMPLES["a9a"].test)
+    assert job.finish() == 0, job.said(process)
+    assert job.summary()["rows"] == 2 * (TRAIN + TEST)
+    (started,) = job.events("started")
+    assert started["test_rows"] == 16_281
+
+
+def test_the_model_predicts(job, train, main, data):
+    train("--epochs", 2, "--data-copies", 1)
+    assert job.finish() == 0
+    done = main("evaluate", job.run_dir / "model.safetensors", SAMPLES["a9a"].test)
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_servers_take_over_the_files_of_one_that_is_killed(job, train):
+    train("--epochs", 200, "--eval-seconds", 1000, "--data-copies", 2)
+    job.wait_for_event("servers_merged", count=5)
+    victim = job.events("worker_joined")[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    job.wait_for_event("worker_lost")
+    assert job.finish() == 0
+    assert job.summary()["rows"] == 200 * TRAIN
+    assert set(lease_rows(job).values()) == {1}
+
+
+def test_without_copies_a_replacement_reads_the_files_again(job, train):
+    train("--epochs", 200, "--eval-seconds", 1000, "--data-copies", 1)
+    job.wait_for_event("servers_merged", count=5)
+    os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
+    job.wait_for_event("worker_lost")
+    assert job.finish() == 0
+    assert len(job.events("worker_ready")) == 3
+    assert job.summary()["rows"] == 200 * TRAIN
+    assert set(lease_rows(job).values()) == {1}
+
+
+def test_a_run_continues_with_another_number_of_servers(job, train):
+    process = train("--epochs", 400, "--checkpoint-seconds", 0.2, "--data-copies", 1)
+    job.wait_for_event("checkpoint")
+    process.kill()
+    process.wait()
+    flags = ("--servers", 3, "--data-copies", 2, "--max-seconds", 1e-3, "--plain")
+    resumed = job.train("--resume", job.run_dir, *flags)
+    assert resumed.wait(60) == 0, job.said(resumed)
+    (event,) = job.events("resumed")
+    assert event["rows"] > 0 and job.summary()["rows"] >= event["rows"]
+
+
+def test_a_file_that_has_changed_is_noticed(job, train, data):
+    flags = ("--data-copies", 1, "--wait-for-workers", 2)
+    process = train("--epochs", 100_000, "--eval-seconds", 1000, *flags)
+    job.wait_for_event("servers_merged", count=2)
+    for number in range(FILES):
+        (data / f"part-{number}.svm").write_text("+1 3:1\n-1 4:1\n")
+    os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
+    assert job.finish() == 6  # no worker is left for these files
+    assert any("has changed" in each["reason"] for each in job.events("worker_lost"))
+    assert "no server has had part" in job.said(process)
+    assert (job.run_dir / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--data-copies", 3), "--data-copies 3: expected at most as many as --servers, 2"),
+        (("--data-copies", 0), "data-copies must be above 0; got 0"),
+        (("--data-copies", 1, "--drop", "a"), "--drop has no meaning with --data-copies"),
+        (("--data-copies", 1, "--servers", 7), "the data have only 6 files"),
+    ],
+    ids=str,
+)
+def test_settings_that_exclude_division_are_refused(main, data, tmp_path, flags, expected):
+    done = main("train", data, *LOCAL, "--run-dir", tmp_path / "run", *flags)
+    assert done.returncode == 2
+    assert expected in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_division_needs_several_servers_and_a_folder(main, data, tmp_path):
+    done = main("train", data, "--data-copies", 1, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2 and "--data-copies 1 needs --cluster" in done.stderr
+    flags = (*LOCAL, "--data-copies", 1, "--run-dir", tmp_path / "run")
+    done = main("train", data / "part-0.svm", *flags)
+    assert done.returncode == 2 and "part-0.svm" in done.stderr
+
+
+def test_a_malformed_line_of_any_file_is_named(main, data, tmp_path):
+    with (data / "part-4.svm").open("a") as file:
+        file.write("+1 nonsense\n")
+    flags = (*LOCAL, "--data-copies", 1, "--run-dir", tmp_path / "run")
+    done = main("train", data, *flags)
+    assert done.returncode == 2
+    assert "part-4.svm:" in done.stderr and len(done.stderr.splitlines()) == 1
