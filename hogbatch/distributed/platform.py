@@ -165,6 +165,7 @@ class SeveralServers:
             parts=self._parts(setup.config, place),
             weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
             features=data.train_sizes.features,
+            mean_square=data.mean_square,
             fingerprint=data.fingerprint,
             plane=setup.config.plane,
             relay=self.cluster.relay,

@@ -167,9 +167,9 @@ def _rows(
 ) -> TrainingRows:
     known = start.features, start.fingerprint, config.seed
     if own is not None:
-        return TrainingRows(own.train_rows, *known, parts=own.parts)
+        return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
     given = None if weights is None else weights.array("weights")
-    return TrainingRows(start.plan.train_rows, *known, given)
+    return TrainingRows(start.plan.train_rows, *known, given, start.mean_square)
 
 
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:

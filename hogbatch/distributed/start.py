@@ -32,6 +32,7 @@ class ServerStart(msgspec.Struct, frozen=True):
     parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
     weights: Layout | None  # of the segment with the weights of the rows
     features: int
+    mean_square: float  # of the inputs, on which the initial weights depend
     fingerprint: str
     plane: str  # "auto", "nixl" or "relay"
     relay: str  # what moves the models if the plane is the relay, for display

@@ -74,6 +74,41 @@ def test_the_files_of_each_server_are_kept(job, train):
     )
 
 
+# Python imports it at its start. Servers print what they answer when they are given a model.
+PRINT_LOADED = """
+import sys
+
+if "hogbatch.distributed.server" in sys.orig_argv:
+    from hogbatch.distributed.model_merges import ModelMerges
+
+    load = ModelMerges._load
+
+    def printed(self):
+        answer = load(self)
+        print(answer, file=sys.stderr, flush=True)
+        return answer
+
+    ModelMerges._load = printed
+"""
+
+
+def test_servers_begin_with_the_initial_weights_of_the_run(job):
+    """Else what workers have prepared for their own, such as hash tables, would be made twice.
+
+    With hashed outputs and inputs as small as these, the initial weights depend on the inputs.
+    """
+    data = job.folder / "small.svm"
+    data.write_text("".join(f"{row % 20} {row % 7 + 1}:0.001 9:0.002\n" for row in range(500)))
+    (job.folder / "sitecustomize.py").write_text(PRINT_LOADED)
+    paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    flags = ("--run-dir", job.run_dir, "--epochs", 1, "--scale", "none", "--output", "lsh")
+    job.train(data, *LOCAL, *flags, PYTHONPATH=os.pathsep.join(paths))
+    assert job.finish() == 0
+    for server in ("server-0", "server-1"):
+        log = (job.run_dir / "servers" / server / "server.log").read_text()
+        assert "Loaded(changed=False)" in log
+
+
 def test_status_shows_the_workers_of_each_server(job, train, main):
     def servers():
         report = json.loads(main("status", job.run_dir, "--json").stdout)
