@@ -168,7 +168,7 @@ class ServerMerges:
 
     def train(self, now: float) -> None:
         """Training begins, or goes on after a pause, with the same model on all servers."""
-        self._pace.begin(now)
+        self._pace.train(now)
 
     def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
         """Begin what is due: writing the model to a server, or a merge.
@@ -204,12 +204,14 @@ class ServerMerges:
         if not rows.held and (draining or not self.roster.can_take(rows)):
             # Nothing is left to train on before, or only rows of parts that no server holds.
             return -math.inf if rows.unmerged else math.inf
+        if draining or not rows.remaining:  # one that training waits for follows soon
+            return math.inf
         if rows.unmerged_rows >= self.settings.rows:
             return self._pace.earliest(self.settings, rows.unmerged_rows)
         # A merge follows soon if few rows are left. Adaptive SGD's weights depend on updates, which
         # are counted when leases end.
-        soon = draining or rows.remaining < self.settings.rows
-        if soon or not rows.held or self.settings.rule == "average" or len(self._members) < 2:
+        few = rows.remaining < self.settings.rows
+        if few or not rows.held or self.settings.rule == "average" or len(self._members) < 2:
             return math.inf
         return self._pace.expected(self.settings, self.roster.rows_per_second)
 

@@ -1,5 +1,6 @@
 """Merges of several servers: rows, steps, joining and leaving."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -49,6 +50,25 @@ def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
     assert (len(merges) <= leases) == waits
     assert waits or 60 < len(merges) < 120  # 10 s of training, 100 merges of 200 rows
     assert one.merged == two.merged == rows_of(1, 20_000)
+
+
+def test_no_merge_begins_shortly_before_one_that_training_waits_for():
+    stage = ServersStage(
+        train_rows=20_000, test_rows=10, epochs=3, start_with=2, eval_seconds=1.7, lease_seconds=0.5
+    )
+    stage.join("a"), stage.join("b", row_seconds=3e-3)
+    waited = Counter()
+
+    def look(stage):
+        merges, rows, phase = stage.state.merges, stage.state.epochs.rows, stage.state.phase
+        draining = phase == "drain"
+        if rows.held and (draining or not rows.todo) and rows.unmerged_rows >= 100:
+            assert merges.due_at(draining=draining) == math.inf
+            waited[phase] += not merges.busy
+        return False
+
+    stage.run(look)
+    assert waited["train"] and waited["drain"], "this has been the case"
 
 
 def test_the_next_tick_comes_when_a_merge_is_due():
