@@ -73,9 +73,11 @@ TABLES: Final = 32  # L
 LOAD: Final = 16  # average number of outputs in a bucket
 # Maximum fraction of all outputs found for a batch; its labels and random outputs are added.
 FRACTION: Final = 0.015
+REHASH: Final = 100
+REHASH_OF_SERVERS: Final = 200  # of one of several servers, which all build tables of their own
 
 
-def defaults(family: Family, labels: int, seed: int) -> Lsh:
+def defaults(family: Family, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
     """Return the default settings for a layer of `labels` outputs (measured in docs/slide.md)."""
     bits = min(max(round(math.log2(labels / LOAD)), 4), 20)
     return Lsh(
@@ -90,16 +92,17 @@ def defaults(family: Family, labels: int, seed: int) -> Lsh:
         seen=2,
         most=math.ceil(FRACTION * labels),
         random=math.ceil(0.002 * labels),
-        rehash=100,
+        rehash=rehash,
         growth=1.5,
         rebuild=4,
         seed=seed,
     )
 
 
-def parse(text: str, labels: int, seed: int) -> Lsh:
+def parse(text: str, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
     """Parse "FAMILY:KEY=VALUE,...", "FAMILY" or "auto"; other settings come from `defaults`.
 
+    `rehash` is used unless it is given in the text.
     Raises UsageError for an unknown family or key, and for an invalid value.
     """
     name, _, rest = text.partition(":")
@@ -107,7 +110,7 @@ def parse(text: str, labels: int, seed: int) -> Lsh:
     named = [family for family in families if family == name] or [AUTO] * (name == "auto")
     if not named:
         raise UsageError(f"lsh: expected auto or one of {', '.join(families)}; got {name!r}")
-    chosen = defaults(named[0], labels, seed)
+    chosen = defaults(named[0], labels, seed, rehash)
     given: dict[str, Any] = {}
     for item in rest.split(",") if rest else ():
         key, _, value = item.partition("=")

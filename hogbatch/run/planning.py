@@ -7,7 +7,7 @@ from msgspec import structs
 
 from hogbatch.compute.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.compute.teams import gains_from_teams
-from hogbatch.config.lsh import MANY, Lsh, parse
+from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
@@ -233,7 +233,8 @@ def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
     """Return the hashing settings of the output layer; None if it is not hashed."""
     if not _hashes(config, network.outputs):
         return None
-    settings = parse(config.lsh, network.outputs, config.seed)
+    rehash = REHASH if config.cluster is None else REHASH_OF_SERVERS
+    settings = parse(config.lsh, network.outputs, config.seed, rehash)
     return structs.replace(settings, background=not config.deterministic)
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hogbatch.config.lsh import MANY
+from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import load
@@ -107,6 +107,20 @@ def test_workers_receive_the_hashing_settings():
     lsh = welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh
     assert (lsh.family, lsh.hashes, lsh.tables, lsh.seed) == ("wta", 2, 9, 7)
     assert lsh.background
+
+
+@pytest.mark.parametrize(
+    ("flags", "rehash"),
+    [
+        ({}, REHASH),
+        ({"cluster": "local"}, REHASH_OF_SERVERS),
+        ({"cluster": "local", "lsh": "auto:rehash=70"}, 70),
+    ],
+)
+def test_servers_build_hash_tables_less_often(flags, rehash):
+    flags = {"output": "lsh", **flags}
+    lsh = welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh
+    assert lsh.rehash == rehash
 
 
 def test_a_deterministic_run_does_not_build_tables_in_the_background():
