@@ -1,6 +1,6 @@
 """Whether a run must end, and with which status."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.commands import Command, Keep, Status
@@ -20,6 +20,7 @@ class Ending:
 
     stopping: StoppingCriteria
     progress: Progress
+    part_names: Sequence[str] = ()  # of parts of divided data, for messages
     status: Status | None = None  # set once the end is decided
     reason: str = ""  # of the first interrupt, or of the failure
     _interrupted_at: float | None = None
@@ -82,7 +83,8 @@ class Ending:
             return f"no worker for {waited:.0f} s"
         for part, since in self._missing_since.items():
             if now - since > self.stopping.wait_for_workers:
-                return f"no server has had part {part} of the data for {now - since:.0f} s"
+                name = self.part_names[part] if self.part_names else f"part {part} of the data"
+                return f"no server has had {name} for {now - since:.0f} s"
         return ""
 
     def skip(self, seconds: float) -> None:

@@ -125,6 +125,7 @@ class Plan:
     # The numbers of the parts in Hello.parts hold for both sets.
     train_parts: tuple[int, ...] = ()
     test_parts: tuple[int, ...] = ()
+    part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
 
     def wrong_parts(self, hello: Hello) -> str:

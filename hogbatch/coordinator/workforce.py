@@ -69,7 +69,7 @@ class Workforce(ABC):
         roster = self.roster = Roster(plan.beta)
         epochs = self.epochs = self._new_epochs()
         leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
-        ending = self.ending = Ending(plan.stopping, progress)
+        ending = self.ending = Ending(plan.stopping, progress, plan.part_names)
         accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
         decisions = self.decisions = Decisions(self.policy, roster)
         self.membership = Membership(plan, roster, progress, ending, accounting, decisions)

@@ -18,6 +18,7 @@ from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.server_figures import EVENT, event_fields
 from hogbatch.data.divided.decide import DividedData
+from hogbatch.data.source import shown
 from hogbatch.distributed.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.distributed.channel import ServerFiles, ServersChannel
 from hogbatch.distributed.cluster import Cluster, ServerArrays
@@ -104,6 +105,7 @@ class SeveralServers:
             plan,
             train_parts=tuple(part.train.rows for part in data.parts),
             test_parts=() if data.test or not any(tests) else tuple(tests),
+            part_names=tuple(shown(part.path) for part in data.parts),
         )
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:

@@ -62,6 +62,7 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
         checkpoint_seconds=float("inf"),
         train_parts=(),
         test_parts=(),
+        part_names=(),
     )
 
 

@@ -82,7 +82,7 @@ class ServersStage:
 
     def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, saved=None, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
-        parts = {name: plan.pop(name, ()) for name in ("train_parts", "test_parts")}
+        parts = {name: plan.pop(name, ()) for name in ("train_parts", "test_parts", "part_names")}
         made = replace(make_plan(**plan), merging=self.settings, **parts)
         self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()

@@ -102,13 +102,13 @@ def test_the_others_go_on_and_merge_while_a_part_has_no_server():
 
 
 def test_a_run_fails_if_no_server_has_a_part_for_some_time():
-    stage = stage_of(2000, 2000, wait_for_workers=30.0)
+    stage = stage_of(2000, 2000, wait_for_workers=30.0, part_names=("a.svm", "b.svm"))
     stage.run(lambda stage: stage.now > 1.0)
     stage.kill("s1")
     stage.run(lambda stage: len(stage.state.workers) == 1)
     lost = stage.now
     stage.run()
-    assert stage.finish == Finish("failed", "no server has had part 1 of the data for 30 s")
+    assert stage.finish == Finish("failed", "no server has had b.svm for 30 s")
     assert 30.0 < stage.now - lost < 31.0
     assert stage.members[0].merged.keys() >= {(0, row) for row in range(2000)}
 
