@@ -38,7 +38,7 @@ def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(
     setup = SimpleNamespace(
         config=SimpleNamespace(optimizer=optimizer, merge=merge),
         network=Network.build(train.features, (8,), 2, "relu", "softmax"),
-        data=SimpleNamespace(train=train),
+        loaded=SimpleNamespace(train=train),
         plan=SimpleNamespace(training=training),
     )
     server, components = read_server("h100-16cores"), SimpleNamespace(setup=setup, assign=None)
