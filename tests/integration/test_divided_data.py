@@ -80,24 +80,24 @@ def test_the_model_predicts(job, train, main, data):
 
 
 def test_other_servers_take_over_the_files_of_one_that_is_killed(job, train):
-    train("--epochs", 200, "--eval-seconds", 1000, "--data-copies", 2)
+    train("--epochs", 60, "--eval-seconds", 1000, "--data-copies", 2)
     job.wait_for_event("servers_merged", count=5)
     victim = job.events("worker_joined")[0]
     os.kill(victim["pid"], signal.SIGKILL)
     job.wait_for_event("worker_lost")
     assert job.finish() == 0
-    assert job.summary()["rows"] == 200 * TRAIN
+    assert job.summary()["rows"] == 60 * TRAIN
     assert set(lease_rows(job).values()) == {1}
 
 
 def test_without_copies_a_replacement_reads_the_files_again(job, train):
-    train("--epochs", 200, "--eval-seconds", 1000, "--data-copies", 1)
+    train("--epochs", 60, "--eval-seconds", 1000, "--data-copies", 1)
     job.wait_for_event("servers_merged", count=5)
     os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
     job.wait_for_event("worker_lost")
     assert job.finish() == 0
     assert len(job.events("worker_ready")) == 3
-    assert job.summary()["rows"] == 200 * TRAIN
+    assert job.summary()["rows"] == 60 * TRAIN
     assert set(lease_rows(job).values()) == {1}
 
 
