@@ -6,7 +6,7 @@ from typing import Final
 
 from hogbatch.cluster.settings import MergeSettings
 
-RARE: Final = 2  # times the wanted rows between two merges: then merges may take more
+RARE: Final = 3  # times the wanted rows between two merges: then merges may take more
 # What a merge takes of one core, until one was measured: 26 ms with 9.4 million parameters.
 SECONDS_PER_PARAMETER: Final = 2.8e-9
 

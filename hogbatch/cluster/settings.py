@@ -27,7 +27,7 @@ class MergeSettings:
     robust: Literal["none", "median"] = "none"
     share: float = SHARE
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
-    load_if_rare: float = 0.1  # ... and if there are more than twice `rows` between two merges
+    load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
 
 
 @dataclass(frozen=True, slots=True)

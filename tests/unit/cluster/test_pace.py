@@ -17,8 +17,8 @@ def test_the_pause_limits_the_part_of_the_time_and_that_of_the_threads():
     assert pace.earliest(SETTINGS, 1000) == 10.0 + 3.0  # a quarter of the time
     pace.end(seconds=1.0, busy_seconds=1.0, now=10.0)
     assert pace.earliest(SETTINGS, 1000) == 10.0 + 9.0  # 1 of 10 seconds
-    assert pace.earliest(SETTINGS, 1999) == 10.0 + 9.0
-    assert pace.earliest(SETTINGS, 2000) == 10.0 + 4.0  # 1 of 5 seconds, as merges are rare
+    assert pace.earliest(SETTINGS, 2999) == 10.0 + 9.0
+    assert pace.earliest(SETTINGS, 3000) == 10.0 + 4.0  # 1 of 5 seconds, as merges are rare
 
 
 def test_merges_follow_the_measured_speed():
@@ -36,8 +36,8 @@ def test_merges_take_more_of_the_threads_only_if_they_are_rare():
     pace.begin(9.0)
     pace.end(seconds=1.0, busy_seconds=1.0, now=10.0)  # 9 s later at the usual load, 4 s if rare
     assert pace.expected(SETTINGS, rows_per_second=2000.0) == 14.0  # rare: 10,000 rows since then
-    assert pace.expected(SETTINGS, rows_per_second=300.0) == 9.0 + 2000 / 300.0
-    assert pace.expected(SETTINGS, rows_per_second=150.0) == 19.0  # 1500 rows are not rare
+    assert pace.expected(SETTINGS, rows_per_second=500.0) == 9.0 + 3000 / 500.0
+    assert pace.expected(SETTINGS, rows_per_second=300.0) == 19.0  # 3000 rows take longer
 
 
 def test_the_pause_begins_again_when_training_goes_on():
