@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hogbatch.checkpoint.files import replace_file
 from hogbatch.checkpoint.names import EVENTS, SUMMARY
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.cluster.areas import reductions_of
@@ -137,7 +138,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             upstream=Upstream(dealer, frames, merges, own),
         )
         finish, totals = Loop(coordinator, adapters).run()
-        _write_summary(run_dir, finish, totals)
+        write_summary(run_dir, finish, totals)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 
 
@@ -178,7 +179,8 @@ def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     return check_workers(requests).workers
 
 
-def _write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
+def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
+    """Write the summary of this server; without room on the disk, print one sentence."""
     summary: Mapping[str, Any] = {
         "status": finish.status,
         "reason": finish.reason,
@@ -187,7 +189,11 @@ def _write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
         "workers": [asdict(worker) for worker in totals.workers],
         "faults": asdict(totals.faults),
     }
-    (run_dir / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
+    text = json.dumps(summary, indent=2) + "\n"
+    try:
+        replace_file(run_dir / SUMMARY, [text.encode()])
+    except OSError as error:  # the run has its results elsewhere
+        print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)
 
 
 def main() -> None:
