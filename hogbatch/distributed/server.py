@@ -193,7 +193,8 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
     try:
         replace_file(run_dir / SUMMARY, [text.encode()])
     except OSError as error:  # the run has its results elsewhere
-        print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)
+        with suppress(OSError):  # the log is on the same disk
+            print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)
 
 
 def main() -> None:
@@ -219,8 +220,9 @@ def main() -> None:
         code = serve(inherited, start, given.run_dir)
     except BaseException as error:
         code = _explain(error, frames)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
