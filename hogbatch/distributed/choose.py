@@ -67,6 +67,11 @@ def _check_division(config: TrainConfig) -> None:
             f"--data-copies {config.data_copies}: expected at most as many as --servers, "
             f"{config.servers}"
         )
+    if config.scale == "quantile":
+        raise UsageError(
+            "--scale quantile needs a table, but with --data-copies only numbers are read; use "
+            "another --scale, or train without --data-copies"
+        )
     for name in ("drop", "categorical", "numeric", "text"):
         if getattr(config, name):
             raise UsageError(

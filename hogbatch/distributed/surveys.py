@@ -23,7 +23,7 @@ from hogbatch.data.divided.files import list_parts
 from hogbatch.data.divided.reading import survey_held_out
 from hogbatch.data.divided.records import HeldOutSurvey, PartReading, PartSurvey
 from hogbatch.data.divided.survey import survey
-from hogbatch.data.raw import ReadOptions
+from hogbatch.run.setup import read_options
 
 # Answers requests on the machines of the servers: request i on that of server i.
 Survey = Callable[[Sequence[bytes]], list[bytes]]
@@ -43,17 +43,6 @@ class HeldOutRequest(msgspec.Struct, frozen=True, tag=True):
     settings: str
     path: str
     reading: PartReading
-
-
-def read_options(config: TrainConfig) -> ReadOptions:
-    """How the files of divided data are read: only numbers."""
-    return ReadOptions(
-        label=config.label,
-        index_base=None if config.index_base == "auto" else int(config.index_base),
-        bad_lines=config.bad_lines,
-        header=config.header,
-        declared=config.features,
-    )
 
 
 def answer(request: bytes) -> bytes:

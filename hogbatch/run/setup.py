@@ -180,6 +180,17 @@ def _choose_resume_point(
     return resume_point
 
 
+def read_options(config: TrainConfig) -> ReadOptions:
+    """Return how files are read that contain only numbers."""
+    return ReadOptions(
+        label=config.label,
+        index_base=None if config.index_base == "auto" else int(config.index_base),
+        bad_lines=config.bad_lines,
+        header=config.header,
+        declared=config.features,
+    )
+
+
 def load_data(config: TrainConfig, console: Console) -> LoadedData:
     """Read the files that `config` names; print notes about them. UsageError or DataError."""
     if config.data == ARRAYS:
@@ -191,12 +202,8 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     console.busy("reading the data", progress)
     data = load(
         config.data,
-        options=ReadOptions(
-            label=config.label,
-            index_base=None if config.index_base == "auto" else int(config.index_base),
-            bad_lines=config.bad_lines,
-            header=config.header,
-            declared=config.features,
+        options=replace(
+            read_options(config),
             table=TableOptions(
                 config.drop, config.categorical, config.numeric, config.text, config.scale
             ),

@@ -28,7 +28,7 @@ from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import shown
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.errors import DataError, UsageError
+from hogbatch.errors import DataError
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -108,7 +108,6 @@ def decide(
     `options`, `test_fraction` and `seed` are those of the surveys, and `loss` and `scale` those of
     `load`. DataError names the first file that does not fit to the others.
     """
-    _expect_scale(scale)
     surveys = sorted(surveys, key=lambda each: each.part.number)
     expect_same_form(surveys)
     sparse = surveys[0].part.train.sparse
@@ -142,15 +141,6 @@ def decide(
         skipped=sum(each.skipped for each in surveys),
         notes=(*_messages(surveys), *filter(None, [kind_note, scale_note])),
     )
-
-
-def _expect_scale(scale: str) -> None:
-    """UsageError for a scale that needs more than the statistics of columns."""
-    if scale == "quantile":
-        raise UsageError(
-            "--scale quantile needs a table, but with --data-copies only numbers are read; use "
-            "another --scale, or train without --data-copies"
-        )
 
 
 def with_held_out(data: DividedData, found: HeldOutSurvey) -> DividedData:

@@ -10,8 +10,8 @@ from hogbatch.machine.printable import quoted
 def list_parts(folder: Path) -> tuple[Path, ...]:
     """The data files of `folder`, sorted by name.
 
-    Names that start with "." or "_" are left out, as in folders of Parquet files. DataError if
-    there is no file, or a folder among them.
+    Names that start with "." or "_" are left out, as in folders of Parquet files. DataError
+    if the folder contains no file, or contains another folder.
     """
     if not folder.is_dir():
         what = "a file" if folder.exists() else "nothing there"

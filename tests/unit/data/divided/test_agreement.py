@@ -126,7 +126,7 @@ def test_rows_without_features_are_refused(write_files):
 
 
 def test_a_scale_that_needs_a_table_is_refused(write_files):
-    with pytest.raises(UsageError, match="--scale quantile needs a table, but with --data-copies"):
+    with pytest.raises(UsageError, match="--scale quantile needs a table:"):
         divided(write_files(a_csv="1,2,3\n4,5,6\n"), scale="quantile")
 
 
