@@ -26,7 +26,7 @@ def read_table(text: str) -> dict[int, list[str]]:
 def names_in(path: Path) -> set[str]:
     """The tests of a file, as pytest names them without parameters."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
         for each in inner:
@@ -45,12 +45,12 @@ def missing(named: str) -> str:
 
 
 def test_every_fault_has_a_row_in_order():
-    assert list(read_table(TABLE.read_text())) == list(range(1, ROWS + 1))
+    assert list(read_table(TABLE.read_text(encoding="utf-8"))) == list(range(1, ROWS + 1))
 
 
 @pytest.mark.parametrize("row", range(1, ROWS + 1))
 def test_every_fault_has_a_test(row):
-    named = read_table(TABLE.read_text()).get(row)
+    named = read_table(TABLE.read_text(encoding="utf-8")).get(row)
     assert named, f"row {row} names no test"
     assert [complaint for each in named if (complaint := missing(each))] == []
 

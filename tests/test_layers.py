@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.tracked_files import ROOT, python_files
 
 LAYERS = [  # low to high: a module may import its own layer and those before it
     *("errors", "version", "machine", "jit", "config.values", "config.lsh"),
@@ -87,9 +87,8 @@ def module_name(path: Path) -> str:
 
 
 SOURCES = {
-    module_name(path): path.read_text()
-    for package in ("hogbatch", "workers")
-    for path in sorted((ROOT / package).rglob("*.py"))
+    module_name(path): path.read_text(encoding="utf-8")
+    for path in python_files("hogbatch", "workers")
 }
 
 

@@ -2,10 +2,10 @@
 
 import ast
 from collections import Counter
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-SOURCES = [path for package in ("hogbatch", "workers") for path in (ROOT / package).rglob("*.py")]
+from tests.support.tracked_files import python_files
+
+SOURCES = [path.read_text(encoding="utf-8") for path in python_files("hogbatch", "workers")]
 
 
 def class_names(source: str) -> list[str]:
@@ -13,7 +13,7 @@ def class_names(source: str) -> list[str]:
 
 
 def test_no_class_name_is_used_twice():
-    names = Counter(name for path in SOURCES for name in class_names(path.read_text()))
+    names = Counter(name for source in SOURCES for name in class_names(source))
     assert [name for name, count in names.items() if count > 1] == []
 
 

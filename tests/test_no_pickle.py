@@ -10,8 +10,8 @@ import pytest
 
 from hogbatch.data.load import load
 from hogbatch.errors import DataError
+from tests.support.tracked_files import ROOT, tracked_files
 
-ROOT = Path(__file__).parent.parent
 MODULES = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 MODULES |= {"copyreg", "yaml", "multiprocessing"}  # the last sends everything by pickle
 NAMES = {"eval", "exec", "compile", "__import__"}
@@ -20,8 +20,9 @@ METHODS |= {"to_pickle", "tofile", "loads_pickle"}
 SOURCES = [
     path
     for folder in ("hogbatch", "workers", "scripts")
-    for path in sorted((ROOT / folder).rglob("*"))
-    if path.suffix == ".py" or (path.is_file() and path.read_bytes()[:40].startswith(b"#!"))
+    for path in sorted(tracked_files())
+    if ROOT / folder in path.parents
+    and (path.suffix == ".py" or path.read_bytes()[:40].startswith(b"#!"))
 ]
 
 
@@ -52,7 +53,7 @@ def is_false(node):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_that_is_read_can_run_code(path):
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         assert list(dangers(source)) == []
     else:  # a shell script

@@ -14,11 +14,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from os.path import normpath
 from pathlib import Path
 
 from hogbatch.config.train import FLAGS, TrainConfig
+from tests.support.tracked_files import ROOT, python_files, tracked_directories, tracked_files
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ("hogbatch", "workers", "tests", "benchmarks", "scripts")
 # Directories in a run directory, not in the repository.
 CREATED_BY_A_RUN = {"unsaved-run/", "tensorboard/", "wandb/"}
@@ -86,8 +87,8 @@ def wrong_link(target: str, path: Path) -> Iterator[str]:
     if re.match(r"[a-z]+:", target):
         return
     file, _, anchor = target.partition("#")
-    there = (path.parent / file) if file else path
-    if not there.exists():
+    there = Path(normpath(path.parent / file)) if file else path
+    if there not in tracked_files() | tracked_directories():
         yield f"the link {target} leads nowhere"
     elif anchor and there.suffix == ".md" and anchor not in anchors(there.read_text()):
         yield f"{target}: there is no such heading"
@@ -109,12 +110,12 @@ def wrong_path(span: str, path: Path) -> Iterator[str]:
     if match := NAME_IN_FILE.fullmatch(span):
         file, names = match[1], re.split(r"::|\.", match[2])
         if _is_source(file):
-            there = _find(file, path)
-            if there is None:
+            candidates = _find(file, path)
+            if not candidates:
                 yield f"{span}: there is no {file}"
-            elif not _defines(there, names):
+            elif not any(_defines(each, names) for each in candidates):
                 yield f"{span}: {file} has no {match[2]}"
-    elif PATH.fullmatch(span) and _is_source(span) and _find(span, path) is None:
+    elif PATH.fullmatch(span) and _is_source(span) and not _find(span, path):
         yield f"{span} does not exist"
 
 
@@ -125,21 +126,26 @@ def _is_source(name: str) -> bool:
     if name.endswith((".py", "/")):
         return True
     first, *rest = name.split("/")
-    return bool(rest) and any((root / first).is_dir() for root in _roots())
+    return bool(rest) and any(root / first in tracked_directories() for root in _roots())
 
 
 def _roots() -> list[Path]:
     return [ROOT, ROOT / "hogbatch", ROOT / "tests"]
 
 
-def _find(name: str, path: Path) -> Path | None:
+def _find(name: str, path: Path) -> list[Path]:
+    """The tracked files and directories that `name` may mean; a directory if it ends with `/`."""
+    known = tracked_directories()
+    if not name.endswith("/"):
+        known |= tracked_files()
     for root in (*_roots(), path.parent):
-        if (root / name).exists() and (not name.endswith("/") or (root / name).is_dir()):
-            return root / name
+        if root / name in known:
+            return [root / name]
     if "/" in name.removesuffix("/"):
-        return None
-    anywhere = (found for folder in SOURCES for found in (ROOT / folder).rglob(name.rstrip("/")))
-    return next((found for found in anywhere if found.is_dir() == name.endswith("/")), None)
+        return []
+    sources = [ROOT / folder for folder in SOURCES]
+    anywhere = (each for each in known if each.name == name.rstrip("/"))
+    return [each for each in anywhere if any(map(each.is_relative_to, sources))]
 
 
 def _defines(file: Path, names: list[str]) -> bool:
@@ -206,10 +212,11 @@ def _resolves(dotted: str) -> bool:
     parts = dotted.split(".")
     for count in range(len(parts), 0, -1):
         place = ROOT.joinpath(*parts[:count])
-        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        if file.is_file():
+        is_package = place in tracked_directories()
+        file = place / "__init__.py" if is_package else place.with_suffix(".py")
+        if file in tracked_files():
             return _defines(file, parts[count:])
-        if place.is_dir():
+        if is_package:
             return count == len(parts)
     return False
 
@@ -221,10 +228,11 @@ def flags() -> frozenset[str]:
     switches = {each.name for each in fields(TrainConfig) if isinstance(each.default, bool)}
     found |= {f"--no-{name.replace('_', '-')}" for name in switches} | OF_OTHER_PROGRAMS
     for folder in SOURCES:
-        for file in (ROOT / folder).rglob("*.py"):
+        for file in python_files(folder):
             found |= _added(ast.parse(file.read_text()), anywhere=folder == "benchmarks")
     for script in (ROOT / "scripts").iterdir():
-        found |= set(FLAG.findall(script.read_text()))
+        if script in tracked_files():
+            found |= set(FLAG.findall(script.read_text()))
     return frozenset(found)
 
 
