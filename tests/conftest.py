@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 
 import pytest
 
@@ -23,6 +24,14 @@ def pytest_addoption(parser):
         help="fail instead of skipping tests of this kernel backend, or of the browser, if it "
         "cannot run; may repeat",
     )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print one line for each reason for which tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.fixture(scope="session")
