@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 Process = subprocess.Popen[bytes]
 
-WITHIN_S = 60  # far longer than any step takes, so that a slow machine fails no test
+WITHIN_S = 180  # far longer than any step takes, so that a loaded machine fails no test
 
 BELONG = (  # files of a run directory that are meant for its users
     *("model.safetensors", "summary.json", "events.jsonl", "config.toml", "worker-*.log"),
@@ -54,9 +55,14 @@ class Job:
         return self._begin("train", *arguments, **env)
 
     def coordinate(self, *arguments: object, **env: str) -> Process:
-        """Start `hogbatch coordinator`, and wait until workers can attach."""
+        """Start `hogbatch coordinator`, and wait until workers can attach, or it has ended."""
+        # Workers take long to start on a loaded machine; the last value of a flag counts.
+        arguments = ("--wait-for-workers", 600, *arguments)
         coordinator = self._begin("coordinator", *arguments, **env)
-        wait_for(self.address, "the coordinator publishes its address")
+        wait_for(
+            lambda: self.address() or coordinator.poll() is not None,
+            "the coordinator publishes its address, or has ended",
+        )
         return coordinator
 
     def attach(self, kind: str = "cpu", *arguments: object) -> Process:
@@ -114,13 +120,24 @@ class Job:
         return [event for event in events if name in (None, event["event"])]
 
     def wait_for_event(self, name: str, count: int = 1, **fields: object) -> dict[str, Any]:
-        """Wait for the `count`-th event of that name with these fields."""
+        """Wait for the `count`-th event of that name with these fields.
+
+        Raises AssertionError at once if the run ends without it.
+        """
+        wanted = f"{count} events {name} {fields}"
 
         def found() -> dict[str, Any] | None:
+            process = self.coordinator
+            ended = process is not None and process.poll() is not None  # then the log is complete
             events = [e for e in self.events(name) if fields.items() <= e.items()]
-            return events[count - 1] if len(events) >= count else None
+            if len(events) >= count:
+                return events[count - 1]
+            if process is not None and ended:
+                code, said = process.returncode, self.said(process)
+                raise AssertionError(f"the run ended (exit code {code}) before {wanted}: {said}")
+            return None
 
-        event = wait_for(found, f"{count} events {name} {fields}")
+        event = wait_for(found, f"there are {wanted}")
         assert event
         return event
 
@@ -170,7 +187,8 @@ class Job:
             process.kill()
             process.wait()
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
 
 
 def pids() -> list[int]:
