@@ -73,8 +73,8 @@ class Display:
         if self._failed:
             return
         try:
-            width, height = self._screen.size
-            self._screen.show(self._frame(Size(width, height - below)))
+            size = width, height = self._screen.size
+            self._screen.show(self._frame(Size(width, height - below)), size)
         except Exception:
             self._failed = True
             self._screen.leave()

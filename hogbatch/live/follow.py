@@ -25,7 +25,8 @@ def follow(look: Callable[[], RunReport], screen: Screen, able: Capabilities) ->
             run, condition = report.run, report.condition
             activity = PREPARING if run.started is None else running(run, condition)
             view = View(run, condition, activity, activities.elapsed(activity))
-            screen.show(frame(view, screen.size, able))
+            size = screen.size
+            screen.show(frame(view, size, able), size)
             if condition.over:
                 return
             now, used = time.monotonic(), time.thread_time()

@@ -56,14 +56,19 @@ class Screen:
         except (OSError, ValueError):
             return Size(0, 0)
 
-    def show(self, frame: Sequence[Text]) -> None:
-        """Replace the frame; its lines are narrower than the terminal."""
+    def show(self, frame: Sequence[Text], made_for: Size | None = None) -> None:
+        """Replace the frame; its lines are narrower than a terminal of the size `made_for`.
+
+        If the size of the terminal has changed since, the next frame is drawn completely.
+        """
         lines = [_rendered(line) if self._colour else line.plain for line in frame]
         with self._lock:
             if lines != self._frame or self._is_displaced():
                 before, after = self._to_top(len(lines)), "".join(map(_whole, lines))
                 self._frame = lines
                 self._write(f"{before}{after}{ERASE_BELOW}")
+                if made_for not in (None, self._size):
+                    self._moved = True
 
     def say(self, text: str) -> None:
         """Print text above the frame; it stays."""
