@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from hogbatch.wire.codec import PROTOCOL
-from tests.support.fault_injection import WITHIN_S, cli
+from tests.support.fault_injection import WITHIN_S, cli, wait_for
+
+ROWS = 32_561  # of a9a
 
 IMPOSTOR = """
 import sys
@@ -74,17 +76,26 @@ def test_a_worker_that_comes_after_a_killed_coordinator_is_told_so(job):
     assert len(late.stderr.splitlines()) == 1 and "Traceback" not in late.stderr
 
 
+def rows_left(job):
+    """Rows of the epoch that are not done, as far as events tell."""
+    leases = job.events("lease")
+    ranges = [event["rows"] for event in leases if event["epoch"] == leases[-1]["epoch"]]
+    return ROWS - sum(stop - start for start, stop in ranges)
+
+
 def test_a_worker_can_join_a_run_that_is_under_way(job):
-    job.train("a9a", "--workers", "cpu:1", "--max-seconds", 300, "--hidden", "256,256", "-q")
+    # The default policy would park one of them where it predicts that it makes the run slower.
+    flags = ("--policy", "paper-adaptive", "--gpu-batch", "64:64", "--eval-seconds", 1000)
+    flags = (*flags, "--workers", "cpu:1", "--max-seconds", 300, "--hidden", "1024,1024", "-q")
+    job.train("a9a", *flags)
     job.wait_for_event("lease", 3)
-    for number in range(5):  # at the end of an epoch, a slow worker may hold no rows
-        joined = job.attach("gpu", "--device", "host")
-        job.wait_for_event("lease", worker=f"gpu-{number}")
-        joined.terminate()
-        assert joined.wait(WITHIN_S) == 0
-        left = job.wait_for_event("worker_left", worker=f"gpu-{number}")
-        if left["reissued"]:
-            break
+    joined = job.attach("gpu", "--device", "host")
+    job.wait_for_event("lease", worker="gpu-0")
+    # At the end of an epoch, a slow worker may hold no rows.
+    wait_for(lambda: rows_left(job) > ROWS / 2, "an epoch has begun")
+    joined.terminate()
+    assert joined.wait(WITHIN_S) == 0
+    left = job.wait_for_event("worker_left", worker="gpu-0")
     assert left["reissued"], "unfinished rows of a worker that leaves are handed out again"
     job.wait_for_event("lease", len(job.events("lease")) + 2)
     job.coordinator.terminate()

@@ -1,10 +1,12 @@
 """Unusable input is refused with exit code 2 and one sentence that names the place."""
 
+import itertools
 import os
 
 import pytest
 from safetensors.numpy import load_file
 
+import hogbatch
 from hogbatch.kernels.gpu.probe import find_gpus
 from tests.support.fault_injection import cli
 
@@ -228,21 +230,33 @@ def replace_it(path):
     os.replace(path.with_name("other"), path)
 
 
-def test_what_happens_to_the_file_while_training_changes_nothing(job, tmp_path):
-    epochs = 100
-    path, flags = tmp_path / "x.svm", ("--deterministic", "--epochs", epochs)
-    path.write_text(GOOD * 50)
-    done = cli("train", path, "--hidden", 32, *flags, "--run-dir", tmp_path / "undisturbed")
-    assert done.returncode == 0, done.stderr
-    job.train(path, *flags)
-    for count, change in enumerate((truncate, overwrite, replace_it, os.unlink), 1):
-        job.wait_for_event("evaluation", count)
-        change(path)
-    assert len(job.events("evaluation")) < epochs, "training goes on"
-    assert job.finish() == 0, job.said(job.coordinator)
-    assert job.events("evaluation")[-1]["epochs"] == epochs
-    wanted = (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
-    assert (job.run_dir / "model.safetensors").read_bytes() == wanted
+def test_what_happens_to_the_file_while_training_changes_nothing(tmp_path):
+    path = tmp_path / "x.svm"
+    changes = [truncate, overwrite, replace_it, os.unlink]
+    models = []
+    for name in ("undisturbed", "disturbed"):
+        path.write_text(GOOD * 50)
+        left = iter(changes if name == "disturbed" else ())
+
+        def disturb(evaluation, left=left):
+            for change in itertools.islice(left, 1):
+                change(path)
+
+        run = hogbatch.train(
+            path,
+            run_dir=tmp_path / name,
+            on_evaluation=disturb,  # after each epoch
+            epochs=len(changes) + 2,
+            deterministic=True,
+            workers="cpu:1",
+            hidden=(32,),
+            keep="last",
+            quiet=True,
+        )
+        assert len(run.summary["history"]) == len(changes) + 2
+        models.append((run.run_dir / "model.safetensors").read_bytes())
+    assert not path.exists(), "all changes were made"
+    assert models[0] == models[1]
 
 
 @pytest.mark.parametrize("case", ARGUMENTS)

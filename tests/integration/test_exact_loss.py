@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import hogbatch.data.samples
-from tests.support.fault_injection import cli
+from tests.support.fault_injection import cli, wait_for
 
 TRAIN = Path(hogbatch.data.samples.__file__).with_name("a9a.svm.gz")
+
+EXACT = ("--evaluate", "train,test", "--eval-seconds", 1000)  # at the ends of epochs only
 
 
 def evaluated(model, data):
@@ -29,9 +31,8 @@ def evaluated(model, data):
     ids=["cpu", "gpu", "mean"],
 )
 def test_the_exact_loss_is_that_of_hogbatch_evaluate(job, flags):
-    job.train(
-        "a9a", "--hidden", 16, "--epochs", 2, "--keep", "last", "--evaluate", "train,test", *flags
-    )
+    usual = ("--hidden", 16, "--epochs", 2, "--keep", "last", *EXACT)
+    job.train("a9a", *usual, *flags)
     assert job.finish() == 0, job.said(job.coordinator)
     history = job.summary()["history"]
     exact = [entry for entry in history if entry["exact_train_loss"] is not None]
@@ -45,7 +46,7 @@ def test_the_exact_loss_is_that_of_hogbatch_evaluate(job, flags):
 
 def test_the_exact_loss_is_in_the_progress_line(main, tmp_path):
     flags = ("--hidden", "", "--epochs", 1, "--workers", "cpu:1", "--run-dir", tmp_path / "run")
-    done = main("train", "a9a", *flags, "--evaluate", "train,test")
+    done = main("train", "a9a", *flags, *EXACT)
     assert done.returncode == 0, done.stderr
     (evaluation,) = json.loads((tmp_path / "run" / "summary.json").read_text())["history"]
     assert f"(exact {evaluation['exact_train_loss']:.4f})  test " in done.stdout
@@ -61,12 +62,17 @@ def test_other_rows_are_refused(main):
     assert done.returncode == 2 and "train,test" in done.stderr and "all" in done.stderr
 
 
+def exact_epochs(job):
+    """The epochs of the evaluations that have an exact loss."""
+    evaluations = job.events("evaluation")
+    return [each["epochs"] for each in evaluations if each["exact_train_loss"] is not None]
+
+
 def test_a_resumed_run_has_exact_losses_of_both_parts(job):
     flags = ("--hidden", 512, "--workers", "cpu:1", "--evaluate", "train,test")
     job.train("a9a", *flags, "--epochs", 1000, "--checkpoint-seconds", 0.2)
     job.wait_for_event("checkpoint", 1)
-    count = len(job.wait_for_event("epoch", 2))
-    job.wait_for_event("evaluation", count)
+    wait_for(lambda: exact_epochs(job)[1:2], "two epochs have an exact loss")
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     before = job.summary()

@@ -1,9 +1,8 @@
 """The memory of a run: as much as estimated, and never more than is available."""
 
-import os
+import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from hogbatch.config.values import parse_workers
 from hogbatch.model.footprint import RunSizes, total, whole_run
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.support.fault_injection import WITHIN_S
+from tests.support.fault_injection import WITHIN_S, wait_for
+from tests.support.memory_cgroup import memory_cgroup
 from tests.support.other_user import as_root
 
 ROWS, FEATURES, HIDDEN = 200, 100, 3500
@@ -48,15 +48,19 @@ def memory(pid):
     return 0, 0
 
 
-def peak(process):
-    """The most bytes that a run has taken at one time, until it ends."""
-    most, deadline = 0, time.monotonic() + 3 * WITHIN_S
-    while process.poll() is None:
-        assert time.monotonic() < deadline, "the run does not end"
-        sizes = [memory(pid) for pid in family(process.pid)]
+def peak(job):
+    """The most bytes that a run has taken at one time, until it has done everything repeatedly."""
+    most = 0
+
+    def measured():
+        nonlocal most
+        sizes = [memory(pid) for pid in family(job.coordinator.pid)]
         own, shared = (list(each) for each in zip(*sizes, strict=True))
         most = max(most, sum(own) + max(shared))
-        time.sleep(0.005)
+        assert job.coordinator.poll() is None, job.said(job.coordinator)
+        return all(len(job.events(name)) >= 3 for name in ("lease", "evaluation", "checkpoint"))
+
+    wait_for(measured, "the run trains, is evaluated and is saved")
     return most
 
 
@@ -69,10 +73,11 @@ def test_a_run_takes_no_more_than_is_estimated_and_more_than_half(job, file, wor
     estimated = total(whole_run(problem, parse_workers(workers), checkpoints=True, average=False))
     assert problem.model > 49e6
     flags = ("--workers", workers, "--optimizer", optimizer, "--gpu-batch", "64:64", "-q")
-    often = ("--epochs", 3, "--eval-seconds", "0.1", "--checkpoint-seconds", "0.1")
+    often = ("--max-seconds", 300, "--eval-seconds", "0.1", "--checkpoint-seconds", "0.1")
     job.train(file, *flags, *often, "--hidden", f"{HIDDEN},{HIDDEN}")
-    measured = peak(job.coordinator)
-    assert job.finish() == 0
+    measured = peak(job)
+    job.coordinator.send_signal(signal.SIGINT)
+    assert job.finish() == 130
     assert estimated / 2 < measured < estimated, (measured / 1e6, estimated / 1e6)
 
 
@@ -119,24 +124,16 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_run_goes_on(job, device):
 
 @as_root
 def test_a_run_beyond_its_cgroup_is_refused_and_none_of_it_is_killed(tmp_path, file):
-    group = Path("/sys/fs/cgroup/memory") / f"hogbatch-run-{os.getpid()}"  # version 1
-    try:
-        group.mkdir()
-    except OSError:
-        pytest.skip("no memory cgroup can be made here")
-    enter = f"echo $$ > {group}/cgroup.procs && exec "
     flags = ("--workers", "cpu:2", "--hidden", f"{HIDDEN},{HIDDEN}", "-q")
     train = [sys.executable, "-m", "hogbatch.cli", "train", str(file), *flags]
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(400 << 20))
+    with memory_cgroup(400 << 20) as group:
+        enter = f"echo $$ > {group}/cgroup.procs && exec "
         ran = subprocess.run(
             ["sh", "-c", enter + '"$@"', "sh", *train, "--run-dir", tmp_path / "run"],
             capture_output=True,
             text=True,
             timeout=WITHIN_S,
         )
-    finally:
-        group.rmdir()
     assert ran.returncode == 2, ran.stderr
     assert "copies of the model" in ran.stderr and "(the limit of its cgroup)" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1

@@ -11,7 +11,7 @@ from tests.support.fault_injection import Job, cli
 ROWS, LABELS, EPOCHS = 4000, 1500, 6
 TRAINING = ("--hidden", 64, "--loss", "softmax", "--optimizer", "adam", "--lr", 0.005)
 BATCH = ("--cpu-batch", 32)
-COMPILED_S = 300  # a run within which kernels are compiled
+COMPILED_S = 540  # for a run that compiles kernels, on a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -88,30 +88,50 @@ def test_a_cpu_and_a_gpu_worker_train_one_model(job, data):
     workers = ("--workers", "cpu:1,gpu:host", "--gpu-batch", "64:128", "--start-with", 2)
     workers += ("--policy", "paper-adaptive")  # which parks nobody
     job.train(*data, *TRAINING, *BATCH, *workers, "--output", "lsh", "--epochs", EPOCHS, "-q")
-    assert job.finish() == 0, job.said(job.coordinator)
+    assert job.finish(within=COMPILED_S) == 0, job.said(job.coordinator)
     audit(job, EPOCHS)
     summary = job.summary()
     cpu, gpu = sorted(summary["workers"], key=lambda worker: worker["device"])
     assert cpu["rows"] > 0 < gpu["rows"] and cpu["rows"] + gpu["rows"] == EPOCHS * ROWS
     assert cpu["active"] > 0 and gpu["active"] is None
-    assert summary["test"]["value"] > 0.5
+    assert summary["test"]["value"] > 0.3  # usually 0.6
     assert job.leftovers() == []
 
 
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from workers.cpu import CpuEngine
+from workers.start import run
+
+class Engine(CpuEngine):
+    def _compute(self, work, *arguments):
+        totals = super()._compute(work, *arguments)
+        if work.lease:  # but not while it warms up
+            os.kill(os.getpid(), signal.SIGKILL)
+        return totals
+
+run(Path(sys.argv[1]), Engine(1), None)
+"""
+
+
 def test_rows_of_a_killed_worker_are_done_by_others_once(job, data):
-    flags = ("--output", "lsh", "--lease-ms", 20, "--eval-seconds", 1000, "--epochs", 20)
+    """It has updated the model for all rows of its lease, but has not said so."""
+    (job.folder / "victim.py").write_text(VICTIM)
+    flags = ("--output", "lsh", "--lease-ms", 20, "--eval-seconds", 1000, "--epochs", EPOCHS)
     job.coordinate(*data, *TRAINING, *BATCH, *flags, "--start-with", 2)
-    survivor, victim = job.attach("cpu", "--threads", 2), job.attach()
+    survivor, victim = job.attach("cpu", "--threads", 2), job._start("victim", job.run_dir)
     name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
-    job.wait_for_event("lease", 3, worker=name)
-    victim.send_signal(signal.SIGKILL)
-    assert job.wait_for_event("worker_lost")["worker"] == name
-    assert job.finish() == 0
+    assert job.finish(within=COMPILED_S) == 0
     assert (survivor.returncode, victim.returncode) == (0, -signal.SIGKILL)
-    audit(job, 20)
+    assert [event["worker"] for event in job.events("worker_lost")] == [name]
+    (left,) = (event for event in job.events("worker_left") if event["worker"] == name)
+    assert left["reissued"]
+    assert name not in {event["worker"] for event in job.events("lease")}
+    audit(job, EPOCHS)
     summary = job.summary()
-    assert summary["status"] == "finished" and summary["rows"] == 20 * ROWS
-    assert summary["test"]["value"] > 0.5
+    assert summary["status"] == "finished" and summary["rows"] == EPOCHS * ROWS
+    assert summary["test"]["value"] > 0.3  # usually 0.6
     assert load_model(job.run_dir / "model.safetensors").network.outputs == LABELS
     assert job.leftovers() == []
 

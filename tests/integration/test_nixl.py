@@ -3,10 +3,11 @@
 import pytest
 
 from hogbatch.distributed.planes.nixl import available
-from tests.support.nixl_server import Server
+from tests.support.nixl_server import PATIENCE_S, Server
 
 SIZE = 700_000  # more than one piece of a ring for each of three servers
 PLAIN = {"schedule": "ring"}
+NOT_LONG = 3.0  # seconds, to wait for a server that cannot answer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,10 +73,14 @@ def test_survivors_repeat_a_merge_when_a_server_is_killed_in_it(start):
     connect(servers)
     reduce(servers, 1, 0)
     servers[2].ask("die_in_write", 2)
+    survivors = servers[:2]
+    for each in survivors:
+        each.ask("wait_for_others", NOT_LONG)
     *survived, died = reduce(servers, 2, 0)
     assert died is None
     assert all(set(each) == {"failed"} for each in survived)
-    survivors = servers[:2]
+    for each in survivors:
+        each.ask("wait_for_others", PATIENCE_S)
     connect(survivors)
     first, second = reduce(survivors, 2, 1)
     assert first == second
@@ -92,6 +97,7 @@ def test_a_server_of_an_earlier_membership_cannot_write(start):
     assert target.answer() == ["first"]
     before = target.ask("digest")
     connect(servers[:2])
+    stale.ask("wait_for_others", NOT_LONG)
     target.start("serve", 2)
     assert stale.ask("write", 1, "second") == {"failed": 1}
     assert target.answer() == []

@@ -1,7 +1,9 @@
 """Training in the kernel of a notebook, which has an event loop and handlers of its own."""
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -9,17 +11,23 @@ import pytest
 # of notebooks start threads and warn.
 NOTEBOOK = """
 import sys
-from jupyter_client.manager import start_new_kernel
-manager, client = start_new_kernel(kernel_name="python3")
+from jupyter_client.manager import KernelManager
+manager = KernelManager(kernel_name="python3", transport="ipc")  # which needs no free port
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
 try:
+    client.wait_for_ready(timeout=180)
     for cell in sys.stdin.read().split("# next cell"):
-        reply = client.execute_interactive(cell, timeout=120)["content"]
+        reply = client.execute_interactive(cell, timeout=300)["content"]
         if reply["status"] != "ok":
             sys.exit("\\n".join(reply["traceback"]))
 finally:
     client.stop_channels()
     manager.shutdown_kernel(now=True)
 """
+# Folders of the user, which may have other kernels and settings.
+JUPYTER = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
 BEFORE = """
 import os, signal, threading
 from pathlib import Path
@@ -66,9 +74,15 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_a_run_leaves_the_kernel_of_a_notebook_as_it_was(call, tmp_path):
     cells = f"FOLDER = {str(tmp_path)!r}\n{BEFORE}{CALLS[call]}{AFTER}"
-    done = subprocess.run(
-        [sys.executable, "-c", NOTEBOOK], input=cells, capture_output=True, text=True, timeout=240
-    )
+    with tempfile.TemporaryDirectory() as home:  # with a short path, as addresses need
+        done = subprocess.run(
+            [sys.executable, "-c", NOTEBOOK],
+            input=cells,
+            env={**os.environ, **dict.fromkeys(JUPYTER, home), "JUPYTER_PREFER_ENV_PATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
     assert done.returncode == 0, done.stderr
     accuracy = float(done.stdout.split()[-1])
     assert accuracy > 0.8

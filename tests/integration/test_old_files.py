@@ -29,7 +29,8 @@ def old(version, tmp_path):
     """A copy of the files of a version."""
     copy = tmp_path / "old"
     shutil.copytree(version, copy)
-    (copy / "run").chmod(0o700)
+    for path in (copy, *copy.rglob("*")):  # the checkout may be read-only
+        path.chmod(0o700 if path.is_dir() else 0o600)
     return copy
 
 

@@ -12,7 +12,11 @@ ALL = frozenset(os.sched_getaffinity(0))
 def masks(pid):
     """The affinity mask of each thread of a process."""
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        try:
+            lines = status.read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+            continue
+        fields = dict(line.split(":", 1) for line in lines)
         yield frozenset(parse_cores(fields["Cpus_allowed_list"]))
 
 

@@ -1,5 +1,6 @@
 """NaN and Inf in a row, in a GPU's change and in the model: each cause is named."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hogbatch.model.file import load_model
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import fetch_segments
-from tests.support.fault_injection import wait_for
+from tests.support.fault_injection import WITHIN_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 ROWS, FEATURES, BAD = 4000, 8, 17
@@ -72,7 +73,8 @@ def test_a_row_with_inf_is_refused_where_it_is_read(job, name):
 
 def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
     # The rows of one interval are less than the part that may be skipped between evaluations.
-    job.coordinate("a9a", *SMALL, "--gpu-batch", "64:128", "--merge-every", 2, "--epochs", 2)
+    flags = ("--gpu-batch", "64:128", "--merge-every", 2, "--epochs", 2, "--eval-seconds", 1000)
+    job.coordinate("a9a", "--hidden", 16, *flags)
     job._start("tests.support.faulty_gpu_worker", job.run_dir, PYTHONPATH=str(ROOT))
     assert job.finish() == 0
     check_model(job)
@@ -86,13 +88,22 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
 
 
 def poison(job, place):
-    """Write NaN into a weight of the model that is trained; its name."""
-    received = fetch_segments(job.address()["store"], 10.0)
-    try:
+    """Write NaN into a weight of the model that is trained, and wait until that is noticed."""
+    received = fetch_segments(job.address()["store"], WITHIN_S)
+    before = len(job.events("poisoned"))
+
+    def noticed():
         params = SharedModel.of(received.segments["shared"]).params
-        params[place] = np.nan
+        finite = np.isfinite(params[place])
+        if len(job.events("poisoned")) > before:
+            return True
+        if finite:  # also if a worker that was just updating it has overwritten NaN
+            params[place] = np.nan
+        return False
+
+    try:
+        wait_for(noticed, "the NaN is noticed")
     finally:
-        params = None
         for segment in received.segments.values():
             segment.close()
 
@@ -104,12 +115,12 @@ def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, wor
     """By a weight of a feature that some rows have, or by one that every row meets."""
     flags = ("--workers", workers, "--gpu-batch", "64:512", "--max-seconds", 300)
     job.train("a9a", *SMALL, *flags)
-    job.wait_for_event("evaluation", 2)
+    job.wait_for_event("epoch")
     weight = 3 * 16 + 5 if layer == 0 else 128 * 16 + 16 + 5  # 123 features are stored as 128
     poison(job, weight)
     event = job.wait_for_event("poisoned")
     job.wait_for_event("evaluation", len(job.events("evaluation")) + 2)
-    job.coordinator.send_signal(2)
+    job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     check_model(job)
     named = "layers.0.weight[3, 5]" if layer == 0 else "layers.1.weight[5, 0]"
@@ -118,7 +129,7 @@ def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, wor
     assert faults["roll_backs"] == 1 and faults["workers_lost"] == 0
     assert job.summary()["test"]["loss"] < 0.4
     assert f"the model is not finite at {named}" in job.printed(job.coordinator)
-    wait_for(lambda: job.leftovers() == [], "the run is gone")
+    assert job.leftovers() == []
 
 
 def test_a_run_survives_more_roll_backs_than_three_in_a_row(job):
@@ -129,7 +140,7 @@ def test_a_run_survives_more_roll_backs_than_three_in_a_row(job):
         poison(job, 5)
         job.wait_for_event("poisoned", time, times=1)
         job.wait_for_event("recovered", time, rate_factor=1.0)
-    job.coordinator.send_signal(2)
+    job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     check_model(job)
     assert job.summary()["faults"]["roll_backs"] == 5

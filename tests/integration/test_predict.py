@@ -140,7 +140,7 @@ def tagged(tmp_path_factory):
         lines.append(",".join(map(str, features)) + "".join(f" {n}:1" for n in features))
     (folder / "data.xmc").write_text("\n".join(lines) + "\n")
     flags = ("--output", "lsh", "--lsh", "simhash:K=3,L=30", "--hidden", 32, "--epochs", 8)
-    whole = ("--test", folder / "data.xmc", "--workers", "cpu:1", "-q", "--run-dir", folder / "run")
+    whole = ("--test", folder / "data.xmc", "--deterministic", "-q", "--run-dir", folder / "run")
     done = cli("train", folder / "data.xmc", *flags, *whole)
     assert done.returncode == 0, done.stderr
     return folder

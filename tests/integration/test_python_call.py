@@ -21,7 +21,7 @@ from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from tests.support import plain_sgd
-from tests.support.fault_injection import wait_for
+from tests.support.fault_injection import WITHIN_S
 
 ROWS, FEATURES, CLASSES = 200, 7, 3
 
@@ -127,17 +127,25 @@ def test_another_thread_can_train(train):
     runs = []
     thread = threading.Thread(target=lambda: runs.append(train(epochs=2)))
     thread.start()
-    thread.join(60)
-    assert runs[0].status == "finished"
+    thread.join(WITHIN_S)
+    assert [run.status for run in runs] == ["finished"]
 
 
 def test_two_threads_can_train_at_once(train):
-    runs = []
-    crew = [threading.Thread(target=lambda: runs.append(train(epochs=20))) for _ in range(2)]
+    runs, together = [], threading.Barrier(2, timeout=WITHIN_S)
+
+    def begin(event, fields):
+        if event == "worker_ready":
+            together.wait()  # until the other run trains as well
+
+    crew = [
+        threading.Thread(target=lambda: runs.append(train(epochs=20, on_worker=begin)))
+        for _ in range(2)
+    ]
     for thread in crew:
         thread.start()
     for thread in crew:
-        thread.join(60)
+        thread.join(WITHIN_S)
     assert [run.status for run in runs] == ["finished"] * 2
 
 
@@ -166,16 +174,12 @@ def test_a_model_that_cannot_be_saved_is_not_lost(train, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     run_dir = tmp_path / "run-0"
 
-    def move():
-        events = run_dir / "events.jsonl"
-        wait_for(lambda: events.exists() and '"lease"' in events.read_text(), "the run trains")
-        run_dir.rename(tmp_path / "moved")
+    def move(evaluation):
+        if run_dir.exists():
+            run_dir.rename(tmp_path / "moved")
 
-    mover = threading.Thread(target=move)
-    mover.start()
     with pytest.raises(SaveError, match=r"removed, moved or replaced; the model is in ") as raised:
-        train(max_seconds=3)
-    mover.join(60)
+        train(epochs=20, on_evaluation=move)
     model = raised.value.run.model
     (saved,) = place.glob("*/model.safetensors")
     again = hogbatch.load_model(saved)

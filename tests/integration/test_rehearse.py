@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hogbatch.model.file import load_model
+from tests.support.fault_injection import WITHIN_S
 
 ROWS = 32_561  # of a9a
 SERVER = "h100-16cores"
@@ -152,7 +153,7 @@ def test_an_interrupt_ends_a_rehearsal_with_a_model(tmp_path):
             assert any(" epoch " in line for line in said)  # it has trained
             process.send_signal(signal.SIGINT)
             rest = "".join(said)
-            assert process.wait(60) == 130
+            assert process.wait(WITHIN_S) == 130
         finally:
             process.kill()
     assert "stopped" in rest

@@ -214,26 +214,32 @@ def test_every_row_of_every_epoch_is_recorded_once(recorded):
 
 
 def test_a_replay_ends_where_until_says(recorded, replayed, main):
-    run_dir = recorded("cpu:1")
+    run_dir, steps = recorded("cpu:1"), []
     assert replayed(run_dir, "--until", 100)["updates"] == 100
-    whole = replayed(run_dir)
-    middle = whole["evaluations"][0]["seconds"]
-    part = replayed(run_dir, "--until", f"{middle}s")
-    assert 0 < part["updates"] < whole["updates"]
+    with played(open_run(run_dir, PlainConsole(quiet=True))) as player:
+        player.play(lambda updates, seconds: steps.append((updates, seconds)))
+        assert player.updates > 200
+    middle = next(seconds for updates, seconds in steps if updates == 100)
+    expected = next(updates for updates, seconds in steps if seconds >= middle)
+    assert replayed(run_dir, "--until", f"{middle!r}s")["updates"] == expected > 0
     text = main("replay", run_dir, "--until", 100).stdout
     assert "100 of" in text and "recorded updates replayed" in text
 
 
 def test_a_worker_that_is_killed_and_restarted_is_replayed(job, replayed):
-    flags = ("--hidden", 16, "--epochs", 20, "--eval-seconds", 0.1, "--record")
+    flags = ("--hidden", 16, "--max-seconds", 300, "--eval-seconds", 0.1, "--record")
     flags += ("--policy", "paper-adaptive")  # which parks nobody
     job.train("a9a", "--workers", "cpu:1,gpu:host", "--start-with", 2, *flags)
     victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
     job.wait_for_event("lease", 2, worker="cpu-0")
     os.kill(victim, signal.SIGKILL)
-    assert job.finish() == 0
+    restarted = job.wait_for_event("worker_restarted")["pid"]
+    again = job.wait_for_event("worker_joined", pid=restarted)["worker"]
+    job.wait_for_event("lease", 2, worker=again)
+    job.coordinator.send_signal(signal.SIGINT)
+    assert job.finish() == 130
     names = {file.header.name for file in read_folder(job.run_dir)}
-    assert names >= {"coordinator", "cpu-0", "gpu-0"} and job.events("worker_restarted")
+    assert names >= {"coordinator", "cpu-0", "gpu-0", again}
     first, second = replayed(job.run_dir), replayed(job.run_dir)
     assert first == second
     last = first["evaluations"][-1]

@@ -10,7 +10,7 @@ import webbrowser
 
 import pytest
 
-from tests.support.fault_injection import WITHIN_S, cli
+from tests.support.fault_injection import cli
 from tests.unit.report.test_page import ParsedPage
 
 NETWORK = ("--hidden", 32, "--workers", "cpu:1")
@@ -49,7 +49,7 @@ def test_a_finished_run_has_a_complete_report(finished_job, report):
 
 
 def test_a_killed_worker_is_in_the_report(job, report):
-    job.coordinate("a9a", "--epochs", 8, "--hidden", 32, "--eval-seconds", 0.2)
+    job.coordinate("a9a", "--max-seconds", 300, "--start-with", 2, "--eval-seconds", 0.2)
     survivor, victim = job.attach(), job.attach()
     name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
     job.wait_for_event("lease", 2, worker=name)
@@ -57,10 +57,10 @@ def test_a_killed_worker_is_in_the_report(job, report):
     job.wait_for_event("worker_lost")
     running = report(job.run_dir, "--output", job.folder / "now.html", path=job.folder / "now.html")
     assert "training" in running.text and f"{name} was lost" in running.text
-    assert job.finish() == 0
-    assert survivor.wait(WITHIN_S) == 0
+    job.coordinator.send_signal(signal.SIGINT)
+    assert job.finish() == 130 and survivor.returncode == 0
     page = report(job.run_dir, path=job.run_dir / "report.html")
-    assert f"{name} was lost" in page.text and "finished" in page.text
+    assert f"{name} was lost" in page.text and "stopped: interrupted" in page.text
     (line,) = [value for key, value in page.attributes if key == "aria-label" and "lost" in value]
     assert line.startswith("Time line. ") and line.count("then lost") == 1
 

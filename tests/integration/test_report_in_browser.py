@@ -8,9 +8,11 @@ import pytest
 
 from hogbatch.report.page import page
 from hogbatch.report.reported import Bin, Quality
+from tests.support.fault_injection import WITHIN_S
 from tests.unit.report.conftest import TWO_WORKERS, reported
 from tests.unit.status.conftest import ended, evaluation, event, joined, lease, ready, started
 
+WITHIN_MS = 1000 * WITHIN_S
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LONG = "a-very-long-name-without-any-place-to-break-it-" * 4
 TEXT_CONTRAST, LINE_CONTRAST = 4.5, 3.0  # WCAG 2.1, 1.4.3 and 1.4.11
@@ -73,7 +75,7 @@ def reports(tmp_path_factory):
     pages = {"usual": [usual], "extreme": [extreme], "several": [usual, extreme, new]}
     folder = tmp_path_factory.mktemp("reports")
     for name, runs in pages.items():
-        (folder / f"{name}.html").write_text(page(runs, "0.1.0"))
+        (folder / f"{name}.html").write_text(page(runs, "0.1.0"), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in pages}
 
 
@@ -88,7 +90,8 @@ def browser(missing):
         missing("browser", str(error))
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]  # as root, and in containers
-        with closing(playwright.chromium.launch(executable_path=path, args=flags)) as launched:
+        start = playwright.chromium.launch
+        with closing(start(executable_path=path, args=flags, timeout=WITHIN_MS)) as launched:
             yield launched
 
 
@@ -100,6 +103,7 @@ def opened(request, browser, reports):
     def call(width, scheme):
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
+        context.set_default_timeout(WITHIN_MS)
         tab = context.new_page()
         tab.on("console", lambda message: problems.append(message.text))
         tab.on("pageerror", lambda error: problems.append(str(error)))
@@ -156,6 +160,7 @@ def test_texts_and_curves_have_contrast(opened, scheme):
 
 def test_the_page_is_printed_in_light_colours(browser, reports):
     context = browser.new_context(color_scheme="dark")
+    context.set_default_timeout(WITHIN_MS)
     tab = context.new_page()
     tab.goto(reports["usual"].as_uri())
     colour = "getComputedStyle(document.body).backgroundColor"

@@ -3,11 +3,8 @@
 import os
 import re
 import signal
-import time
 
 import pytest
-
-from tests.support.fault_injection import wait_for
 
 ROWS = 32_561  # of a9a
 
@@ -89,12 +86,12 @@ def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train, failure
 def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
     train(99, AT_START, "--workers", "cpu:1,gpu:host", "--max-seconds", 300)
     job.wait_for_event("worker_restarted", times=3)
-    wait_for(lambda: log(job, 1).count("no device") == 4, "the last attempt")
+    given_up = job.wait_for_event("worker_given_up")
     job.wait_for_event("lease", len(job.events("lease")) + 3, worker="cpu-0")
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     assert len(job.events("worker_restarted")) == 3
-    (given_up,) = job.events("worker_given_up")
+    assert job.events("worker_given_up") == [given_up]
     assert given_up["runs_on"] == "gpu:host"
     assert re.match(r"4 deaths in \d+ s without a finished lease; ", given_up["reason"])
     assert given_up["reason"].count("no device") == 4
@@ -112,18 +109,20 @@ def test_a_device_that_fails_for_good_ends_the_run_if_nobody_else_is_there(job, 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=["SIGKILL", "SIGSEGV"])
 def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job, number):
-    job.train("a9a", "--workers", "cpu:1,cpu:1", "--max-seconds", 300, "--hidden", "256,256")
+    # An epoch takes seconds, so that both workers hold rows when one of them is killed.
+    flags = ("--hidden", "1024,1024", "--max-seconds", 300, "--eval-seconds", 1000)
+    job.train("a9a", "--workers", "cpu:1,cpu:1", "--start-with", 2, *flags, "--lease-ms", 20)
     victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
-    job.wait_for_event("lease", 3, worker="cpu-0")
-    killed = time.time()
+    job.wait_for_event("lease", worker="cpu-0")
     os.kill(victim, number)
-    assert job.wait_for_event("worker_left")["at"] - killed < 0.25
     restart = job.wait_for_event("worker_restarted")
-    assert restart["at"] - killed < 0.5
+    names = [event["event"] for event in job.events()]
+    at_once = names[names.index("worker_left") : names.index("worker_restarted")]
+    assert at_once.count("lease") < 10, "it is not restarted after a pause"
     assert (restart["runs_on"], restart["times"]) == ("cpu:1", 1)
     name = job.wait_for_event("worker_joined", pid=restart["pid"])["worker"]
     job.wait_for_event("lease", worker=name)
-    job.wait_for_event("epoch")
+    job.wait_for_event("epoch")  # the first, in which it was killed
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
     assert {event["rows"] for event in job.events("epoch")} == {ROWS}

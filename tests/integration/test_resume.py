@@ -8,7 +8,7 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
-from tests.support.fault_injection import cli, wait_for
+from tests.support.fault_injection import WITHIN_S, cli, wait_for
 
 ROWS = 32_561  # of a9a
 EPOCHS = 6
@@ -51,7 +51,7 @@ def test_a_run_whose_coordinator_is_killed_goes_on_with_other_workers(job):
     job.train("a9a", "--workers", "cpu:2", *LONG, *OFTEN)
     kill_after_checkpoint(job, 2)
     assert job.leftovers() == []
-    job.train("--resume", "auto", "--workers", "cpu:1,gpu:host", *LONG)
+    job.train("--resume", "auto", "--workers", "cpu:1,gpu:host", "--start-with", 2, *LONG)
     assert job.finish() == 0
     audit(job)
     summary = job.summary()
@@ -162,14 +162,16 @@ def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(finished_job,
 
 
 def test_a_full_disk_does_not_stop_training(job):
-    job.train("a9a", "--workers", "cpu:1", "--hidden", 512, "--epochs", 30, *OFTEN)
-    job.wait_for_event("worker_joined")  # the memory of the run is a file too
+    # The limit holds for events.jsonl, too: the longer the leases, the fewer the events.
+    flags = ("--hidden", 512, "--epochs", 10, "--lease-ms", 1000, "--eval-seconds", 1000)
+    job.coordinate("a9a", *flags, *OFTEN)  # the memory of the run is a file, too
     most = 200_000  # bytes of a file: a checkpoint has more
     resource.prlimit(job.coordinator.pid, resource.RLIMIT_FSIZE, (most, most))
+    job.attach()
     assert job.finish() == 5
     said = job.said(job.coordinator)
     assert "cannot save the model: File too large" in said and "Traceback" not in said
-    assert [event["rows"] for event in job.events("epoch")] == [ROWS] * 30
+    assert [event["rows"] for event in job.events("epoch")] == [ROWS] * 10
     assert "cannot save a checkpoint: File too large" in (job.folder / "0.out").read_text()
     assert checkpoints(job) == []
     assert job.leftovers() == []
@@ -198,7 +200,7 @@ def test_a_batch_that_kills_three_workers_is_left_out_for_good(job):
     job.coordinate("a9a", "--epochs", 2, "--cpu-batch", 16)
     for died in range(3):
         killed = job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
-        assert killed.wait(60) == -signal.SIGSEGV
+        assert killed.wait(WITHIN_S) == -signal.SIGSEGV
         job.wait_for_event("worker_lost", died + 1)
     job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
     assert job.finish() == 0

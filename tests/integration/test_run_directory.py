@@ -10,7 +10,7 @@ import pytest
 
 from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
-from tests.support.fault_injection import cli, wait_for
+from tests.support.fault_injection import WITHIN_S, cli, wait_for
 
 SHORT = ("--workers", "cpu:1", "--epochs", 1)
 ENDLESS = ("--workers", "cpu:1", "--max-seconds", 300, "--eval-seconds", 1000, "--lease-ms", 20)
@@ -40,9 +40,9 @@ def tree(run_dir):
     }
 
 
-def replace(job, *flags):
+def replace(job):
     """Start a run that is to replace the one that is there, and wait until it trains."""
-    job.train("a9a", *ENDLESS, *OVERWRITE, *flags)
+    job.train("a9a", *ENDLESS, *OVERWRITE, "--checkpoint-seconds", 0)
     wait_for((job.run_dir / ".previous-run").is_dir, "the earlier run is moved")
     job.wait_for_event("lease")
 
@@ -74,8 +74,10 @@ def test_a_model_without_checkpoints_is_not_replaced_by_resume_auto(job):
 
 
 def test_overwrite_replaces_a_run_as_soon_as_the_new_one_has_a_checkpoint(job, finished):
-    replace(job, "--checkpoint-seconds", 2)
+    job.coordinate("a9a", "--max-seconds", 300, *OVERWRITE, "--checkpoint-seconds", 0.1)
+    assert (job.run_dir / ".previous-run").is_dir()  # nothing is saved before a worker trains
     assert not (job.run_dir / "model.safetensors").exists()
+    job.attach()
     job.wait_for_event("checkpoint")
     assert not (job.run_dir / ".previous-run").exists()
     job.coordinator.send_signal(signal.SIGINT)
@@ -185,15 +187,18 @@ def test_a_model_is_saved_elsewhere_if_the_run_directory_is_gone(job, how):
     temporary.mkdir()
     job.train("a9a", *ENDLESS, "--checkpoint-seconds", 0.2, TMPDIR=str(temporary))
     job.wait_for_event("checkpoint")
+    job.coordinator.send_signal(signal.SIGSTOP)  # it writes nothing while its files are removed
+    os.waitid(os.P_PID, job.coordinator.pid, os.WSTOPPED | os.WNOWAIT)
     moved = job.run_dir.rename(job.folder / "moved")
     if how == "removed":
         shutil.rmtree(moved)
     if how == "replaced":
         job.run_dir.mkdir(mode=0o700)
         (job.run_dir / "model.safetensors").write_text("another's")
+    job.coordinator.send_signal(signal.SIGCONT)
     wait_for(lambda: "cannot save" in job.printed(job.coordinator), "a checkpoint fails")
     job.coordinator.send_signal(signal.SIGINT)
-    assert job.coordinator.wait(60) == 5
+    assert job.coordinator.wait(WITHIN_S) == 5
     said = job.said(job.coordinator)
     assert "Traceback" not in said and "was removed, moved or replaced" in said
     path = Path(re.search(r"the model is in (\S+) instead", said)[1])

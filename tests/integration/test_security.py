@@ -1,7 +1,6 @@
 """Attacks on a real run: other users, peers without keys, false claims, floods, other versions."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,19 +16,22 @@ from hogbatch.wire.address import Keys, find
 from hogbatch.wire.codec import PROTOCOL
 from hogbatch.wire.messages import Done, Failed, Goodbye, Heartbeat, Hello, Ready, Refused
 from hogbatch.wire.sockets import Dealer
-from tests.support.fault_injection import WITHIN_S, Job, cli
+from tests.support.fault_injection import WITHIN_S, Job, cli, wait_for
+from tests.support.memory_cgroup import memory_cgroup
 from tests.support.other_user import as_root, start_as_nobody
 
 ROWS = 32_561  # of a9a
-LONG = ("--hidden", "256,256", "--eval-seconds", 1000, "--lease-ms", 20, "-q")
+STEADY = ("--eval-seconds", 1000, "--lease-ms", 20, "-q")
 TCP = ("--listen", "tcp://127.0.0.1:0")
 
 
 def audit(job, epochs):
-    """Every row of every epoch was acknowledged once."""
+    """Every row of every epoch was acknowledged once; an interrupted run may have begun another."""
     done = {}
     for event in job.events("lease"):
         done.setdefault(event["epoch"], []).append(event["rows"])
+    if job.coordinator.returncode == 130:
+        done.pop(epochs, None)
     assert sorted(done) == list(range(epochs))
     for ranges in done.values():
         ranges.sort()
@@ -56,7 +58,7 @@ def identity(job):
     code = (
         "import sys; from hogbatch.version import version;"
         "from hogbatch.store.segment_server import fetch_segments;"
-        "print(version(), fetch_segments(sys.argv[1], 60).manifest.fingerprint)"
+        "print(version(), fetch_segments(sys.argv[1], 180).manifest.fingerprint)"
     )
     command = [sys.executable, "-c", code, find(job.run_dir).store]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -71,18 +73,19 @@ def test_a_run_over_tcp_with_strangers_at_the_door(job):
     file = job.run_dir / "coordinator.json"
     assert file.stat().st_mode & 0o777 == 0o600
     keys = find(job.run_dir).keys
+    strangers = []
     for wrong in (Keys(keys.server, *[k.decode() for k in zmq.curve_keypair()]), None):
-        stranger = Dealer(job.address()["control"], wrong)
-        stranger.send(Hello("cpu", "cpu", 1, 1, "0", "0"))
-        stranger.wait(0.3)
+        strangers.append(Dealer(job.address()["control"], wrong))
+        strangers[-1].send(Hello("cpu", "cpu", 1, 1, "0", "0"))
+    job.attach()
+    job.attach()
+    assert job.finish() == 0
+    for stranger in strangers:  # which have had the time of the whole run
         try:
             assert stranger.receive() is None, "a stranger is not even refused"
         except ProtocolError:
             pytest.fail("a stranger was answered")
         stranger.close()
-    job.attach()
-    job.attach()
-    assert job.finish() == 0
     audit(job, 3)
     summary = job.summary()
     assert summary["faults"]["workers_lost"] == 0 and summary["faults"]["messages_refused"] == 0
@@ -217,7 +220,7 @@ def test_who_has_other_code_or_other_data_is_told_what_differs(job):
 
 def test_a_worker_that_lies_costs_no_row(job):
     """Each message is well formed, and none is true."""
-    job.coordinate("a9a", "--epochs", 3, *LONG)
+    job.coordinate("a9a", "--max-seconds", 300, *STEADY)
     honest = Hello("cpu", "liar", 4096, 2**53, *identity(job))
     largest = 2**53
     lies = [
@@ -237,10 +240,13 @@ def test_a_worker_that_lies_costs_no_row(job):
         liar.wait(0.002)
     answer(liar)
     liar.close()
-    assert job.finish() == 0
-    audit(job, 3)
+    job.wait_for_event("epoch", len(job.events("epoch")) + 1)
+    job.coordinator.terminate()
+    assert job.finish() == 130
+    audit(job, len(job.events("epoch")))
     assert "Traceback" not in job.said(job.coordinator)
-    assert job.summary()["rows"] == 3 * ROWS
+    leases = [event["rows"] for event in job.events("lease")]
+    assert job.summary()["rows"] == sum(stop - start for start, stop in leases)
 
 
 def memory_kb(pid):
@@ -250,24 +256,30 @@ def memory_kb(pid):
 
 
 def test_thousands_of_garbage_messages_change_nothing(job):
-    job.coordinate("a9a", "--max-seconds", 300, *LONG)
+    began = time.monotonic()
+    job.coordinate("a9a", "--max-seconds", 300, *STEADY)
     job.attach()
     with Flood(job.address()["control"]) as flood:
         flood.send(1_000)
         job.wait_for_event("lease", 3)
         before, leases = memory_kb(job.coordinator.pid), len(job.events("lease"))
-        flood.send(5_000)
-        assert len(job.events("lease")) > leases, "training goes on meanwhile"
-        assert memory_kb(job.coordinator.pid) - before < 5_000
+        flood.send(2_500)
+        wait_for(
+            lambda: flood.send(2_500) or len(job.events("lease")) > leases,
+            "training goes on meanwhile",
+        )
+        more = len(job.events("lease")) - leases  # whose record takes about 2 kB each
+        assert memory_kb(job.coordinator.pid) - before < 4_000 + 5 * more
     job.coordinator.terminate()
     assert job.finish() == 130
     faults = job.summary()["faults"]
-    assert faults["messages_refused"] > 5_000
+    assert faults["messages_refused"] > 3_000  # the others may still be in buffers
     assert faults["workers_lost"] == faults["leases_reissued"] == 0
     refusals = [
         s for s in job.said(job.coordinator).splitlines() if "rejected an invalid message" in s
     ]
-    assert len(refusals) == 1, "one complaint a minute"
+    most = 1 + (time.monotonic() - began) // 60
+    assert 1 <= len(refusals) <= most, "one complaint a minute"
     assert job.leftovers() == []
 
 
@@ -313,18 +325,10 @@ Segment.create("data", Layout((), 512 << 20))
 
 @as_root
 def test_more_memory_than_the_cgroup_allows_is_one_sentence_and_not_the_oom_killer():
-    group = Path("/sys/fs/cgroup/memory") / f"hogbatch-test-{os.getpid()}"  # version 1
-    try:
-        group.mkdir()
-    except OSError:
-        pytest.skip("no memory cgroup can be made here")
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(256 << 20))
+    with memory_cgroup(256 << 20) as group:
         ran = subprocess.run(
             [sys.executable, "-c", LIMITED, group], capture_output=True, text=True, timeout=WITHIN_S
         )
-    finally:
-        group.rmdir()
     assert ran.returncode == 1
     assert "of free memory for the data segment; got " in ran.stderr
     assert "(the limit of its cgroup)" in ran.stderr

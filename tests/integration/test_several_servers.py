@@ -3,30 +3,39 @@
 import json
 import os
 import signal
-from collections import Counter
+from collections import defaultdict
 
+import numpy as np
 import pytest
 
 from hogbatch.distributed.planes import nixl
-from tests.support.fault_injection import wait_for
+from tests.support.fault_injection import WITHIN_S, wait_for
 
 ROWS = 32_561  # of the training set of a9a
 LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
+ENDLESS = ("--max-seconds", 1000)  # the test ends the run
 
 
-def lease_rows(job):
-    """How often each row of each epoch was trained on by a server that was not lost with it."""
-    counted = Counter()
+def check_that_rows_are_trained_on_once(job, rows=ROWS):
+    """Check that epochs that have ended have each row once, and the last one none twice.
+
+    What a server has trained on that was lost with it does not count. Returns how many epochs have
+    ended.
+    """
+    counts = defaultdict(lambda: np.zeros(rows, np.int8))  # of each row, by epoch
     for event in job.events():
         if event["event"] == "lease":
             first, last = event["rows"]
-            counted.update((event["epoch"], row) for row in range(first, last))
+            counts[event["epoch"]][first:last] += 1
         elif event["event"] == "worker_left":
             for first, last in event["reissued"]:
-                for row in range(first, last):
-                    if counted[(event["epoch"], row)]:
-                        counted[(event["epoch"], row)] -= 1
-    return counted
+                counted = counts[event["epoch"]][first:last]
+                counted[counted > 0] -= 1
+    ended = [event["epoch"] for event in job.events("epoch")]
+    assert ended == list(range(len(ended))) and all(counts[epoch].min() == 1 for epoch in ended)
+    assert all(counted.max() <= 1 for counted in counts.values())
+    assert sum(each["rows"] for each in job.events("servers_merged")) == job.summary()["rows"]
+    return len(ended)
 
 
 @pytest.fixture
@@ -47,12 +56,10 @@ def test_two_servers_train_one_model(job, train, plane, missing):
     assert job.finish() == 0
     summary = job.summary()
     assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
-    assert summary["test"]["loss"] < 0.36
+    assert summary["test"]["loss"] < 0.40
     assert {each["device"] for each in summary["workers"]} == {"server"}
-    assert all(each["rows"] > ROWS / 4 for each in summary["workers"])
-    merges = job.events("servers_merged")
-    assert sum(each["rows"] for each in merges) == 3 * ROWS
-    assert set(lease_rows(job).values()) == {1}
+    assert all(each["rows"] > 0 for each in summary["workers"])
+    assert check_that_rows_are_trained_on_once(job) == 3
     (moved,) = job.events("plane")
     assert moved["plane"] == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
 
@@ -112,16 +119,17 @@ def test_servers_begin_with_the_initial_weights_of_the_run(job):
 def test_status_shows_the_workers_of_each_server(job, train, main):
     def servers():
         report = json.loads(main("status", job.run_dir, "--json").stdout)
-        return {each["name"]: each for each in report["workers"]}
+        return report["workers"]
 
-    def both_tell():
-        own = [each["workers"] for each in servers().values()]
-        return [bool(one and one[0]["rows_per_second"]) for one in own] == [True, True]
+    def when_both_train():
+        found = servers()
+        own = [each["workers"] for each in found]
+        both = [bool(one and one[0]["rows_per_second"]) for one in own] == [True, True]
+        return found if both else None
 
-    process = train("--epochs", 2000, "--eval-seconds", 1000)
+    process = train(*ENDLESS, "--eval-seconds", 1000)
     job.wait_for_event("server_workers")
-    wait_for(both_tell, "both servers tell about workers that train")
-    for server in servers().values():
+    for server in wait_for(when_both_train, "both servers tell about workers that train"):
         (worker,) = server["workers"]
         assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
         assert worker["batch_size"] > 0 and worker["rows_per_second"] > 0
@@ -134,7 +142,7 @@ def test_status_shows_the_workers_of_each_server(job, train, main):
 
     process.send_signal(signal.SIGINT)
     assert job.finish() == 130
-    for server in servers().values():
+    for server in servers():
         (worker,) = server["workers"]
         own = worker["rows"], worker["updates"]
         assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
@@ -145,25 +153,25 @@ def test_status_shows_the_workers_of_each_server(job, train, main):
 
 
 @pytest.mark.parametrize(
-    ("flags", "loss"),
+    "flags",
     [
-        (("--server-merge", "sum"), 0.50),
-        (("--server-merge", "average", "--server-momentum", "0.3"), 0.50),
-        (("--transfer", "bfloat16"), 0.50),
-        (("--transfer", "top-k"), 0.50),
-        (("--robust", "median", "--epochs", 8), 0.50),
-        (("--average", "on"), 0.50),
+        ("--server-merge", "sum"),
+        ("--server-merge", "average", "--server-momentum", "0.3"),
+        ("--transfer", "bfloat16"),
+        ("--transfer", "top-k"),
+        ("--robust", "median", "--epochs", 8),
+        ("--average", "on"),
     ],
-    ids=lambda each: each[1] if isinstance(each, tuple) else "",
+    ids=lambda flags: flags[1],
 )
-def test_every_way_of_merging_trains(job, train, flags, loss):
+def test_every_way_of_merging_trains(job, train, flags):
     train("--epochs", 2, *flags)
     assert job.finish() == 0
-    assert job.summary()["test"]["loss"] < loss
+    assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 
 
 def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train):
-    train("--epochs", 300, "--eval-seconds", 1000)
+    process = train(*ENDLESS)
     job.wait_for_event("servers_merged", count=5)
     victim = job.events("worker_joined")[0]
     os.kill(victim["pid"], signal.SIGKILL)
@@ -171,12 +179,13 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
     assert lost["worker"] == victim["worker"]
     # the other server may notice it first, in a merge
     assert "was killed by signal 9" in lost["reason"] or "cannot reach it" in lost["reason"]
-    assert job.finish() == 0
-    summary = job.summary()
-    assert summary["rows"] == 300 * ROWS
-    assert set(lease_rows(job).values()) == {1}
-    assert len(job.events("worker_ready")) == 3, "the third one has replaced the killed one"
-    assert summary["test"]["loss"] < 0.36
+    third = job.wait_for_event("worker_ready", count=3)  # it replaces the killed one
+    job.wait_for_event("lease", worker=third["worker"])
+    job.wait_for_event("epoch", len(job.events("epoch")) + 2)
+    process.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+    check_that_rows_are_trained_on_once(job)
+    assert job.summary()["test"]["loss"] < 0.40
 
 
 # Python imports it at its start. The server that joins second, and those that replace it, have
@@ -203,8 +212,7 @@ if "hogbatch.distributed.server" in sys.orig_argv:
 def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
     (job.folder / "sitecustomize.py").write_text(FAULTY)
     paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    flags = ("--epochs", 100_000, "--eval-seconds", 0.2)
-    process = train(*flags, PYTHONPATH=os.pathsep.join(paths))
+    process = train(*ENDLESS, "--eval-seconds", 0.2, PYTHONPATH=os.pathsep.join(paths))
     given_up = job.wait_for_event("worker_given_up")
     assert "as before" in given_up["reason"]
     before = len(job.events("evaluation"))
@@ -217,32 +225,32 @@ def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
     assert [each["runs_on"] for each in job.events("worker_restarted")] == [given_up["runs_on"]]
     # a model with garbage has a loss of many thousands, that of an untrained model is 0.69
     assert all(each["test_loss"] < 1.0 for each in job.events("evaluation"))
-    assert set(lease_rows(job).values()) == {1}
-    assert sum(each["rows"] for each in job.events("servers_merged")) == job.summary()["rows"]
+    check_that_rows_are_trained_on_once(job)
     said = f"{given_up['runs_on']} will not be restarted: its change was"
     assert said in job.printed(job.coordinator)
 
 
 def test_a_run_that_was_killed_continues_where_it_was(job, train):
-    process = train("--epochs", 400, "--checkpoint-seconds", 0.2)
+    process = train(*ENDLESS, "--checkpoint-seconds", 0.2)
     job.wait_for_event("checkpoint")
     process.kill()
     process.wait()
+    wait_for(lambda: not job.processes(), "the servers end")
     resumed = job.train(*("--resume", job.run_dir, "--max-seconds", 1e-3, "--plain"))
-    assert resumed.wait(60) == 0, job.said(resumed)
+    assert resumed.wait(WITHIN_S) == 0, job.said(resumed)
     (event,) = job.events("resumed")
     assert event["rows"] > 0
     assert job.summary()["rows"] >= event["rows"]
 
 
 def test_an_interrupted_run_keeps_its_model(job, train):
-    process = train("--epochs", 400)
+    process = train(*ENDLESS)
     job.wait_for_event("servers_merged", count=3)
     process.send_signal(signal.SIGINT)
     assert job.finish() == 130
     assert job.summary()["status"] == "stopped"
     assert (job.run_dir / "model.safetensors").exists()
-    assert not job.leftovers()
+    wait_for(lambda: not job.leftovers(), "nothing is left of the run")
 
 
 @pytest.mark.parametrize(

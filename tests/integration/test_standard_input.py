@@ -1,16 +1,15 @@
 """DATA from standard input or a pipe; more than fits into memory is refused in one sentence."""
 
 import gzip
-import os
 import subprocess
 import sys
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.fault_injection import WITHIN_S, cli
+from tests.support.memory_cgroup import memory_cgroup
+from tests.support.other_user import as_root
 
 ROWS = "".join(f"{i % 7},{i % 3},{int(i % 7 > i % 3)}\n" for i in range(200))
 TABLE = "a,b,y\n" + ROWS
@@ -79,21 +78,6 @@ sys.exit(main(["evaluate", sys.argv[2], sys.argv[3]]))
 """
 
 
-@contextmanager
-def limited(size):
-    """A memory cgroup (version 1) of `size` bytes."""
-    group = Path("/sys/fs/cgroup/memory") / f"hogbatch-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError:
-        pytest.skip("no memory cgroup can be made here")
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(size))
-        yield group
-    finally:
-        group.rmdir()
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
@@ -129,7 +113,7 @@ def line(path):
     return path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a cgroup")
+@as_root
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -146,7 +130,10 @@ def test_more_data_than_memory_is_one_sentence_and_not_the_oom_killer(
     tmp_path, model, make, sentence
 ):
     data = "-" if make is None else make(tmp_path / "data")
-    with limited(300 << 20) as group, subprocess.Popen(["yes", "1,2,1"], stdout=-1) as endless:
+    with (
+        memory_cgroup(300 << 20) as group,
+        subprocess.Popen(["yes", "1,2,1"], stdout=-1) as endless,
+    ):
         ran = subprocess.run(
             [sys.executable, "-c", READ, group, model, data],
             stdin=endless.stdout,

@@ -21,8 +21,7 @@ from hogbatch.store.segment_server import (
     describe_segments,
     fetch_segments,
 )
-
-DEADLINE_S = 60  # far more than any step takes, so that a slow machine fails no test
+from tests.support.fault_injection import WITHIN_S
 
 WORKER = f"""
 import sys
@@ -30,7 +29,7 @@ from hogbatch.store.fence import Fences
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.store.model import SharedModel
 
-manifest, segments, coordinator = fetch_segments(sys.argv[1], {DEADLINE_S})
+manifest, segments, coordinator = fetch_segments(sys.argv[1], {WITHIN_S})
 model, fences = SharedModel.of(segments["shared"]), Fences.of(segments["shared"])
 """
 
@@ -72,7 +71,7 @@ def tell(child):
 
 
 def serve_next(segment_server):
-    assert select.select([segment_server], [], [], DEADLINE_S)[0], "nobody came"
+    assert select.select([segment_server], [], [], WITHIN_S)[0], "nobody came"
     return segment_server.serve()
 
 
@@ -169,7 +168,7 @@ def test_a_killed_coordinator_leaves_nothing_behind(tmp_path):
     run_dir = tmp_path / "run"
     with process(COORDINATOR, run_dir) as coordinator:
         address = coordinator.stdout.readline().strip()
-        received = fetch_segments(address, DEADLINE_S)
+        received = fetch_segments(address, WITHIN_S)
         assert received.coordinator_pid == coordinator.pid
         assert places(coordinator.pid, "memfd:hogbatch-shared") != []
         assert places(coordinator.pid, "/dev/shm") == []
@@ -177,7 +176,7 @@ def test_a_killed_coordinator_leaves_nothing_behind(tmp_path):
         coordinator.wait()
     assert list(run_dir.iterdir()) == []
     with pytest.raises(UsageError, match="has the run finished"):
-        fetch_segments(address, DEADLINE_S)
+        fetch_segments(address, WITHIN_S)
     assert SharedModel.of(received.segments["shared"]).params.tolist() == [4] * 8
     received.segments["shared"].close()
 

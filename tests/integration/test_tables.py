@@ -1,5 +1,7 @@
 """Raw tables from the command line: text labels, gaps, categories, dates and texts."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,7 +82,8 @@ def test_data_frames_are_encoded_by_name(folder):
     assert model.predict(raw.to_dict("list")).tolist() == lines
 
 
-def test_a_run_on_a_table_is_resumed(folder):
-    done = cli("train", "--resume", "run", "--epochs", 31, cwd=folder)
+def test_a_run_on_a_table_is_resumed(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    done = cli("train", "--resume", "run", "--epochs", 31, cwd=copy)
     assert done.returncode == 0, done.stderr
     assert "resumed from" in done.stdout

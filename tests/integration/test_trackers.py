@@ -1,5 +1,6 @@
 """Runs with `--log`, read back with the tools of each tracker."""
 
+import csv
 import json
 import os
 import signal
@@ -7,12 +8,11 @@ import socket
 import warnings
 
 import numpy as np
-import pandas
 import pytest
 
 import hogbatch
 from tests.support.fault_injection import cli, wait_for
-from tests.support.tracker_servers import QUIET, fetch, server
+from tests.support.tracker_servers import QUIET, fetch, reserved_port, server
 
 SMALL = ("--hidden", 8, "--epochs", 3, "--quiet")
 TAGS = {
@@ -22,12 +22,38 @@ TAGS = {
 }
 
 
+# Python imports it at its start. Runs wait for trackers as long as a loaded machine needs.
+PATIENT = """
+import sys
+
+if "hogbatch.cli" in sys.orig_argv:
+    from functools import partialmethod
+
+    from hogbatch.trackers.tracking import Tracking
+
+    Tracking.__init__ = partialmethod(Tracking.__init__, patience_s=120.0)
+"""
+
+
 @pytest.fixture(autouse=True)
-def quiet_clients(monkeypatch):
+def quiet_clients(monkeypatch, tmp_path_factory):
+    """Trackers without the settings of the user."""
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "WANDB_"))]:
         monkeypatch.delenv(name)
     for name, value in QUIET.items():
         monkeypatch.setenv(name, value)
+    own = tmp_path_factory.mktemp("wandb")
+    for kind in ("CONFIG", "CACHE", "DATA"):
+        monkeypatch.setenv(f"WANDB_{kind}_DIR", str(own))
+
+
+@pytest.fixture
+def patient(tmp_path_factory, monkeypatch):
+    """Runs in other processes wait long for their trackers."""
+    folder = tmp_path_factory.mktemp("patient")
+    (folder / "sitecustomize.py").write_text(PATIENT)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +63,13 @@ def plane(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "plane.npz"
     np.savez(path, X=x, y=np.where(x[:, 0] + x[:, 1] > 0, 1.0, -1.0))
     return path
+
+
+def table_of(run_dir):
+    """The columns of --log csv, by name; pandas may round the numbers."""
+    with (run_dir / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
 
 
 def accumulated(run_dir):
@@ -57,10 +90,10 @@ def history(run, name):
 
 def test_small_data_are_logged_from_python(plane, tmp_path):
     run = hogbatch.train(plane, hidden=(8,), epochs=3, quiet=True, run_dir=tmp_path, log=["csv"])
-    table = pandas.read_csv(tmp_path / "metrics.csv")
+    table = table_of(tmp_path)
     assert set(table) >= TAGS
-    assert table["progress/rows"].tolist() == history(run.summary, "rows")
-    assert table["loss/test"].tolist() == history(run.summary, "test_loss")
+    assert table["progress/rows"] == history(run.summary, "rows")
+    assert table["loss/test"] == history(run.summary, "test_loss")
     assert "metrics.csv" in (tmp_path / "run.json").read_text()
 
 
@@ -85,9 +118,9 @@ def test_an_unknown_tracker_is_refused_with_the_known_ones(plane, tmp_path, main
 def test_a_run_that_replaces_another_replaces_its_metrics(plane, tmp_path, main):
     flags = ("train", plane, *SMALL, "--run-dir", tmp_path)
     assert main(*flags, "--log", "csv,tensorboard").returncode == 0
-    first = pandas.read_csv(tmp_path / "metrics.csv")
+    assert max(table_of(tmp_path)["progress/epochs"]) == 3
     assert main(*flags, "--epochs", 1, "--log", "csv", "--overwrite").returncode == 0
-    assert len(pandas.read_csv(tmp_path / "metrics.csv")) < len(first)
+    assert max(table_of(tmp_path)["progress/epochs"]) == 1
     assert not (tmp_path / "tensorboard").exists() and not (tmp_path / ".previous-run").exists()
 
 
@@ -102,33 +135,36 @@ def test_a_rehearsal_logs_simulated_seconds(plane, tmp_path, main):
     server = ("--server", "h100-16cores", "--workers", "cpu:2")
     done = main("rehearse", plane, *server, *SMALL, "--run-dir", tmp_path, "--log", "csv")
     assert done.returncode == 0, done.stderr
-    table = pandas.read_csv(tmp_path / "metrics.csv")
+    table = table_of(tmp_path)
     run = json.loads((tmp_path / "summary.json").read_text())
-    assert table["progress/seconds"].tolist() == history(run, "seconds")
+    assert table["progress/seconds"] == history(run, "seconds")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_a_killed_and_resumed_run_continues_its_files(job):
     often = ("--checkpoint-seconds", 0.05, "--eval-seconds", 0.05, "--workers", "cpu:1")
-    job.train("a9a", *often, "--log", "csv,tensorboard", "--epochs", 2000, "--hidden", 256)
+    job.train("a9a", *often, "--log", "csv,tensorboard", "--max-seconds", 300, "--hidden", 256)
     job.wait_for_event("checkpoint", 2)
-    wait_for(lambda: len(job.events("evaluation")) > 3, "evaluations")
+    job.wait_for_event("evaluation", 4)
     job.coordinator.kill()
     job.coordinator.wait()
     wait_for(lambda: not job.processes(), "the workers end")
     reached = job.events("evaluation")[-1]["epochs"]
     again = ("--resume", "auto", "--workers", "cpu:1", "--epochs", round(reached) + 2)
+    again += ("--max-seconds", 1e9)
     job.train(*again, "--hidden", 256)  # the settings of the run say that it is logged
     assert job.finish() == 0
     rows = history(job.summary(), "rows")
     assert job.events("resumed") and rows == sorted(rows)
-    assert pandas.read_csv(job.run_dir / "metrics.csv")["progress/rows"].tolist() == rows
+    assert table_of(job.run_dir)["progress/rows"] == rows
     assert steps(job.run_dir) == rows
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_an_interrupted_run_says_so(job):
-    job.train("a9a", "--workers", "cpu:1", "--log", "tensorboard", "--epochs", 2000)
+    job.train("a9a", "--workers", "cpu:1", "--log", "tensorboard", "--max-seconds", 300)
     job.wait_for_event("evaluation")
     job.coordinator.send_signal(signal.SIGINT)
     assert job.finish() == 130
@@ -138,6 +174,7 @@ def test_an_interrupted_run_says_so(job):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_tensorboard_shows_a_run(plane, tmp_path):
     run_dir = tmp_path / "run"
     done = cli("train", plane, *SMALL, "--run-dir", run_dir, "--log", "tensorboard")
@@ -151,12 +188,15 @@ def test_tensorboard_shows_a_run(plane, tmp_path):
     assert "| hidden | 8 |" in settings and "| network | 5-8-1 |" in settings
     ready = "/data/plugin/scalars/tags"
     with server("tensorboard.main", "--logdir", str(run_dir), ready=ready, folder=tmp_path) as url:
-        shown = wait_for(lambda: fetch(url + ready), "TensorBoard loads the run")
-        (tags,) = shown.values()
-        assert set(tags) >= TAGS
-        (name,) = shown
-        points = fetch(f"{url}/data/plugin/scalars/scalars?run={name}&tag=loss/test")
-        assert [point[1] for point in points] == history(losses, "rows")
+
+        def shown():
+            """The steps that TensorBoard shows, once it has loaded all tags."""
+            for name, tags in fetch(url + ready).items():
+                if set(tags) >= TAGS:
+                    points = fetch(f"{url}/data/plugin/scalars/scalars?run={name}&tag=loss/test")
+                    return [point[1] for point in points]
+
+        wait_for(lambda: shown() == history(losses, "rows"), "TensorBoard shows the run")
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +218,8 @@ def entries(run, kind):
 
 
 @pytest.mark.slow
-def test_an_mlflow_server_has_the_run_and_its_continuation(plane, tmp_path, mlflow_server):
+@pytest.mark.usefixtures("patient")
+def test_an_mlflow_server_has_the_run_and_its_continuation(plane, tmp_path, mlflow_server, patient):
     env = {"MLFLOW_TRACKING_URI": mlflow_server, "MLFLOW_EXPERIMENT_NAME": "planes"}
     flags = ("--run-dir", tmp_path / "run", "--log", "mlflow")
     done = cli("train", plane, *SMALL, *flags, env=env)
@@ -192,31 +233,34 @@ def test_an_mlflow_server_has_the_run_and_its_continuation(plane, tmp_path, mlfl
     assert metrics["result/test_loss"] == summary["test"]["loss"]
     assert entries(run, "tags")["result/model"] == str(tmp_path / "run" / "model.safetensors")
 
-    later = ("--epochs", 5, "--max-seconds", 60, "--quiet")
+    later = ("--epochs", 5, "--max-seconds", 600, "--quiet")
     done = cli("train", "--resume", tmp_path / "run", *later, env=env)
     assert done.returncode == 0 and done.stderr == ""
     (run,) = mlflow_runs(mlflow_server, "planes")
     assert run["info"]["status"] == "FINISHED"
     assert entries(run, "tags")["resumed.epochs"] == "5"
-    assert entries(run, "params")["max_seconds"] == "60.0"
+    assert entries(run, "params")["max_seconds"] == "600.0"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     query = f"run_id={run['info']['run_id']}&metric_key=loss/test"
     points = fetch(f"{mlflow_server}/api/2.0/mlflow/metrics/get-history?{query}")["metrics"]
-    assert [int(point["step"]) for point in points] == history(summary, "rows")
-    assert [point["value"] for point in points] == history(summary, "test_loss")
+    found = sorted((int(point["step"]), point["value"]) for point in points)
+    rows, losses = history(summary, "rows"), history(summary, "test_loss")
+    assert found == list(zip(rows, losses, strict=True))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_an_mlflow_server_that_does_not_answer_stops_only_its_tracker(plane, tmp_path):
-    env = {
-        "MLFLOW_TRACKING_URI": "http://me:hunter2@127.0.0.1:9",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    }
     arguments = ("--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run", "--log", "mlflow,csv")
-    done = cli("train", plane, *arguments, env=env)
+    with reserved_port() as port:
+        env = {
+            "MLFLOW_TRACKING_URI": f"http://me:hunter2@127.0.0.1:{port}",
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+        }
+        done = cli("train", plane, *arguments, env=env)
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.count("the mlflow tracker has stopped: ") == 1
-    assert len(pandas.read_csv(tmp_path / "run" / "metrics.csv")) > 0
+    assert table_of(tmp_path / "run")["loss/test"]
     texts = [
         path.read_text() for path in (tmp_path / "run").glob("*.*") if path.suffix != ".safetensors"
     ]
@@ -224,6 +268,7 @@ def test_an_mlflow_server_that_does_not_answer_stops_only_its_tracker(plane, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_ctrl_c_ends_the_waiting_for_a_server(job, plane):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, but never answers
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -238,13 +283,11 @@ def test_ctrl_c_ends_the_waiting_for_a_server(job, plane):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_weights_and_biases_writes_its_files_offline(plane, tmp_path):
     env = {"WANDB_MODE": "offline", "WANDB_API_KEY": "0123456789" * 4}
-    done = cli(
-        *("train", plane, "--hidden", 8, "--epochs", 3),
-        *("--run-dir", tmp_path / "run", "--log", "wandb"),
-        env=env,
-    )
+    flags = ("--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run", "--log", "wandb")
+    done = cli("train", plane, *flags, env=env)
     assert done.returncode == 0 and done.stderr == ""
     run_id = (tmp_path / "run" / "wandb-run-id").read_text().strip()
     (file,) = (tmp_path / "run" / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")

@@ -5,12 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.areas import ALL
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange
 from hogbatch.distributed.planes.memory import MemoryPlane
-
-WITHIN_S = 20.0
 
 
 class Servers:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange, PlaneError
 from hogbatch.distributed.planes.nixl import NixlPlane
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0
+PATIENCE_S = WITHIN_S / 2  # of a server, with those that live
 
 
 def change_of(number, size):
@@ -75,8 +76,13 @@ class Commands:
         self.number = number
         self.buffers = ExchangeBuffers.create(size, servers=3)
         self.buffers.change[:] = change_of(number, size)
-        self.plane = NixlPlane(self.buffers, timeout_s=5.0)
-        self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=5.0)
+        self.plane = NixlPlane(self.buffers, timeout_s=PATIENCE_S)
+        self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=PATIENCE_S)
+
+    def wait_for_others(self, seconds):
+        """Wait at most so long for an answer of another server from now on."""
+        self.plane._timeout_s = self.exchange._timeout_s = seconds
+        return seconds
 
     def address(self):
         return self.plane.address.hex()

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.common.job import WITHIN_S
 from benchmarks.common.result_store import ResultStore
 from benchmarks.common.servers import Processors
 from benchmarks.rehearsals.cell import Cell
@@ -31,7 +32,7 @@ def wanted(seeds=(0,), set_name="a9a"):
 
 def matrix(tmp_path, **changed):
     """A matrix that runs `fake_rehearsal`, with these limits changed."""
-    limits = replace(Limits(within=5.0, jobs=2, budget_s=math.inf, cell_s=60.0), **changed)
+    limits = replace(Limits(within=5.0, jobs=2, budget_s=math.inf, cell_s=WITHIN_S), **changed)
     return Matrix(SAMPLES, ResultStore(tmp_path / "cells"), limits, FAKE)
 
 

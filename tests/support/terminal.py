@@ -14,7 +14,19 @@ import pyte
 
 from tests.support.fault_injection import WITHIN_S, wait_for
 
-FROM_OUTSIDE = ("CI", "NO_COLOR", "COLUMNS", "LINES")  # variables that a test sets itself
+# Variables that change what is shown; a test sets them itself.
+FROM_OUTSIDE = (
+    *("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONIOENCODING"),
+    *("TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+)
+
+# Makes the terminal on stdin the controlling one of this session, and becomes the command. Python
+# code between fork and exec, as of `preexec_fn`, may deadlock, since another thread reads.
+LEAD = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Terminal:
@@ -34,13 +46,13 @@ class Terminal:
         self._set_size(columns, lines)
         usual = {name: value for name, value in os.environ.items() if name not in FROM_OUTSIDE}
         self.process = subprocess.Popen(
-            [*self.COMMAND, *map(str, arguments)],
+            [sys.executable, "-I", "-S", "-c", LEAD, *self.COMMAND, *map(str, arguments)],
             cwd=cwd,
             env={**usual, "TERM": "xterm-256color", "PYTHONUTF8": "1", **env},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs if stderr is None else stderr,
-            preexec_fn=_lead_session,
+            start_new_session=True,
         )
         os.close(theirs)
         self._reader = threading.Thread(target=self._read)
@@ -125,9 +137,3 @@ class Terminal:
             self.process.wait()
         self._reader.join(WITHIN_S)
         os.close(self._ours)
-
-
-def _lead_session():
-    """Make the terminal on stdin the controlling one of a new session."""
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
