@@ -25,7 +25,7 @@ FEW_TESTS = [
     for pattern in (
         *("unit/[!_k]*", "property/*", "simulation/*", "chaos/test_chaos.py", "gpu/test_*[!t].py"),
         *("unit/kernels/test_*", "unit/kernels/gpu/*", "unit/kernels/cpu/lsh/*"),
-        *("unit/kernels/cpu/test_[!s]*", "integration/test_[!o]*"),
+        *("unit/kernels/cpu/test_[!s]*", "unit/kernels/cpu/test_s[!i]*", "integration/test_[!o]*"),
     )
 ]
 
