@@ -30,6 +30,20 @@ class Kernels:
         return getattr(reference, name)
 
 
+class SimulatedTime:
+    """In place of the module `time`: nothing but `sleep` takes more than a microsecond."""
+
+    def __init__(self):
+        self._now = 0.0
+
+    def perf_counter(self):
+        self._now += 1e-6
+        return self._now
+
+    def sleep(self, seconds):
+        self._now += seconds
+
+
 class Clocked(HostDevice):
     """A device whose events have simulated times: each operation takes as many `seconds` as given.
 

@@ -1,18 +1,26 @@
 """How many examples property tests try: all of them, or a tenth (`--hypothesis-profile few`)."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ALL, FEW = 100, 10  # examples of a test that does not set a number
 
 
 def register_profiles() -> None:
-    """Define the profiles "all" and "few", and load the first.
+    """Define the profiles "all", "few" and "random", and load the first.
 
-    Neither has a deadline: an example takes longer than the usual 200 ms when other programs load
-    the machine.
+    The examples of a test are the same in every run, so that a failure is due to a change of the
+    code; those of "random" are new each time, to search for more. None has a deadline, or
+    a limit for making examples: both take longer than usual when other programs load the machine.
+    Nothing is stored, because the checkout may not be writable.
     """
-    settings.register_profile("all", max_examples=ALL, deadline=None)
-    settings.register_profile("few", max_examples=FEW, deadline=None)
+    always = {
+        "deadline": None,
+        "database": None,
+        "suppress_health_check": [HealthCheck.too_slow],
+    }
+    settings.register_profile("all", max_examples=ALL, derandomize=True, **always)
+    settings.register_profile("few", max_examples=FEW, derandomize=True, **always)
+    settings.register_profile("random", max_examples=ALL, derandomize=False, **always)
     settings.load_profile("all")
 
 

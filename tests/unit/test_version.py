@@ -34,7 +34,12 @@ def declare(tree, name="hogbatch", version="7.8.9"):
 
 
 def test_a_checkout_has_the_version_of_its_pyproject():
-    declared = (ROOT / "pyproject.toml").read_text().split('\nversion = "')[1].split('"')[0]
+    declared = (
+        (ROOT / "pyproject.toml")
+        .read_text(encoding="utf-8")
+        .split('\nversion = "')[1]
+        .split('"')[0]
+    )
     assert (PACKAGE, version()) == (ROOT / "hogbatch", declared)
 
 

@@ -1,7 +1,8 @@
 import math
 import os
 import random
-import threading
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -42,17 +43,26 @@ def test_too_few_points_have_no_slope():
         slope([1, 2, 3], [1, 2, 3])
 
 
-def test_the_figures_of_this_process():
-    before = soak.sample(os.getpid())
-    hold = np.ones(50 << 17)  # 50 MiB, touched
-    with open(os.devnull):
-        stop = threading.Event()
-        thread = threading.Thread(target=stop.wait)
-        thread.start()
-        after = soak.sample(os.getpid())
-    stop.set()
-    thread.join()
-    assert 50e6 < after["resident"] - before["resident"] < 60e6 and hold[0]
+GROWS = """
+import os, threading
+input()
+hold, file = bytearray(b"1") * (50 << 20), open(os.devnull)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+input("grown\\n")
+"""
+
+
+def test_the_figures_of_a_process():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True)" + GROWS], **pipes) as process:
+        process.stdout.readline()
+        before = soak.sample(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"grown\n"
+        after = soak.sample(process.pid)
+        process.kill()
+    assert 50e6 < after["resident"] - before["resident"] < 60e6
     assert 50e6 < after["anonymous"] - before["anonymous"] < 60e6
     assert after["descriptors"] == before["descriptors"] + 1
     assert after["threads"] == before["threads"] + 1
@@ -134,7 +144,6 @@ def test_wall_seconds_are_from_the_first_to_the_last():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_one_killed_worker_is_measured():
     began = time.monotonic()
     found = workers.measure(times=1, seed=0)

@@ -399,7 +399,7 @@ def test_the_loss_of_a_metric_is_one_minus_the_metric():
 @pytest.mark.slow
 def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
     path = tmp_path / "out.json"
-    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "2"]
+    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "150"]
     given += ["--kinds", "cpu,adaptive,pytorch", "--seeds", "1", "--extra", "gpu_batch=128:512"]
     assert main([*given, "--json", str(path)]) == 0
     said = capsys.readouterr().out

@@ -33,7 +33,7 @@ def test_the_measured_speed_is_that_of_the_network_it_was_measured_on():
 
 
 def test_the_table_is_in_the_docs():
-    assert table(results()) in (ROOT / "docs" / "cluster.md").read_text()
+    assert table(results()) in (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
 
 
 def test_the_results_are_marked_as_predicted():

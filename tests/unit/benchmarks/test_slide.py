@@ -8,6 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import benchmarks.slide.__main__ as slide
+from benchmarks.common.job import WITHIN_S
 from benchmarks.common.search import BestSetting, TunedSettings
 from benchmarks.peers import WIDE, peer
 from benchmarks.peers.contract import Problem, Rows, Stopwatch
@@ -71,7 +72,7 @@ def planted():
 
 def error_after(problem, name, **changed):
     """1 - P@1 at the start and at the end of a short run."""
-    watch = Stopwatch(0.3, limit_s=10.0)
+    watch = Stopwatch(0.3, limit_s=WITHIN_S)
     peer(name).train(problem, SETTINGS[name] | changed, 0, watch)
     assert len(watch.metrics) == len(watch.curve)
     assert watch.rows % 32 == 0 < watch.rows
@@ -226,10 +227,13 @@ def test_rows_without_labels_are_left_out(torch):
     assert rows.y.toarray().tolist() == [[0, 1], [1, 1]]
 
 
-def test_a_peer_trains_on_a_synthetic_set(tuned, torch, tmp_path, capsys):
+def test_a_peer_trains_on_a_synthetic_set(tuned, torch, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(slide, "NEVER", 1 - 0.5)  # it ends when it has learned enough
     path = tmp_path / "out.json"
     flags = ["--synthetic", SMALL, "--ours", "", "--peers", "pytorch-sampled", "--targets", "0.5"]
-    assert slide.main([*flags, "--seconds", "0.3", "--seeds", "1", "--json", str(path)]) == 0
+    assert (
+        slide.main([*flags, "--seconds", str(WITHIN_S), "--seeds", "1", "--json", str(path)]) == 0
+    )
     written = json.loads(path.read_text())
     (run,) = written["runs"]
     assert run["best"]["P@1"] >= 0.5 and 0 < run["seconds"]["0.5"] <= run["curve"][-1][0]

@@ -47,7 +47,7 @@ class TestFullDisk:
         command = [sys.executable, "-c", LIMITED, folder, str(limit)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert re.fullmatch(
-            rf"{folder}: cannot save a checkpoint: File too large "
+            rf"{re.escape(str(folder))}: cannot save a checkpoint: File too large "
             r"\(needs [34]\.\d+ kB, [0-9.]+ [kMG]B free\); earlier ones are intact\n",
             done.stdout,
         )

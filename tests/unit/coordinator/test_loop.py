@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import Finish, Shuffle
@@ -19,8 +20,6 @@ from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
 from hogbatch.wire.loopback import Loopback
 from tests.support.coordinator_stage import make_plan
-
-WITHIN_S = 20
 
 
 class ScriptedState:

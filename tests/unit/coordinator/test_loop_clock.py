@@ -20,7 +20,6 @@ from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.unit.coordinator.test_loop import FakeSegmentServer, adapters
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
-REALLY_S = 0.001  # that a turn takes, while threads beside the loop are waited for
 
 
 class StoppedOnce(Loopback):
@@ -49,7 +48,7 @@ class StoppedOnce(Loopback):
             self._do(self._held.pop(0))
         elif not self._held and self.turns % BEAT_TURNS == 0:
             self._worker.send(Heartbeat())
-        return super().wait(REALLY_S)
+        return super().wait(0.0)
 
     def _listen(self):
         while (message := self._worker.receive()) is not None:
@@ -62,6 +61,11 @@ class StoppedOnce(Loopback):
         rows = work.stop - work.start
         updates = -(-rows // work.batch_size)
         self._worker.send(Done(work.lease, rows, updates, 0.01, 0.5 * rows, 0, ()))
+
+
+def at_once(thread, task, *arguments):
+    """In place of a thread beside the loop, for which simulated time would pass."""
+    thread._report(task(*arguments))
 
 
 def ignore(*_):
@@ -81,6 +85,7 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     end = StoppedOnce(stopped_s, late_s)
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: end.now})
     monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr("hogbatch.coordinator.background._Thread.submit", at_once)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     with closing(FakeSegmentServer()) as segment_server:
         given = adapters(segment_server, ignore, LocalLauncher(), ignore)

@@ -28,7 +28,7 @@ def test_a_sample_goes_by_its_name_and_brings_its_test_set(name):
 
 
 def test_the_sample_states_its_source():
-    text = (SAMPLES["a9a"].train.parent / "README.md").read_text()
+    text = (SAMPLES["a9a"].train.parent / "README.md").read_text(encoding="utf-8")
     assert "Becker" in text
     assert "CC BY 4.0" in text
 

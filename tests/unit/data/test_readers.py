@@ -76,7 +76,9 @@ def test_messages_about_unknown_files_list_every_text_format(write, reader):
 
 @pytest.mark.parametrize("ending", READERS)
 def test_the_readme_lists_every_ending(ending):
-    assert re.search(rf"^\|[^|]+\|[^|]*{re.escape(ending)}[ `]", README.read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^\|[^|]+\|[^|]*{re.escape(ending)}[ `]", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("ending", TEXT_ENDINGS)

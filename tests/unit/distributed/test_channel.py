@@ -5,6 +5,7 @@ import select
 import numpy as np
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.distributed.channel import ServersChannel
 from hogbatch.errors import HogbatchError
@@ -123,7 +124,7 @@ def test_the_end_of_a_server_wakes_the_loop(channel, cluster):
     one, _ = cluster.started
     assert channel.wait(0.0) == []
     channel.failed(one.key, "it died")
-    assert channel.wait(10.0) != []
+    assert channel.wait(WITHIN_S) != []
     assert list(channel.receive()) == [(one.key, Failed("it died"))]
     assert channel.wait(0.0) == [] and not one.alive
 

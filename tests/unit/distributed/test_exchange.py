@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import hogbatch.distributed.sums as sums
+from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.areas import ALL
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange, MergeAborted, PlaneError
 from hogbatch.distributed.planes.memory import MemoryPlane
 from hogbatch.errors import UsageError
-from tests.support.merging_servers import WITHIN_S, Servers
+from tests.support.merging_servers import Servers
 
 RING, HALVING, BFLOAT16, TOP_K, MEDIAN = ALL
 
@@ -178,6 +179,8 @@ def test_survivors_repeat_a_merge_without_a_lost_server(servers, how):
             for each in threads:
                 each.join(WITHIN_S)
     survivors = [10, 11, 12]
+    for number in survivors:
+        cluster.exchanges[number]._timeout_s = WITHIN_S
     cluster.connect(survivors)
     total = same_bits(cluster.reduce(how, merge=5, attempt=1, numbers=survivors))
     fresh = servers(changes[:3])
@@ -215,7 +218,7 @@ def test_the_merged_model_is_copied_to_a_new_server(servers):
 @pytest.mark.parametrize("how", ALL, ids=str)
 def test_a_hundred_servers_get_one_sum(servers, how):
     changes = normal(100, 700)
-    cluster = servers(changes, reductions=[how], timeout_s=60.0)
+    cluster = servers(changes, reductions=[how], timeout_s=WITHIN_S)
     results = cluster.reduce(how)
     assert all(each.tobytes() == results[0].tobytes() for each in results)
     if how.transfer == "float32" and how.robust == "none":

@@ -104,8 +104,10 @@ def test_the_addresses_of_all_servers_fit_into_a_frame(ends):
 
 def test_waiting_ends_with_a_frame_or_the_other_process(ends):
     own, theirs = ends
-    threading.Timer(0.05, own.send, (b"late",)).start()
+    sender = threading.Timer(0.05, own.send, (b"late",))
+    sender.start()
     assert theirs.wait() == b"late"
+    sender.join()
     own.close()
     assert theirs.wait() == b"" and theirs.ended
 

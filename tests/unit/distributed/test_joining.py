@@ -6,14 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.distributed.start import UpstreamAddress
 from hogbatch.distributed.upstream import join_run, while_alive
 from hogbatch.errors import DataError, ProtocolError
 from hogbatch.wire.messages import Heartbeat, Refused
 from hogbatch.wire.sockets import Dealer, Router, new_identity
 from tests.support.wire_messages import WELCOME
-
-WITHIN_S = 10.0
 
 
 def join(upstream):

@@ -22,7 +22,7 @@ class RecordingScreen(Screen):
     def size(self):
         return Size(80, 24)
 
-    def show(self, frame):
+    def show(self, frame, made_for=None):
         self.frame = [line.plain for line in frame]
         assert all(isinstance(line, Text) for line in frame)
         self.said.append(None)

@@ -103,6 +103,15 @@ def test_a_frame_that_was_left_stays(screen, stream):
     assert stream.lines == ["one", "two", "result"]
 
 
+def test_a_frame_that_was_made_for_another_size_is_drawn_anew(screen, stream):
+    """The terminal is resized while a frame is made."""
+    screen.show(lines("x" * 18, "y"), Size(20, 8))
+    stream.screen.resize(8, 10)
+    screen.show(lines("x" * 18, "y"), Size(20, 8))
+    screen.show(lines("x" * 9, "y"), Size(10, 8))
+    assert stream.lines == ["x" * 9, "y"]
+
+
 @pytest.mark.parametrize("size", [(10, 8), (40, 8), (20, 4), (20, 12)])
 def test_a_terminal_of_another_size_is_drawn_anew(screen, stream, size):
     screen.say("a" * 15)

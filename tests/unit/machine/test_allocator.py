@@ -5,9 +5,11 @@ from hogbatch.machine.allocator import keep_freed_memory, return_freed_memory
 
 # Prints the page faults of filling 100 MB, after as much was filled and freed.
 PROGRAM = """
+import ctypes
 from resource import RUSAGE_SELF, getrusage
 from hogbatch.machine.allocator import keep_freed_memory
 
+ctypes.CDLL(None).prctl({no_huge_pages}, 1, 0, 0, 0)  # one fault for each 4 KiB
 if {keep}:
     keep_freed_memory()
 b"x" * 100_000_000
@@ -34,7 +36,7 @@ print(before - resident())
 
 
 def page_faults(*, keep: bool) -> int:
-    command = [sys.executable, "-c", PROGRAM.format(keep=keep)]
+    command = [sys.executable, "-c", PROGRAM.format(keep=keep, no_huge_pages=41)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

@@ -5,15 +5,14 @@ in the tables of hogbatch.model.losses and hogbatch.model.optimizers instead.
 """
 
 import ast
-from pathlib import Path
 
 import pytest
 
 from hogbatch.kernels import contract
 from hogbatch.model.losses import LOSSES
 from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.tracked_files import ROOT, python_files
 
-ROOT = Path(__file__).parents[3]
 TABLES = {"hogbatch/model/losses.py", "hogbatch/model/optimizers.py"}
 FORMULAS = {  # of losses and of update rules: they compare the numbers of single ones
     "hogbatch/kernels/contract.py",
@@ -29,9 +28,8 @@ NUMBERS = {  # constants of contract.py that stand for one loss or optimizer
     if name == "SOFTMAX_MANY" or name.lower().replace("_", "-") in {*LOSSES, *OPTIMIZERS}
 }
 SOURCES = {
-    str(path.relative_to(ROOT)): path.read_text()
-    for package in ("hogbatch", "workers")
-    for path in sorted((ROOT / package).rglob("*.py"))
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in python_files("hogbatch", "workers")
 }
 
 

@@ -45,4 +45,4 @@ def test_the_help_and_the_readme_name_it(name, capsys):
         main(["train", "--help"])
     choices = re.search(r"--policy (\S+)", capsys.readouterr().out)
     assert choices and name in choices[1].split("|")
-    assert f"| `{name}`" in README.read_text()
+    assert f"| `{name}`" in README.read_text(encoding="utf-8")

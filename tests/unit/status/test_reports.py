@@ -121,7 +121,8 @@ def test_a_damaged_summary_is_one_sentence(look, content):
 def test_the_whole_report(look):
     report = look(*TRAINING, lease(3.0, 0, 700), event("worker_unparked", worker="cpu-0"))
     lines = text(report).splitlines()
-    assert lines[0].startswith("run       /") and lines[0].endswith("/run")
+    assert lines[0].startswith("run       /")
+    assert text(report, width=1000).splitlines()[0].endswith("/run")
     at = lines.index("state     training")
     assert lines[at + 1 : -1] == [
         "data      a9a: 1,000 training rows, 100 test rows, sparse;",

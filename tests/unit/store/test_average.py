@@ -1,12 +1,10 @@
 """The moving mean of the parameters during training."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from benchmarks.common.job import wait_for
 from hogbatch.store import average
 from hogbatch.store.average import MovingMean
 from hogbatch.store.model import SharedModel
@@ -44,11 +42,12 @@ def test_a_late_sample_weighs_a_tenth(model):
     assert_allclose(shown, 0.1, rtol=1e-5)
 
 
-def until(condition):
-    by = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < by
-        threading.Event().wait(0.001)
+def wait_for_sample(mean, number):
+    def sampled():
+        with mean._lock:  # it is incremented before the sample is added
+            return mean._samples == number
+
+    wait_for(sampled, f"sample {number} is taken")
 
 
 def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
@@ -57,16 +56,16 @@ def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
     with mean.sampling():
         model.params[:] = 2.0
         model.steps[0] = 1
-        until(lambda: mean._samples == 1)
+        wait_for_sample(mean, 1)
         model.params[:] = 4.0
         model.merges[0] = 1
-        until(lambda: mean._samples == 2)
+        wait_for_sample(mean, 2)
         mean.show(True)
         assert_allclose(model.params, 3.5 + 0.6 * 0.5)
         model.steps[0] = 2
         assert mean._lock.locked()  # no samples are taken while the mean is shown
         mean.show(False)
-        until(lambda: mean._samples == 4)
+        wait_for_sample(mean, 4)
     assert_array_equal(model.params, 4.0)
 
 

@@ -141,6 +141,8 @@ def test_a_batch_whose_time_is_not_known_is_merged_by_itself(batch):
 
 def test_every_rule_is_a_choice_and_documented():
     assert FLAGS["merge"].choices == tuple(MERGE_RULES)
-    assert f"`--merge {'|'.join(MERGE_RULES)}`" in README.read_text()
+    assert f"`--merge {'|'.join(MERGE_RULES)}`" in README.read_text(encoding="utf-8")
     for name in MERGE_RULES:
-        assert f"`{name}`" in GPU_PAGE.read_text() or f"--merge {name}`" in GPU_PAGE.read_text()
+        assert f"`{name}`" in GPU_PAGE.read_text(
+            encoding="utf-8"
+        ) or f"--merge {name}`" in GPU_PAGE.read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ import pytest
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.store.layout import Layout, arrange
 from hogbatch.store.segment import Segment
+from tests.support.descriptors import open_descriptors
 
 LAYOUT = arrange({"a": ("<f4", (2, 3)), "empty": ("<i8", (0,)), "b": ("<i8", (4,))})
 
@@ -21,10 +22,6 @@ def segment():
 
 def attached(segment, writable):
     return Segment.attach(os.dup(segment.fd), segment.layout, writable)
-
-
-def open_descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_new_segment_is_full_of_zeros(segment):
@@ -71,7 +68,7 @@ def test_a_device_can_pin_a_read_only_segment(segment):
     assert mapping.size == LAYOUT.size and mapping.flags.writeable
     assert mapping.ctypes.data % 4096 == 0
     worker.close()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_only_its_creator_can_write_a_read_only_segment(segment):
@@ -121,7 +118,7 @@ def test_closing_frees_the_descriptors_once():
     before = open_descriptors()
     segment = Segment.create("test", LAYOUT)
     segment.close()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     with open("/dev/null") as reused:
         segment.close()
         os.fstat(reused.fileno())
@@ -147,7 +144,7 @@ def test_memory_that_runs_out_while_it_is_taken_is_a_clear_error(monkeypatch, nu
     before = open_descriptors()
     with pytest.raises(UsageError, match="free memory for the data segment"):
         Segment.create("data", LAYOUT)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_another_failure_is_not_taken_for_too_little_memory(monkeypatch):

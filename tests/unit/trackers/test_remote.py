@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.trackers import remote
 from hogbatch.trackers.base import Point, RunResult
 from hogbatch.trackers.remote import RemoteTracker, TrackerFailed
@@ -95,7 +96,7 @@ def test_a_process_that_dies_is_reported(tracker, tmp_path):
 def test_a_coordinator_that_is_killed_ends_the_run(tracker, path, tmp_path):
     tracker.start(described(tmp_path))
     tracker._process.stdin.close()  # as the kernel does
-    assert tracker._process.wait(60) == 0
+    assert tracker._process.wait(WITHIN_S) == 0
     assert calls(path)[-1] == ["finish", "killed"]
 
 

@@ -6,12 +6,13 @@ import pytest
 import zmq
 
 from benchmarks.common.garbage_messages import MESSAGES, OVERSIZED
+from benchmarks.common.job import WITHIN_S
+from hogbatch.wire import throttle
 from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from hogbatch.wire.throttle import MAX_STRIKES
 
-WITHIN_S = 20.0
 VALID = encode(Heartbeat())
 
 
@@ -79,24 +80,28 @@ def test_a_peer_with_ten_strikes_is_not_listened_to_any_more(router, stranger, w
 
 
 def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
-    router, stranger, worker
+    router, stranger, worker, monkeypatch
 ):
     def flood():
-        try:
-            while True:
-                stranger.send(b"rubbish")
-        except zmq.Again:
-            return
+        """Send as much as can be sent while nothing is read."""
+        number = 0
+        while stranger.poll(100, zmq.POLLOUT):
+            stranger.send(b"rubbish")
+            number += 1
+        return number
 
     worker.send(Heartbeat())
     assert serve_until(router, len) == [Heartbeat()]
-    flood()
+    sent = flood()
     serve_until(router, lambda seen: router.refused > 500)
-    flood()
+    sent += flood()
     before = router.refused
+    unread = sent - before
+    assert unread > 900
+    monkeypatch.setattr(throttle, "RATE", throttle.RATE / 20)  # all of it would take many seconds
     worker.send(Heartbeat())
     assert serve_until(router, len) == [Heartbeat()]
-    assert router.refused - before < 100, "peers are read in turn"
+    assert router.refused - before < unread / 2, "peers are read in turn"
 
 
 def test_reading_garbage_is_slow_on_purpose(router, stranger):
@@ -107,7 +112,7 @@ def test_reading_garbage_is_slow_on_purpose(router, stranger):
             stranger.send(b"rubbish")
             sent += 1
         serve_until(router, lambda seen, n=router.refused: router.refused > n)
-    assert 0.3 < time.monotonic() - began < WITHIN_S
+    assert time.monotonic() - began > 0.3
 
 
 def test_what_lies_unread_is_limited_by_number(router, stranger):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
 from hogbatch.model.layers import DenseLayer
 from hogbatch.store import dataset
@@ -20,7 +21,6 @@ from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat, Optimizer, Ready, Welcome
 from workers.session import Session
 
-WITHIN_S = 20  # far more than any step takes, so that tests pass on slow machines
 FEATURES, ROWS, PARAMETERS = 3, 5, 64
 
 

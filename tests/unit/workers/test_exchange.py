@@ -3,7 +3,6 @@
 import math
 import queue
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,12 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.compute.refused_changes import MAX_REFUSED
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSS
+from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Work
 from tests.support.assignments import shared_model
-from tests.support.limited_devices import Clocked, Kernels
+from tests.support.limited_devices import Clocked, Kernels, SimulatedTime
 from tests.unit.workers.conftest import WITHIN_S
+from workers import exchange
 from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from workers.replica import Replica
 
@@ -317,12 +318,14 @@ def test_the_times_of_an_interval_are_observed_and_reported():
 
 
 def test_the_time_of_the_exchange_thread_is_observed(rig, monkeypatch):
-    merge = rig.replica.merge
+    merge, simulated = rig.replica.merge, SimulatedTime()
 
     def slow(fraction):
-        time.sleep(0.02)
+        simulated.sleep(0.02)
         merge(fraction)
 
+    for module in (exchange, host):
+        monkeypatch.setattr(module, "time", simulated)
     monkeypatch.setattr(rig.replica, "merge", slow)
     (interval,) = rig.lease()
     rig.begin()

@@ -1,7 +1,5 @@
 """The exchange of a replica with the shared parameters, in numbers that float32 adds exactly."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -10,12 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LINEAR
+from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.staleness import DAMPING_SCALE
 from tests.support.assignments import shared_model
-from tests.support.limited_devices import Kernels, Unmapped, Unpinned
+from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
 from workers import parts
 from workers.parts import FlatPart
@@ -321,12 +320,21 @@ def test_measuring_never_writes_to_shared_memory(model, rule, by_rows, device):
         replica.merge(1.0)  # shows that this test can fail
 
 
+@pytest.fixture
+def simulated(monkeypatch):
+    """The time of the host and of its devices."""
+    made = SimulatedTime()
+    for module in (parts, host):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
 @pytest.mark.parametrize("rule", MERGE_RULES)
-def test_the_cost_of_a_merge_includes_that_of_the_host(model, monkeypatch, rule):
+def test_the_cost_of_a_merge_includes_that_of_the_host(model, monkeypatch, simulated, rule):
     merging = MERGE_RULES[rule]
 
     def slow(shared, array, weight):
-        time.sleep(0.02)
+        simulated.sleep(0.02)
         merging.merge(shared, array, weight)
 
     monkeypatch.setitem(MERGE_RULES, rule, merging._replace(merge=slow))
@@ -363,9 +371,9 @@ DEVICE_WORK = "take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows",
 
 
 @pytest.mark.parametrize("slow", DEVICE_WORK)
-def test_the_cost_of_a_merge_includes_that_of_the_device(model, slow):
+def test_the_cost_of_a_merge_includes_that_of_the_device(model, simulated, slow):
     def sleep(*arguments):
-        time.sleep(0.02)
+        simulated.sleep(0.02)
         getattr(reference, slow)(*arguments)
 
     device, by_rows = HostDevice(), slow.endswith("_rows")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import DeviceError, HogbatchError
 from workers.start import finish
 
@@ -78,11 +79,11 @@ def test_a_worker_dies_with_its_launcher_even_while_it_is_suspended(family, stop
     if stopped:
         signal.pidfd_send_signal(end, signal.SIGSTOP)
     parent.kill()
-    assert select.select([end], [], [], 2.0)[0]
+    assert select.select([end], [], [], WITHIN_S)[0]
     os.close(end)
 
 
 def test_a_worker_whose_launcher_has_died_exits_immediately(family):
     parent, _, says = family(str(os.getpid()))  # not its parent, as after the parent's end
     assert says.readline() == b""
-    assert parent.wait(10) == 0
+    assert parent.wait(WITHIN_S) == 0

@@ -167,7 +167,7 @@ def test_evaluation_fails_if_not_even_one_row_fits():
 def test_measuring_changes_only_the_slots(staged, optimizer):
     trainer, given = make(examples(ROWS), staged=staged, optimizer=optimizer)
     start = given.model.params.copy()
-    assert 0 < trainer.seconds(16) < 10
+    assert trainer.seconds(16) > 0
     assert_array_equal(given.model.params, start)
     assert_array_equal(trainer.replica.params, start)
     trainer.replica.reset()

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from benchmarks.rehearsals import cell as cells
 from benchmarks.rehearsals.cell import Cell, InterruptedCell
 from benchmarks.rehearsals.methods import batch_of
@@ -110,7 +111,7 @@ def test_after_the_budget_no_cell_starts(tmp_path, calls):
 
 
 def test_cells_run_at_the_same_time_but_not_more_than_jobs(tmp_path, monkeypatch):
-    barrier, peak, now, lock = threading.Barrier(2, timeout=60), [], [], threading.Lock()
+    barrier, peak, now, lock = threading.Barrier(2, timeout=WITHIN_S), [], [], threading.Lock()
 
     def slow(cell, *given):
         with lock:

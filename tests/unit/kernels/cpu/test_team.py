@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.barrier import ARRIVED, PASSED, abandon, new_barrier, wait_for_all
 from hogbatch.kernels.cpu.team import Team, memory_for, train
@@ -43,7 +44,7 @@ def run_together(count, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WITHIN_S)
         assert not thread.is_alive(), "a thread still waits for the others"
     if failures:
         raise failures[0]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu import inspection
 from hogbatch.kernels.gpu.inspection import GpuInspection, InspectedGpu, inspect, inspect_gpus
 from tests.unit.kernels.gpu.test_probe import FakeCupy, installed
@@ -68,13 +69,13 @@ def test_a_broken_cupy_is_a_reason(monkeypatch):
 def test_without_cupy_no_process_is_started(monkeypatch):
     monkeypatch.setattr(inspection.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert inspect_gpus(1.0) is None
+    assert inspect_gpus(WITHIN_S) is None
 
 
 def test_a_crash_is_a_reason(monkeypatch):
     monkeypatch.setattr(inspection.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert inspect_gpus(1.0).reason.startswith("the inspection of GPUs failed: ")
+    assert inspect_gpus(WITHIN_S).reason.startswith("the inspection of GPUs failed: ")
 
 
 def test_the_inspection_prints_one_line_of_json():

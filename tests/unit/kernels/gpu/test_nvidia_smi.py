@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu import nvidia_smi
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.nvidia_smi import DriverGpu, NvidiaDriver, query_driver, query_gpu
@@ -24,6 +25,7 @@ def script(tmp_path, monkeypatch):
     """A function that sets what nvidia-smi does, in sh."""
     path = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(nvidia_smi, "TIMEOUT", WITHIN_S)
 
     def write(body):
         path.write_text(f"#!/bin/sh\n{body}\n")
