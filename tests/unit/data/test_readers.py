@@ -47,7 +47,7 @@ EXAMPLES = {
     ),
 }
 TEXT_ENDINGS = [ending for ending, reader in READERS.items() if reader is not arrays.read]
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 
 every_text_format = pytest.mark.parametrize(
     "reader", EXAMPLES, ids=lambda reader: reader.__module__.rpartition(".")[2]
@@ -77,7 +77,7 @@ def test_messages_about_unknown_files_list_every_text_format(write, reader):
 @pytest.mark.parametrize("ending", READERS)
 def test_the_readme_lists_every_ending(ending):
     assert re.search(
-        rf"^\|[^|]+\|[^|]*{re.escape(ending)}[ `]", README.read_text(encoding="utf-8"), re.MULTILINE
+        rf"^\|[^|]+\|[^|]*{re.escape(ending)}[ `]", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
 
 

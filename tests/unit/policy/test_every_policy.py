@@ -11,7 +11,7 @@ from hogbatch.cli import main
 from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 
 
 @st.composite
@@ -45,4 +45,4 @@ def test_the_help_and_the_readme_name_it(name, capsys):
         main(["train", "--help"])
     choices = re.search(r"--policy (\S+)", capsys.readouterr().out)
     assert choices and name in choices[1].split("|")
-    assert f"| `{name}`" in README.read_text(encoding="utf-8")
+    assert f"| `{name}`" in PAGE.read_text(encoding="utf-8")

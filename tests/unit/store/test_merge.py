@@ -18,7 +18,7 @@ from hogbatch.store.merge import (
 
 ROOT = Path(__file__).parents[3]
 GPU_PAGE = ROOT / "docs" / "gpu.md"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "command-line.md"
 P = 2 * CHUNK + 5  # the last chunk is a short one
 
 milliseconds = st.integers(0, 500).map(lambda count: count / 1000)
@@ -141,7 +141,8 @@ def test_a_batch_whose_time_is_not_known_is_merged_by_itself(batch):
 
 def test_every_rule_is_a_choice_and_documented():
     assert FLAGS["merge"].choices == tuple(MERGE_RULES)
-    assert f"`--merge {'|'.join(MERGE_RULES)}`" in README.read_text(encoding="utf-8")
+    choices = r"\|".join(MERGE_RULES)  # in a table
+    assert f"`--merge {choices}`" in PAGE.read_text(encoding="utf-8")
     for name in MERGE_RULES:
         assert f"`{name}`" in GPU_PAGE.read_text(
             encoding="utf-8"
