@@ -36,7 +36,6 @@ COMMANDS: Final = {
         Command(models.PREDICT, models.predict),
         Command(simulated.SIMULATE, simulated.simulate),
         Command(simulated.REHEARSE, simulated.rehearse),
-        Command(simulated.REPLAY, simulated.replay),
         Command(simulated.PROFILE, simulated.profile),
         Command(cluster.PLAN, cluster.plan),
         Command(doctor.DOCTOR, doctor.doctor),

@@ -20,7 +20,7 @@ LAYERS = [  # low to high: a module may import its own layer and those before it
     "live",
     *("launch", "run", "estimators"),
     *("distributed", "call"),
-    *("simulate", "rehearse", "replay", "doctor", "report"),
+    *("simulate", "rehearse", "doctor", "report"),
     *("commands", "cli", "__main__"),
 ]
 WORKERS_MAY_IMPORT = [  # besides `workers` itself
@@ -30,7 +30,6 @@ WORKERS_MAY_IMPORT = [  # besides `workers` itself
     *("hogbatch.model.losses", "hogbatch.model.optimizers", "hogbatch.model.network"),
     "hogbatch.model.layers",
     *("hogbatch.model.footprint", "hogbatch.compute", "hogbatch.telemetry.records"),
-    "hogbatch.telemetry.update_log",
 ]
 MAY_IMPORT_WORKERS = ["hogbatch.run.this_process"]  # it works on a thread of its own process
 PURE = [  # packages and modules that only decide: no clock, no disk, no processes, no threads

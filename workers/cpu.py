@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -41,7 +41,6 @@ from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Ready, Work
 from workers.cpu_profile import profile
 from workers.pinning import pin
-from workers.recording import BatchRecording, open_log
 from workers.session import Post
 from workers.start import parser, run
 
@@ -90,7 +89,6 @@ class CpuEngine:
         self._threads: list[threading.Thread] = []  # the first one of each team
         self._measured: queue.SimpleQueue[Profile | Exception] = queue.SimpleQueue()
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
-        self._recording: BatchRecording | None = None  # if updates are recorded
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
         from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
@@ -110,15 +108,10 @@ class CpuEngine:
             OPTIMIZERS[assignment.welcome.optimizer.name],
         )
         self._line = assignment.fence
-        if (log := open_log(assignment, self.device, teams.count)) is not None:
-            self._recording = BatchRecording(log)
         if self._loop.name == "hashed":
             from workers import hashed
 
-            train = self._recorded(self._loop).train
-            self._hashed = hashed.HashedLayer(
-                assignment, train, self.threads, post, self._recording
-            )
+            self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
         self._warm_up()
         places = [self._cores] * teams.count
         if self._cores:
@@ -138,12 +131,6 @@ class CpuEngine:
         together = computes_together(wanted, self._loop.name, layers, assignment.train)
         cores = physical_cores(read_topology(), self._cores) if self._cores else 0
         return divide(wanted, self.threads, cores, together=together)
-
-    def _recorded(self, loop: "CompiledLoop") -> "CompiledLoop":
-        """`loop`, which records its updates if updates are recorded."""
-        if self._recording is None:
-            return loop
-        return loop._replace(train=self._recording.recorded(loop.train))
 
     def _team_loop(self, members: int, cores: Cores = ()) -> "CompiledLoop":
         """The loop for the calling thread, which is the first one of a team on these `cores`."""
@@ -197,13 +184,10 @@ class CpuEngine:
         """Compute one range after the other, regardless of their leases."""
         if cores:
             pin(cores[0])  # before it allocates anything
-        if self._recording is not None:
-            self._recording.joins(number)
         thread, rollbacks = thread_state(self._assignment, number), 0
         loop = self._team_loop(self._teams.members, cores)
         if number == 0:
             self._measured.put(self._measure(loop))
-        loop = self._recorded(loop)
         while (task := self._ranges.get()) is not None:
             lease, start, stop = task
             began = time.perf_counter()
@@ -246,28 +230,12 @@ class CpuEngine:
             chosen, rows = self._assignment.evaluated(work), np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, lease, self._line, totals)
-        elif self._recording is None:
-            self._train_rows(work, (start, stop), thread, loop, lease, totals)
-        else:
-            for span in self._recording.batches(work, start, stop, thread.number):
-                self._train_rows(work, span, thread, loop, lease, totals)
-        return totals
-
-    def _train_rows(
-        self,
-        work: Work,
-        span: tuple[int, int],
-        thread: ThreadState,
-        loop: "CompiledLoop",
-        lease: Any,
-        totals: NDArray[np.float64],
-    ) -> None:
-        """Train on the rows [start, stop) `span` of the epoch order."""
+            return totals
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
         )
-        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[slice(*span)]
+        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[start:stop]
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
@@ -275,6 +243,7 @@ class CpuEngine:
                 *(thread.model, train.inputs, train.labels, rows),
                 *(lease, hyper, thread.head, self._line, totals),
             )
+        return totals
 
 
 def usable_cores(text: str) -> Cores:

@@ -21,9 +21,7 @@ from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.staleness import Damping
-from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Work
-from workers.recording import IntervalRecording
 from workers.replica import Replica
 from workers.session import Post
 from workers.transfers import Transfers
@@ -103,11 +101,9 @@ class ReplicaExchange:
         fence: NDArray[np.int64],
         damping: Damping,
         observe: Callable[[IntervalTimes], None],
-        recording: IntervalRecording | None = None,
     ) -> None:
         self._replica, self._model, self._fence = replica, model, fence
         self._damping, self._observe = damping, observe
-        self._recording = recording or IntervalRecording(None)
         self._post: Post | None = None
         self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[_Outcome | BaseException] = queue.SimpleQueue()
@@ -190,9 +186,7 @@ class ReplicaExchange:
                 progress.refused += 1
                 self._skip_rows(interval)
         others = self._foreign_updates()  # read first: the fetch contains at least these
-        fetched = now()
         self._replica.fetch()
-        self._recording.fetched(fetched)
         self._fetched = others
         self._count_costs(progress, events)
         background = time.perf_counter() - began
@@ -228,14 +222,7 @@ class ReplicaExchange:
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
         damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
-        weight, merged = progress.work.weight * damping, now()
-        self._replica.merge(weight)
-        interval = pending.interval
-        self._recording.add(
-            *(Kind.MERGE, merged, progress.work, (interval.start, interval.stop)),
-            staleness=staleness,
-            weight=weight,
-        )
+        self._replica.merge(progress.work.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
         self._refusals.reset()

@@ -31,11 +31,9 @@ from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
-from hogbatch.telemetry.update_log import Kind, now
 from hogbatch.wire.messages import Ready, Work
 from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from workers.profile import discard, profile
-from workers.recording import IntervalRecording, open_log
 from workers.session import Post
 from workers.speed_check import SpeedCheck
 from workers.start import parser, run
@@ -97,25 +95,19 @@ class GpuEngine:
         assignment, welcome = self._assignment, self._assignment.welcome
         on_host = isinstance(device, HostDevice)
         expect_memory(gpu_worker(run_sizes(assignment), on_host=on_host), f"worker {self.label}")
-        self._recording = IntervalRecording(open_log(assignment, self.device, self.threads))
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
         self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
-        self._by_rows = self._choose_exchange()
-        self._recording.joins(by_rows=self._by_rows)
+        self._choose_exchange()
         damping = Damping(welcome.staleness_damping)
         self._exchange = ReplicaExchange(
-            *(self._replica, assignment.model, assignment.fence, damping, self._observe),
-            self._recording,
+            self._replica, assignment.model, assignment.fence, damping, self._observe
         )
         self._exchange.start(self._post)
 
-    def _choose_exchange(self) -> bool:
-        """Choose which parameters a merge transfers, and measure how long it takes.
-
-        Returns whether only touched rows of the first layer are transferred.
-        """
+    def _choose_exchange(self) -> None:
+        """Choose which parameters a merge transfers, and measure how long it takes."""
         batch = self._measured.profile[-1][0]
         self._trainer.follow(UNSHUFFLED)
         by_rows = self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()
@@ -130,7 +122,6 @@ class GpuEngine:
             "measured batches (rows, seconds): %s; merging every %d batches of %d rows",
             *(self._measured.profile, self._merge_interval.batches(batch), batch),
         )
-        return by_rows
 
     def _merge_cost(self, rows: int) -> MergeCost:
         """Measure merging an interval over the first `rows` rows."""
@@ -179,7 +170,7 @@ class GpuEngine:
             if work.rollbacks != self._rollbacks:
                 yield None
                 self._rollbacks = work.rollbacks
-                self._reset_replica()
+                self._replica.reset()
             if work.task == "evaluate":
                 yield None
                 self._evaluate(work)
@@ -202,9 +193,7 @@ class GpuEngine:
         trainer.follow(work.epoch)
         if pull_needed:
             self._exchange.before_pull()
-            began = now()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
-            self._recording.add(Kind.PULL, began, work, (interval.start, interval.stop))
             self._begun = trainer.device.record_event()
         batches = interval.start, interval.stop, work.batch_size, work.learning_rate
         shortage = memory_shortage(trainer.device, partial(trainer.train, *batches))
@@ -226,27 +215,21 @@ class GpuEngine:
         record_event = self._trainer.device.record_event
         ended = record_event()
         if not self._exchange.wait():  # `trained` started from the refused parameters
-            self._reset_replica()
+            self._replica.reset()
             self._exchange.skip(trained)
             return True
-        ready, began = record_event(), now()
+        ready = record_event()
         self._replica.rejoin(rows)
         taken = self._replica.take()
         events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
-        work, done = trained.progress.work, (trained.start, trained.stop)
-        self._recording.add(Kind.TAKE, began, work, done)
         self._exchange.submit(trained, events)
         self._begun = taken
         return upcoming is None
 
-    def _reset_replica(self) -> None:
-        self._replica.reset()
-        self._recording.joins(by_rows=self._by_rows)
-
     def _wait_for_exchange(self) -> None:
         """Wait until no merge is pending."""
         if not self._exchange.wait():
-            self._reset_replica()
+            self._replica.reset()
 
     def _reserve(self, work: Work) -> bool:
         """Allocate for the batches of `work`; return it as too large if memory runs out."""

@@ -20,8 +20,6 @@ from hogbatch.compute.hash_tables import HashTables
 from hogbatch.compute.thread_state import ThreadState, thread_state
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
-from hogbatch.telemetry.update_log import now
-from workers.recording import BatchRecording
 
 if TYPE_CHECKING:
     from hogbatch.kernels.cpu.loops import CompiledLoop
@@ -31,7 +29,7 @@ class HashedLayer:
     """The hashed output layer of `assignment`, for `threads` threads.
 
     `train` is the hashed loop of `hogbatch.kernels.cpu.loops`. `fail` is called with the exception
-    if tables cannot be built in the background; `recording` records when tables are built.
+    if tables cannot be built in the background.
     """
 
     def __init__(
@@ -40,13 +38,11 @@ class HashedLayer:
         train: Callable[..., None],
         threads: int,
         fail: Callable[[BaseException], None],
-        recording: BatchRecording | None = None,
     ) -> None:
         assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
         self._background = assignment.welcome.lsh.background
         self._assignment, self._threads, self._fail = assignment, threads, fail
-        self._train, self._recording = train, recording
-        self._tables = HashTables(assignment)
+        self._train, self._tables = train, HashTables(assignment)
         self._condition = threading.Condition()  # of all calls of `_tables` but `build`
         self._users = [0, 0]  # threads that are looking up outputs, for each set
         self._rebuild_due = threading.Event()
@@ -150,7 +146,6 @@ class HashedLayer:
         with self._condition:
             self._condition.wait_for(lambda: self._users[self._tables.other] == 0)
             plan = self._tables.plan()
-        began = now()
         with ThreadPoolExecutor(threads) as pool:
 
             def run_parts(function: Callable[[int, int], None], count: int) -> None:
@@ -159,8 +154,6 @@ class HashedLayer:
             built = self._tables.build(plan, run_parts)
         with self._condition:
             self._tables.swap(built)
-            if self._recording is not None:
-                self._recording.builds(began)
 
 
 def _parts(count: int, parts: int) -> tuple[list[int], list[int]]:

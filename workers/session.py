@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 from hogbatch.compute.assignment import Assignment
@@ -24,7 +23,6 @@ from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import FetchedSegments
-from hogbatch.telemetry import update_log
 from hogbatch.version import version
 from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
@@ -63,11 +61,8 @@ class Engine(Protocol):
 class Session:
     """The connection of a worker to one coordinator."""
 
-    def __init__(
-        self, end: WorkerChannel, received: FetchedSegments, engine: Engine, run_dir: Path
-    ) -> None:
+    def __init__(self, end: WorkerChannel, received: FetchedSegments, engine: Engine) -> None:
         self._end = end
-        self._run_dir = run_dir
         self._received = received
         self._engine = engine
         self._outbox: queue.SimpleQueue[ToCoordinator] = queue.SimpleQueue()
@@ -143,7 +138,7 @@ class Session:
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
-            assignment = assign(self._received, welcome, self._run_dir)
+            assignment = assign(self._received, welcome)
             self._post(self._engine.prepare(assignment, self._post))
         except BaseException as error:  # SystemExit too: the coordinator must be informed
             self._post(error)
@@ -168,7 +163,7 @@ class Session:
         return failure
 
 
-def assign(received: FetchedSegments, welcome: Welcome, run_dir: Path) -> Assignment:
+def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
     """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
     features = received.manifest.features
@@ -180,7 +175,6 @@ def assign(received: FetchedSegments, welcome: Welcome, run_dir: Path) -> Assign
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
-        record_to=run_dir / update_log.FOLDER if welcome.record else None,
         data=data,
     )
 

@@ -26,7 +26,7 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     address = find(run_dir)
     received = fetch_segments(address.store, ATTACH_WITHIN_S)
     end = Dealer(address.control, address.keys)
-    session = Session(end, received, engine, run_dir)
+    session = Session(end, received, engine)
     if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         leave_on_signals(session, (signal.SIGTERM,))

@@ -14,7 +14,7 @@ from benchmarks.common.source_key import source_key
 Json = dict[str, Any]
 Mode = Literal["real", "rehearsed"]
 MODES: Final[tuple[Mode, Mode]] = ("real", "rehearsed")
-SIMULATION: Final = ("rehearse", "replay", "servers", "simulate")  # not part of real runs
+SIMULATION: Final = ("rehearse", "servers", "simulate")  # not part of real runs
 DEFAULT_LEASE_MS: Final = 50.0
 UNREACHABLE: Final = 1e-9  # a loss
 LIMIT_S: Final = 900.0  # real seconds of one run

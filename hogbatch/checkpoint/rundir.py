@@ -40,7 +40,6 @@ from hogbatch.checkpoint.names import (
 from hogbatch.checkpoint.snapshots import MAX_CHECKPOINTS
 from hogbatch.errors import RunDirectoryHeld, SaveError, UsageError
 from hogbatch.store import quarantine, segment_server
-from hogbatch.telemetry import update_log
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
@@ -56,7 +55,6 @@ RUN_FILES: Final = (
     CRASH,
     REPORT,
     quarantine.NAME,
-    update_log.FOLDER,
 )  # plus logs of workers and files of trackers
 DIRECTORY_FILES: Final = (
     *(address.NAME, address.SOCKET, segment_server.NAME),
@@ -64,8 +62,8 @@ DIRECTORY_FILES: Final = (
 )
 
 CONTENTS: Final = {  # folder of a run: its files in it
-    update_log.FOLDER: f"*{update_log.SUFFIX}",
     TENSORBOARD: "events.out.tfevents.*",
+    "updates": "*.updates",  # of runs that earlier versions recorded
 }
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`hogbatch simulate`, `rehearse` and `replay`, which run without the hardware, and `profile`."""
+"""`hogbatch simulate` and `rehearse`, which run without the hardware, and `profile`."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
 
-# Flags of processes, sockets, checkpoints, records, live views and clusters: a rehearsal has none.
+# Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
-    *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic", "record"),
+    *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic"),
     *("plain", "cluster", "per_server", "data_copies", "transfer", "robust", "plane"),
 )
 MOST_PARAMETERS: Final = 10**12  # of a simulated model
@@ -28,11 +28,6 @@ REHEARSE: Final = Usage(
     "rehearse",
     "[DATA] --server NAME|TOML [options]",
     "Train on a simulated server: real gradients, simulated times.",
-)
-REPLAY: Final = Usage(
-    "replay",
-    "RUN_DIR [options]",
-    "Repeat the updates of a recorded run on one core, without the races inside an update.",
 )
 PROFILE: Final = Usage(
     "profile", "[options]", "Measure this machine and write its description, for rehearsals."
@@ -157,27 +152,6 @@ def rehearse(arguments: Sequence[str]) -> int:
     from hogbatch.rehearse.command import execute
 
     return execute(config, **own, link=link)
-
-
-def replay(arguments: Sequence[str]) -> int:
-    """`hogbatch replay`."""
-    parser = Parser(REPLAY)
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory of a run with --record")
-    parser.add_argument(
-        "--until",
-        metavar="UPDATES|SECONDS",
-        help="end of the replay: a number of updates, or training seconds, as in 2.5s (default: "
-        "the end of the record)",
-    )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
-        "--output", metavar="MODEL", help="file for the model at the end of the replay"
-    )
-    output.add_argument("--json", action="store_true", help="all results as JSON")
-    given = vars(parser.read(arguments))
-    from hogbatch.replay.command import execute
-
-    return execute(given.pop("run_dir"), **given)
 
 
 def profile(arguments: Sequence[str]) -> int:

@@ -1,7 +1,6 @@
 """The run that a worker takes part in."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,6 @@ class Assignment:
     orders: EpochOrders
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
-    record_to: Path | None = None  # the folder in which updates are recorded; None: they are not
     data: Segment | None = None  # contains `train` and `test`; None if no segment does
 
     def evaluated(self, work: Work) -> Examples:

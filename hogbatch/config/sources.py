@@ -18,6 +18,7 @@ from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
 REPLACED: Final = {"standardize": "scale"}  # former keys and their replacements
+DROPPED: Final = ("record",)  # former keys that files of earlier versions contain; not read
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
@@ -28,6 +29,8 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
     given: dict[str, Any] = {}
     if file is not None:
         for key, value in _load_toml(file).items():
+            if key in DROPPED:
+                continue
             name = _field_name(key, f"{file}: ")
             if name in given:
                 raise UsageError(f"{file}: {dashed(name)} is given twice, with - and with _")

@@ -560,12 +560,6 @@ class TrainConfig:
         BOOLEAN,
         "replacement of an earlier run in --run-dir, once the new run has saved something",
     )
-    record: bool = flag(
-        Group.OUTPUT,
-        False,
-        BOOLEAN,
-        "recording of every update in the run directory, for hogbatch replay",
-    )
     log: tuple[str, ...] = flag(
         Group.OUTPUT,
         (),

@@ -50,7 +50,6 @@ class Training:
     staleness_damping: float | str
     precision: str
     lsh: Lsh | None = None
-    record: bool = False
     cpu_teams: int = 0
     evaluate_train: bool = False  # evaluate all training rows at the end of epochs
 
@@ -69,7 +68,6 @@ class Training:
             precision=self.precision,
             lsh=self.lsh,
             beat_seconds=beat_seconds,
-            record=self.record,
             cpu_teams=self.cpu_teams,
             evaluate_train=self.evaluate_train,
         )

@@ -18,7 +18,7 @@ from hogbatch.rehearse.several_servers import RehearsalOfServers
 from hogbatch.run.training import execute as run_on
 from hogbatch.servers.description import read_server
 
-REFUSED = ("resume", "deterministic", "record")
+REFUSED = ("resume", "deterministic")
 PROGRESS_S = 10.0  # of real time between two progress lines
 
 

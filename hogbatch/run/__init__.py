@@ -11,7 +11,6 @@ callbacks     functions of the caller that are called during a run
 segments      the shared memory segments
 processes     the control and data plane, and the launched workers
 components    the coordinator with its recorder, snapshots and loop
-recording     the coordinator's part of the record of a run
 resume        the checkpoint to resume from
 results       the model file, the summary and the final message
 """

@@ -36,14 +36,14 @@ TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs
 def is_small(config: TrainConfig, plan: Plan, network: Network, train: SetSizes) -> bool:
     """Whether a run needs no worker process: one thread trains about as fast as one starts.
 
-    False if workers or teams are chosen or workers may attach, if updates are recorded, if the
-    number of epochs is not limited, if a mean of models is kept, or if the output layer is hashed.
+    False if workers or teams are chosen or workers may attach, if the number of epochs is not
+    limited, if a mean of models is kept, or if the output layer is hashed.
     """
     epochs = plan.stopping.epochs
     processes = (
         config.workers != "auto" and not config.deterministic,
         config.start_with > 1 or config.cpu_teams is not None or config.listen is not None,
-        config.record or plan.stopping.average or plan.training.lsh is not None,
+        plan.stopping.average or plan.training.lsh is not None,
     )
     if epochs is None or any(processes):
         return False
@@ -90,7 +90,6 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
             staleness_damping=_staleness_damping(config, data, network),
             precision=config.precision,
             lsh=_lsh(config, network),
-            record=config.record,
             cpu_teams=config.cpu_teams or 0,
             evaluate_train=config.evaluate == "train,test",
         ),

@@ -165,11 +165,6 @@ def _choose_resume_point(
     if resume_point is None:
         console.say(f"{run_dir} contains no checkpoint: starting a new run")
         return None
-    if config.record:
-        raise UsageError(
-            "a resumed run cannot be recorded, because its record would begin with another model; "
-            "give --no-record"
-        )
     for problem in resume_point.unusable:
         console.say(f"skipping unusable checkpoint: {problem}")
     saved = resume_point.saved

@@ -20,7 +20,6 @@ from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import is_small
 from hogbatch.run.processes import launched_workers, open_planes
-from hogbatch.run.recording import RunRecording
 from hogbatch.run.this_process import train_here
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.crash import crash_report
@@ -75,20 +74,15 @@ class ThisServer:
         if self.launch and is_small(config, setup.plan, setup.network, setup.data.train_sizes):
             return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
-        recording = RunRecording(run_dir, setup.identity) if config.record else None
-        on_sample = None if recording is None else recording.sampled
         with (
             open_planes(config, run_dir, segments, components.directory.run_lock) as planes,
             launched_workers(workers, run_dir, config.pin) as launcher,
-            recording or nullcontext(),
-            mean.sampling(on_sample) if sample_mean else nullcontext(),
+            mean.sampling() if sample_mean else nullcontext(),
         ):
             router, segment_server = planes
             if not self.launch:
                 components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
             adapters = self.callbacks.of(components.adapters(*planes, launcher))
-            if recording is not None:
-                adapters = recording.of(adapters)
             loop = Loop(components.coordinator, adapters, self.callbacks.interrupts)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()

@@ -4,10 +4,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hogbatch.config.sources import DROPPED
+
 Settings = Mapping[str, Any]  # the content of config.toml
 
 # These do not change a run.
-NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume")
+NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume", *DROPPED)
 
 
 def differing(runs: Sequence[Settings]) -> list[str]:

@@ -7,7 +7,7 @@ to Wider Optima").
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -76,24 +76,22 @@ class MovingMean:
                 self._lock.release()
 
     @contextmanager
-    def sampling(self, on_sample: Callable[[], None] | None = None) -> Iterator[None]:
-        """Take samples in a background thread while the body runs; call `on_sample` before each."""
+    def sampling(self) -> Iterator[None]:
+        """Take samples in a background thread while the body runs."""
         ended = threading.Event()
-        thread = threading.Thread(target=self._keep_sampling, args=(ended, on_sample), daemon=True)
+        thread = threading.Thread(target=self._keep_sampling, args=(ended,), daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
 
-    def _keep_sampling(self, ended: threading.Event, on_sample: Callable[[], None] | None) -> None:
+    def _keep_sampling(self, ended: threading.Event) -> None:
         pause = INTERVAL_S
         while not ended.wait(pause):
             with self._lock:
                 began = time.thread_time()
                 if self._model.updates > self._updates:
-                    if on_sample is not None:
-                        on_sample()
                     self._sample()
                 pause = max(INTERVAL_S, (time.thread_time() - began) / MAX_LOAD)
 

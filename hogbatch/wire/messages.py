@@ -241,7 +241,6 @@ class Welcome(Message, frozen=True):
     precision: str  # of a GPU's matrix products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
-    record: bool = False  # record every update in the run directory
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
     evaluate_train: bool = False  # training rows are evaluated, too
 

@@ -170,7 +170,7 @@ def test_workers_share_the_cores_of_the_server(rehearse):
     assert seconds("cpu:2,cpu:2") == pytest.approx(seconds("cpu:4"), rel=0.25)
 
 
-@pytest.mark.parametrize("setting", ["deterministic = true", "record = true", 'resume = "run"'])
+@pytest.mark.parametrize("setting", ["deterministic = true", 'resume = "run"'])
 def test_settings_that_a_rehearsal_cannot_follow_are_refused(main, tmp_path, setting):
     config = tmp_path / "config.toml"
     config.write_text(f"{setting}\nepochs = 1\n")

@@ -353,6 +353,20 @@ class TestKilled:
             assert started_again(victim) == (new if saved else OLD)
 
 
+def test_the_updates_that_an_earlier_version_recorded_are_replaced_with_the_run(path):
+    with RunDirectory.hold(path, (*LOGS, "updates")) as directory:
+        directory.begin("old", resuming=False)
+        write_run(directory, "old")
+        (path / "updates").mkdir()
+        (path / "updates" / "cpu-0.updates").write_text("old")
+    with RunDirectory.hold(path, LOGS) as directory:
+        directory.begin("new", resuming=False)
+        assert (path / PREVIOUS / "updates" / "cpu-0.updates").exists()
+        with directory.saving():
+            (path / MODEL).write_text("new")
+    assert not (path / PREVIOUS).exists() and not (path / "updates").exists()
+
+
 class TestTrackers:
     FILES = ("metrics.csv", "tensorboard", "wandb", "wandb-run-id")
 

@@ -105,6 +105,10 @@ def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
     assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
 
 
+def test_former_settings_in_a_file_of_an_earlier_version_are_not_read(toml):
+    assert merge_sources({}, toml('data = "x"\nrecord = true\n')) == TrainConfig("x")
+
+
 def test_a_boolean_flag_of_the_file_can_be_turned_off(toml):
     parser = argparse.ArgumentParser()
     add_flags(parser, ["data", "quiet"])

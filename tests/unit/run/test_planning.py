@@ -217,7 +217,6 @@ def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a
         ({"max_seconds": 1.0}, False),  # which may be any number of epochs
         ({"epochs": 10, "workers": "cpu:1"}, False),
         ({"epochs": 10, "deterministic": True}, True),
-        ({"epochs": 10, "record": True}, False),
         ({"epochs": 10, "start_with": 2}, False),
         ({"epochs": 10, "cpu_teams": 1}, False),
     ],

@@ -78,7 +78,7 @@ def test_a_failure_of_the_thread_ends_the_run_with_its_reason(train, monkeypatch
     def fail(*_):
         raise RuntimeError("no such row")
 
-    monkeypatch.setattr(CpuEngine, "_train_rows", fail)
+    monkeypatch.setattr(CpuEngine, "_compute", fail)
     with pytest.raises(NoWorkers, match="RuntimeError: no such row"):
         train()
 

@@ -114,6 +114,7 @@ def test_runs_as_objects(three):
 def test_settings_that_do_not_change_a_run_are_not_compared():
     assert differing([{"quiet": True, "lr": 1}, {"quiet": False, "lr": 1}]) == []
     assert differing([{"lr": 1}, {}]) == ["lr"]
+    assert differing([{"record": False, "lr": 1}, {"lr": 1}]) == []  # of an earlier version
     assert differing([]) == []
     assert as_flags({"pin": False, "hidden": [3, 4], "lr": 0.5}, ["pin", "hidden", "l2"]) == [
         *("--no-pin", "--hidden 3,4"),

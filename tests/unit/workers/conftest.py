@@ -2,7 +2,6 @@ import os
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ class Rig:
     def __init__(self, received, engine):
         self.engine = engine
         self.loopback = Loopback()
-        self.session = Session(self.loopback.connect("worker"), received, engine, Path())
+        self.session = Session(self.loopback.connect("worker"), received, engine)
         self._crew = ThreadPoolExecutor(1)
 
     def start(self):

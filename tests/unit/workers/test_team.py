@@ -3,7 +3,6 @@
 import math
 import queue
 import threading
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -15,7 +14,6 @@ from hogbatch.kernels.contract import ROWS as ROWS_DONE, TOTALS
 from hogbatch.kernels.cpu.loops import CompiledLoop
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.machine.topology import Topology
-from hogbatch.telemetry.update_log import Kind, read_file
 from hogbatch.wire.messages import Done, Ready, Work
 from tests.support.assignments import assignment, examples
 from tests.unit.workers.conftest import WITHIN_S
@@ -30,11 +28,11 @@ kinds_of_data = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "
 class Rig:
     """An engine on some rows, with this test as its session."""
 
-    def __init__(self, threads, *, teams=1, sparse=False, cores=(), record_to=None, **settings):
+    def __init__(self, threads, *, teams=1, sparse=False, cores=(), **settings):
         train = examples(ROWS, sparse=sparse)
         settings = {"optimizer": "adagrad", "hidden": (16, 8), **settings}
-        given = assignment(train, examples(70, sparse=sparse, seed=2), cpu_teams=teams, **settings)
-        self.given = replace(given, record_to=record_to)
+        test = examples(70, sparse=sparse, seed=2)
+        self.given = assignment(train, test, cpu_teams=teams, **settings)
         self.posts = queue.SimpleQueue()
         self.engine = CpuEngine(threads, cores)
         self.ready = self.engine.prepare(self.given, self.posts.put)
@@ -164,15 +162,3 @@ def test_batches_of_any_size_follow_each_other():
     rig = Rig(3)
     for batch in (1, 2, 64, 5, 90):
         assert rig.do(0, ROWS, batch_size=batch).updates == -(-ROWS // batch)
-
-
-def test_each_batch_of_a_team_is_recorded_once(tmp_path):
-    plain, recorded = Rig(3), Rig(3, record_to=tmp_path)
-    for rig in (plain, recorded):
-        rig.train()
-    assert_array_equal(recorded.given.model.params, plain.given.model.params)
-    file = read_file(tmp_path / "gpu-0.updates")
-    assert file.header.threads == 1
-    updates = file.records[file.records["kind"] == Kind.UPDATE]
-    assert updates["start"].tolist() == [*range(0, 40, BATCH), *range(40, 90, BATCH)]
-    assert set(updates["thread"]) == {0}
