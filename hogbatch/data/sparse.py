@@ -29,7 +29,9 @@ from hogbatch.machine.printable import digits, quoted
 COMMENT = re.compile(rb"#[^\n]*")
 QUERY_ID = re.compile(rb"(?<!\S)qid:\d+(?!\S)")
 EMPTY: Counts = (0, 0, 0)
-FIELD = re.compile(r"\S++(?:(?<=,) \S*+)*+")  # a comma may be followed by one blank
+# A comma may be followed by one blank. Without possessive quantifiers, which are wrong in CPython
+# 3.11.2, the Python of Debian 12.
+FIELD = re.compile(r"(?:\S*, )+\S*|\S+")
 
 
 class SparsePart(NamedTuple):
