@@ -1,7 +1,7 @@
 """A CPU worker: teams of threads share each lease, and update the shared model without locks.
 
-    python -m workers.cpu RUN_DIR --threads 2
-    python -m workers.cpu RUN_DIR --cores 0,2       one thread pinned to each core
+    hogbatch worker cpu RUN_DIR --threads 2
+    hogbatch worker cpu RUN_DIR --cores 0,2       one thread pinned to each core
 
 A lease is divided into one range of whole batches per team; see `hogbatch.compute.teams`. A team,
 which may be a single thread, that has finished its range continues with a range of the next lease,

@@ -1,7 +1,7 @@
 """A GPU worker: trains a replica with large batches and merges its changes into the shared model.
 
-    python -m workers.gpu RUN_DIR --device 0        a GPU, through CuPy
-    python -m workers.gpu RUN_DIR --device host     the same worker on NumPy, for testing
+    hogbatch worker gpu RUN_DIR --device 0        a GPU, through CuPy
+    hogbatch worker gpu RUN_DIR --device host     the same worker on NumPy, for testing
 
 Two threads use the device, each with its own stream:
 

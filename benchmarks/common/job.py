@@ -68,7 +68,7 @@ class Job:
     def attach(self, kind: str = "cpu", *arguments: object) -> Process:
         """Start a worker by hand."""
         arguments = arguments or ("--threads", 1)
-        return self._start(f"workers.{kind}", self.run_dir, *arguments)
+        return self._start("hogbatch.cli", "worker", kind, self.run_dir, *arguments)
 
     def _begin(self, command: str, *arguments: object, **env: str) -> Process:
         arguments = ("--hidden", 32, *arguments, "--run-dir", self.run_dir)

@@ -11,6 +11,7 @@ from hogbatch.config.arguments import add_flags
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
+from hogbatch.machine.process import worker_environment
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     *("workers", "pin", "cluster", "servers", "per_server", "data_copies", "merge_rows"),
@@ -90,4 +91,5 @@ def worker(arguments: Sequence[str]) -> int:
             "--help"
         )
     device, *rest = arguments
-    os.execv(sys.executable, [sys.executable, "-P", "-m", f"workers.{device}", *rest])
+    program = [sys.executable, "-P", "-m", f"workers.{device}", *rest]
+    os.execve(sys.executable, program, worker_environment())

@@ -13,6 +13,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.launch.restarts import Restarts
+from hogbatch.machine.process import worker_environment
 from hogbatch.machine.topology import Cores, show_cores
 
 LEAVE_WITHIN_S = 3.0
@@ -160,6 +161,7 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=worker_environment(),
         )
 
 

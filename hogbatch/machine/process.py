@@ -1,4 +1,4 @@
-"""The identity of a process, and its end together with that of another process."""
+"""Processes: their identity, the environment of workers, and the end together with another."""
 
 import ctypes
 import os
@@ -13,6 +13,16 @@ ROOT = Path("/")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORPHANED = 2  # exit code of a process whose parent ended while it started
 START_FIELD = 19  # of /proc/<pid>/stat, counted from the state, which follows the name
+THREAD_POOLS = ("OPENBLAS", "OMP", "MKL", "BLIS", "NUMEXPR", "NUMBA")
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment variables of a worker process.
+
+    A worker starts its own threads. Those of BLAS and OpenMP would compete with them for the cores.
+    The variables must be set before NumPy is imported, so they are set for the new process.
+    """
+    return {**os.environ, **{f"{pool}_NUM_THREADS": "1" for pool in THREAD_POOLS}}
 
 
 @dataclass(frozen=True, slots=True)

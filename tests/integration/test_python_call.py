@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 import tempfile
 import threading
 
@@ -386,3 +389,34 @@ class TestFrames:
 def train_arrays(data, run_dir, **settings):
     usual = {"hidden": (16,), "workers": "cpu:1", "quiet": True}
     return hogbatch.train(*data, run_dir=run_dir, **usual | settings)
+
+
+# Everything that a user calls from Python, first in this process and then with a worker process.
+CALLS = """
+import os
+import sklearn  # sets variables of its own
+before = dict(os.environ)
+import hogbatch
+import numpy as np
+X = np.random.default_rng(0).standard_normal((300, 4))
+y = X[:, 0] > 0
+run = hogbatch.train(X, y, epochs=1, hidden=(8,), run_dir="small")
+run = hogbatch.train(X, y, epochs=1, hidden=(8,), run_dir="process", workers="cpu:1", lease_ms=5)
+run.save("model.safetensors")
+hogbatch.load_model("model.safetensors").predict(X)
+hogbatch.HogbatchClassifier(hidden=(8,), epochs=1).fit(X, y).predict(X)
+assert os.environ == before, set(os.environ.items()) ^ set(before.items())
+"""
+
+
+def test_the_environment_of_the_caller_does_not_change(tmp_path):
+    """Libraries that the user loads later must not find one thread set for BLAS."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CALLS],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
