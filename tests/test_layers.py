@@ -56,7 +56,7 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.report.tables", "hogbatch.report.quality", "hogbatch.report.reported"),
     *("hogbatch.report.ticks", "hogbatch.report.markup", "hogbatch.report.plots"),
     "hogbatch.report.bars",
-    *("hogbatch.trackers.base", "hogbatch.trackers.names", "hogbatch.trackers.credentials"),
+    *("hogbatch.trackers.base", "hogbatch.trackers.names"),
     "workers.speed_check",
 ]
 IMPURE_EXCEPTIONS = [

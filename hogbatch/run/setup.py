@@ -1,6 +1,7 @@
 """Preparation of a run before it allocates shared memory or starts processes."""
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,9 +36,10 @@ from hogbatch.run.resume import (
 )
 from hogbatch.telemetry.announced import description
 from hogbatch.telemetry.console import Console
-from hogbatch.trackers.choose import expect_installed
+from hogbatch.trackers.base import RunStart
+from hogbatch.trackers.choose import tracker_class
 from hogbatch.trackers.names import run_settings
-from hogbatch.trackers.tracking import Tracking, describe_run
+from hogbatch.trackers.tracking import Tracking
 from hogbatch.version import version
 from hogbatch.wire.endpoint import parse_listen
 
@@ -95,7 +97,7 @@ class RunSetup:
         reached = (point.saved.seconds, point.saved.rows) if point else (0.0, 0)
         evaluated = point.history[-1].rows if point and point.history else -1
         rows = evaluated if self.continues else None
-        run = describe_run(self.run_dir, settings, reached[0], rows)
+        run = RunStart(self.run_dir.absolute(), settings, time.time() - reached[0], rows)
         return Tracking(self.config.log, run, say, reached)
 
 
@@ -103,7 +105,8 @@ def check_environment(config: TrainConfig) -> None:
     """UsageError or DataError if the run cannot start; called before anything is written."""
     check_limits()
     parse_listen(config.listen, config.insecure)
-    expect_installed(config.log)
+    for name in config.log:
+        tracker_class(name)
     if config.resume is not None:
         expect_checkpoints(config.resume)
 

@@ -30,7 +30,7 @@ from hogbatch.run.setup import (
 from hogbatch.telemetry.console import Console, PlainConsole
 from hogbatch.telemetry.observer import Observer
 from hogbatch.telemetry.recorder import RunRecorder
-from hogbatch.trackers.choose import files_of
+from hogbatch.trackers.choose import FILES
 from hogbatch.trackers.tracking import Tracking
 
 
@@ -71,7 +71,8 @@ def open_run(
     print_cache_note(console)
     make_policy = platform.policy(find(config.policy))
     logs = [log_name(number) for number in range(len(workers))]
-    files = [*logs, *files_of(config.log), *[SERVERS] * (config.cluster is not None)]
+    logged = [file for name in config.log for file in FILES[name]]
+    files = [*logs, *logged, *[SERVERS] * (config.cluster is not None)]
     with RunDirectory.hold(run_dir, files) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
         setup = prepare(config, directory, platform.in_memory(workers), console, read)

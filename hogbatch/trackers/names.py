@@ -7,7 +7,6 @@ from typing import Any, Final
 from hogbatch.config.flags import as_text
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.telemetry.records import Evaluation, WorkerRecord
-from hogbatch.trackers.base import Setting
 
 ROWS: Final = "progress/rows"  # the step
 NOT_SETTINGS: Final = ("log", "overwrite", "quiet", "resume", "run_dir")  # they change no result
@@ -25,8 +24,8 @@ def evaluation_values(
         "loss/train": evaluation.train_loss,
         "loss/train_exact": evaluation.exact_train_loss,
         "loss/test": evaluation.test_loss,
-        **_prefixed("metric/train", evaluation.train_values),
-        **_prefixed("metric/test", evaluation.test_values),
+        **{f"metric/train/{name}": value for name, value in evaluation.train_values.items()},
+        **{f"metric/test/{name}": value for name, value in evaluation.test_values.items()},
         "progress/epochs": evaluation.epochs,
         ROWS: evaluation.rows,
         "progress/rows_per_second": rows_per_second,
@@ -34,22 +33,12 @@ def evaluation_values(
     }
     for worker in workers:
         if worker.left_at is None:
-            utilization = evaluation.utilization.get(worker.name)
-            values |= _prefixed(f"worker/{worker.name}", _worker_values(worker, utilization))
+            prefix = f"worker/{worker.name}"
+            values[f"{prefix}/batch_size"] = worker.batch_size
+            values[f"{prefix}/update_share"] = worker.update_share
+            values[f"{prefix}/utilization"] = evaluation.utilization.get(worker.name)
+            values[f"{prefix}/staleness"] = worker.staleness
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _worker_values(worker: WorkerRecord, utilization: float | None) -> dict[str, float | None]:
-    return {
-        "batch_size": worker.batch_size,
-        "update_share": worker.update_share,
-        "utilization": utilization,
-        "staleness": worker.staleness,
-    }
-
-
-def _prefixed(prefix: str, values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def mlflow_name(name: str) -> str:
@@ -57,7 +46,7 @@ def mlflow_name(name: str) -> str:
     return re.sub(r"[^\w.\- /:]", "_", name)
 
 
-def run_settings(config: TrainConfig, started: Mapping[str, Any]) -> dict[str, Setting]:
+def run_settings(config: TrainConfig, started: Mapping[str, Any]) -> dict[str, str | float]:
     """The settings of a run: those of `config`, replaced by the fields of the event "started".
 
     The event has the version of hogbatch, the description of the data, the network, and the values
@@ -66,7 +55,7 @@ def run_settings(config: TrainConfig, started: Mapping[str, Any]) -> dict[str, S
     given = {name: getattr(config, name) for name in FLAGS if name not in NOT_SETTINGS}
     known = {name: value for name, value in started.items() if value is not None}
     return {
-        name: value if isinstance(value, Setting) else as_text(value)
+        name: value if isinstance(value, str | int | float) else as_text(value)
         for name, value in (given | known).items()
         if value is not None
     }

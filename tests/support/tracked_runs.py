@@ -1,7 +1,7 @@
 """Evaluations and workers of a run, as trackers are given them."""
 
 from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
-from hogbatch.trackers.base import RunDescription
+from hogbatch.trackers.base import RunStart
 
 
 def worker(name="cpu-0", **fields):
@@ -29,4 +29,4 @@ def totals(*workers, rows=100):
 
 
 def described(run_dir, resumed_rows=None, **settings):
-    return RunDescription(str(run_dir), {"seed": 3, **settings}, 1_700_000_000.0, resumed_rows)
+    return RunStart(run_dir, {"seed": 3, **settings}, 1_700_000_000.0, resumed_rows)

@@ -1,6 +1,5 @@
-"""Servers of experiment trackers, on a free port of this machine, and ports without a server."""
+"""A server of MLflow on a free port of this machine, and ports without a server."""
 
-import json
 import os
 import socket
 import subprocess
@@ -34,14 +33,6 @@ def reserved_port():
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((HERE, 0))
         yield holder.getsockname()[1]
-
-
-def fetch(url, **body):
-    """The JSON that a server answers to a GET request, or to a POST of `body`."""
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with _without_proxy.open(request, timeout=WITHIN_S) as answer:
-        return json.load(answer)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -10,23 +11,20 @@ from hogbatch.trackers import choose
 
 
 def test_every_accepted_name_has_a_tracker():
-    assert list(choose.KINDS) == list(TRACKERS)
+    assert list(choose.FILES) == list(TRACKERS)
 
 
-def test_a_missing_package_comes_with_its_command(monkeypatch):
-    monkeypatch.setattr(choose, "find_spec", lambda name: None)
-    choose.expect_installed(["csv"])
-    with pytest.raises(UsageError, match=r"pip install 'hogbatch\[mlflow\]'$"):
-        choose.expect_installed(["csv", "mlflow"])
-
-
-def test_a_folder_is_no_package(tmp_path, monkeypatch):
-    """W&B makes a folder of the name of its package."""
-    (tmp_path / "zebra").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(choose.KINDS, "zebra", choose.TrackerKind(("zebra",), ()))
-    with pytest.raises(UsageError, match="zebra"):
-        choose.expect_installed(["zebra"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+@pytest.mark.parametrize("package", [None, ModuleType("a folder that W&B has made")])
+def test_a_missing_package_comes_with_its_command(monkeypatch, name, package):
+    loaded = (f"{name}.", f"hogbatch.trackers.{name}")
+    for module in [each for each in sys.modules if each.startswith(loaded)]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, package)
+    with pytest.raises(
+        UsageError, match=rf"^log {name} needs .* pip install 'hogbatch\[{name}\]'$"
+    ):
+        choose.tracker_class(name)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
