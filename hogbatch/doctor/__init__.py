@@ -1,5 +1,5 @@
 """`hogbatch doctor`: checks this machine and this installation.
 
-`reading` reads facts, `checks` decides about them without reading anything, `text` shows the
-checks. Nothing here trains or compiles kernels.
+`reading` reads values, `checks` decides about them, `command` has the table of all checks. Nothing
+here trains or compiles kernels.
 """

@@ -61,14 +61,6 @@ def memory_quota(root: Path = ROOT) -> int | None:
     return min(quotas, default=None)
 
 
-def memory_limit(root: Path = ROOT) -> int | None:
-    """Return the smallest memory limit of this cgroup and its ancestors, in bytes; None: none."""
-    limits = [
-        limit for group in _groups(root, "memory") if (limit := _memory_limit(group)) is not None
-    ]
-    return min(limits, default=None)
-
-
 def processor_name(root: Path = ROOT) -> str:
     """Return the name of the processor, or the architecture if Linux does not report a name."""
     with suppress(OSError):
@@ -169,15 +161,6 @@ def _memory_left(group: Path) -> int | None:
                 return None
             used = int((group / usage).read_text()) - _inactive_bytes(group, inactive)
             return max(0, maximum - used)
-    return None
-
-
-def _memory_limit(group: Path) -> int | None:
-    """Return the memory limit of one cgroup (version 1 or 2) in bytes; None: no limit."""
-    for limit, _, _ in MEMORY_FILES:
-        with suppress(OSError, ValueError):  # version 2 without a limit: "max"
-            maximum = int((group / limit).read_text())
-            return maximum if maximum < UNLIMITED else None
     return None
 
 

@@ -2,13 +2,12 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 
 import pytest
 
-from hogbatch.doctor.checks import CHECKS
+from hogbatch.doctor.command import CHECKS
 
 BLOCKED = """
 import sys
@@ -32,11 +31,10 @@ def test_the_report_has_a_line_for_each_check(tmp_path):
     ran = doctor(HOGBATCH_CACHE=str(tmp_path / "cache"), HOGBATCH_VECTOR="12")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
-    starts = [line[2:21].split(None, 1) for line in lines if line.startswith("  ")]
-    assert [name.strip() for _, name in starts] == [n for group in CHECKS.values() for n in group]
-    assert {status for status, _ in starts} <= {"ok", "warn", "?"}
-    assert "\x1b" not in ran.stdout
-    assert any(line.startswith("  warn  vectors") for line in lines)  # and the exit code is 0
+    starts = ("  ok    ", "  warn  ", "  ?     ")
+    names = [line[8:23].rstrip() for line in lines if line.startswith(starts)]
+    assert names == [name for group in CHECKS.values() for name in group]
+    assert any(line.startswith("  warn  processor") for line in lines)  # and the exit code is 0
     assert list(tmp_path.iterdir()) == []  # nothing was compiled
 
 
@@ -78,23 +76,3 @@ def test_a_cache_that_cannot_be_used_is_reported(tmp_path):
     assert ran.returncode == 0
     (found,) = [each for each in json.loads(ran.stdout)["checks"] if each["name"] == "kernels"]
     assert found["status"] == "warn" and "set HOGBATCH_CACHE" in found["advice"]
-
-
-@pytest.mark.parametrize(("no_color", "coloured"), [(None, True), ("1", False)])
-def test_a_terminal_gets_colours_unless_refused(no_color, coloured):
-    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
-    environment |= {"TERM": "xterm"} | ({"NO_COLOR": no_color} if no_color else {})
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "hogbatch", "doctor"]
-    process = subprocess.Popen(command, stdout=theirs, env=environment)
-    os.close(theirs)
-    output = b""
-    try:
-        while part := os.read(ours, 4096):
-            output += part
-    except OSError:  # EIO: the process has closed its end
-        pass
-    os.close(ours)
-    assert process.wait() == 0
-    assert b"processor" in output
-    assert (b"\x1b[32mok" in output) == coloured

@@ -27,7 +27,6 @@ class InspectedGpu(msgspec.Struct, frozen=True):
     ordinal: int
     name: str
     memory: int  # bytes
-    compute_capability: str = ""
     pinning_error: str = ""  # why memory of the host cannot be pinned for it; empty: it can
 
 
@@ -36,8 +35,6 @@ class GpuInspection(msgspec.Struct, frozen=True):
 
     devices: tuple[InspectedGpu, ...] = ()
     reason: str = ""
-    driver_cuda: int = 0  # the newest CUDA that the driver supports, as 1000 major + 10 minor
-    runtime_cuda: int = 0  # the CUDA of the CuPy package, in the same form
 
 
 def inspect_gpus(timeout: float) -> GpuInspection | None:
@@ -60,25 +57,22 @@ def inspect() -> GpuInspection:
     if cupy is None:  # the probe did not import it, or failed to
         return GpuInspection(reason=found.reason)
     devices = tuple(
-        InspectedGpu(gpu.ordinal, gpu.name, gpu.memory, *_examine(cupy, gpu.ordinal))
+        InspectedGpu(
+            gpu.ordinal, gpu.name, gpu.memory, _pinning_error(cupy.cuda.runtime, gpu.ordinal)
+        )
         for gpu in found.devices
     )
-    runtime = cupy.cuda.runtime
-    versions = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
-    return GpuInspection(devices, found.reason, *versions)
+    return GpuInspection(devices, found.reason)
 
 
-def _examine(cupy: Any, ordinal: int) -> tuple[str, str]:
-    """Return the compute capability, and why memory cannot be pinned."""
-    runtime = cupy.cuda.runtime
-    properties = runtime.getDeviceProperties(ordinal)
-    capability = f"{properties['major']}.{properties['minor']}"
+def _pinning_error(runtime: Any, ordinal: int) -> str:
+    """Return why memory cannot be pinned for a GPU, or ""."""
     try:
         runtime.setDevice(ordinal)
         _pin(runtime)
     except Exception as error:  # whatever the driver raises is the finding
-        return capability, first_line(error)
-    return capability, ""
+        return first_line(error)
+    return ""
 
 
 def _pin(runtime: Any) -> None:
@@ -86,13 +80,6 @@ def _pin(runtime: Any) -> None:
     memory = np.frombuffer(mmap.mmap(-1, PINNED_BYTES), np.uint8)
     runtime.hostRegister(memory.ctypes.data, memory.nbytes, PORTABLE_AND_MAPPED)
     runtime.hostUnregister(memory.ctypes.data)
-
-
-def _version(query: Any) -> int:
-    try:
-        return int(query())
-    except RuntimeError:  # base class of CuPy's CUDARuntimeError
-        return 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import pytest
 from hogbatch.machine.linux import (
     cpu_quota,
     free_memory,
-    memory_limit,
     memory_quota,
     processor_name,
     read_topology,
@@ -185,23 +184,6 @@ JOB = {"proc/self/cgroup": "4:memory:/job\n5:cpu:/\n0::/"}
 )
 def test_the_fullest_cgroup_counts(server, files, quota):
     assert memory_quota(server(files)) == quota
-
-
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        (AB | v2("a/b/", 1000, 900) | v2("a/", 800, 0), 800),
-        (AB | v2("a/b/", "max", 400), None),
-        (AB | {CGROUP + "a/b/memory.max": 500}, 500),
-        (JOB | v1("memory/job", 1000, 400), 1000),
-        (JOB | v1("memory/job", 9223372036854771712, 400), None),
-        (AB | v2("a/b/", "many", 400), None),
-        ({}, None),
-    ],
-    ids=["v2", "v2-max", "v2-no-usage", "v1", "v1-unlimited", "nonsense", "no-membership"],
-)
-def test_the_smallest_memory_limit_counts(server, files, limit):
-    assert memory_limit(server(files)) == limit
 
 
 def test_the_processor_has_a_name(server):

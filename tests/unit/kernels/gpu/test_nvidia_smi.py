@@ -8,7 +8,7 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu import nvidia_smi
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.nvidia_smi import DriverGpu, NvidiaDriver, query_driver, query_gpu
+from hogbatch.kernels.gpu.nvidia_smi import query_gpu
 
 ADDRESS = "0000:C1:00.0"
 ALL = {
@@ -78,45 +78,3 @@ def test_a_program_that_hangs_gives_nothing(script, monkeypatch):
 
 def test_the_host_has_no_driver():
     assert HostDevice().state() == {}
-
-
-HEADER = "| NVIDIA-SMI 570.86.15   Driver Version: 570.86.15   CUDA Version: 12.8 |"
-
-
-def test_the_driver_and_its_gpus_are_listed(script):
-    script(f'[ $# = 0 ] && echo "{HEADER}" || echo "NVIDIA H100, 9.0, 81559"')
-    assert query_driver() == NvidiaDriver(
-        "570.86.15", "12.8", (DriverGpu("NVIDIA H100", "9.0", 81559 << 20),)
-    )
-
-
-def test_an_old_nvidia_smi_lists_names_only(script):
-    script(
-        f'[ $# = 0 ] && echo "{HEADER}" && exit\n'
-        'case "$1" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
-        "echo Tesla K80; echo Tesla K80"
-    )
-    assert query_driver().gpus == (DriverGpu("Tesla K80", "", 0),) * 2
-
-
-def test_what_the_driver_does_not_report_is_empty(script):
-    script('[ $# = 0 ] && echo "CUDA UMD Version: 13.3" || echo "GPU, [N/A], [N/A]"')
-    assert query_driver() == NvidiaDriver("", "13.3", (DriverGpu("GPU", "", 0),))
-
-
-def test_a_driver_that_does_not_work_has_a_problem(script):
-    script('echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18')
-    assert query_driver().problem == (
-        "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch"
-    )
-
-
-def test_a_driver_that_does_not_answer_has_a_problem(script, monkeypatch):
-    monkeypatch.setattr(nvidia_smi, "TIMEOUT", 0.1)
-    script("exec sleep 60")
-    assert "timed out" in query_driver().problem
-
-
-def test_without_nvidia_smi_there_is_no_driver(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert query_driver() is None
