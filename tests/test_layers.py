@@ -41,7 +41,7 @@ PURE = [  # packages and modules that only decide: no clock, no disk, no process
     *("hogbatch.machine.topology", "hogbatch.model.footprint", "hogbatch.model.optimizers"),
     *("hogbatch.run.defaults", "hogbatch.run.planning"),
     *("hogbatch.status.state", "hogbatch.status.workers", "hogbatch.status.series"),
-    *("hogbatch.status.condition", "hogbatch.status.settings", "hogbatch.status.estimate"),
+    *("hogbatch.status.condition", "hogbatch.status.settings"),
     *("hogbatch.live.capabilities", "hogbatch.live.curve", "hogbatch.live.layout"),
     *("hogbatch.live.frame", "hogbatch.live.activity", "hogbatch.live.budget"),
     *("hogbatch.store.layout", "hogbatch.store.merge"),

@@ -13,7 +13,6 @@ from hogbatch.live.capabilities import SMALLEST, Capabilities, Size
 from hogbatch.live.curve import Point, curve
 from hogbatch.live.layout import Wanted, layout
 from hogbatch.status.condition import Condition
-from hogbatch.status.estimate import epoch_progress, seconds_of_epoch_left, seconds_to_target
 from hogbatch.status.state import RunState
 from hogbatch.status.text import duration, moment
 from hogbatch.status.worker_table import (
@@ -166,18 +165,20 @@ class Drawing:
             lines.append(self._epoch())
             lines.append(self._run())
         if run.started is not None and run.started.target_loss is not None and run.ended is None:
-            lines.append(self._target(run.started.target_loss))
+            best = run.best.test_loss if run.best is not None else None
+            text = f"test loss {run.started.target_loss:g}{GAP}best {loss_text(best)}"
+            lines.append(self._labelled("target", text))
         return lines
 
     def _epoch(self) -> Text:
         run = self.view.run
         most = run.started.epochs if run.started is not None else None
         text = f"{run.epochs or 0:.2f}" + (f" of {most}" if most else "")
-        fraction = epoch_progress(run) or 0.0
+        fraction = run.epoch_fraction or 0.0
         right = [f"{fraction:4.0%}"]
         if (speed := run.rows_per_second) is not None:
             right.append(speed_text(speed))
-        if (left := seconds_of_epoch_left(run)) is not None and self.view.condition.active:
+        if (left := run.epoch_seconds_left()) is not None and self.view.condition.active:
             right.append(f"{duration(left)} left")
         return self._bar_line("epoch", text, fraction, right)
 
@@ -193,11 +194,6 @@ class Drawing:
             return self._labelled("run", GAP.join([text, *right]))
         fraction = 1.0 if left is None else run.seconds / max(run.seconds + left, 1e-9)
         return self._bar_line("run", text, fraction, right)
-
-    def _target(self, loss: float) -> Text:
-        left = seconds_to_target(self.view.run)
-        when = "cannot be estimated" if left is None else f"in about {duration(left)}"
-        return self._labelled("target", f"test loss {loss:g}{GAP}{when}")
 
     def _labelled(self, label: str, text: str) -> Text:
         return Text.assemble((f"{label:{LABEL}}", "dim"), text)

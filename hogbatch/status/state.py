@@ -158,6 +158,21 @@ class RunState:
             left.append((started.epochs * started.train_rows - self.rows.value) / speed)
         return max(0.0, min(left)) if left else None
 
+    @property
+    def epoch_fraction(self) -> float | None:
+        """The part of the current epoch that is done; None while its size is not known."""
+        if not self.train_rows:
+            return None
+        done, rest = divmod(self.rows.value, self.train_rows)
+        return 1.0 if self.ended is not None and done and not rest else rest / self.train_rows
+
+    def epoch_seconds_left(self) -> float | None:
+        """Training seconds until the end of the current epoch; None if that is not known."""
+        done, speed = self.epoch_fraction, self.rows_per_second
+        if done is None or not speed or self.ended is not None:
+            return None
+        return (1 - done) * self.train_rows / speed
+
     def patience_left(self) -> float | None:
         """Epochs without a better model after which the run ends; None if it does not."""
         started = self.started

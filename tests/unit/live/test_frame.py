@@ -48,7 +48,7 @@ def test_a_frame_fits_and_has_its_parts(long_run, size, able):
     assert "test 0.3067" in text and "trains" in text
     assert text.isascii() == (not able.unicode)
     assert any("⠑" in line or "⠉" in line for line in lines) == (able.unicode and size[1] > 10)
-    assert ("target  test loss 0.303  in about" in text) == (size[1] > 10)
+    assert ("target  test loss 0.303  best 0.3067" in text) == (size[1] > 10)
 
 
 def test_a_narrow_terminal_omits_the_less_important_columns(long_run):

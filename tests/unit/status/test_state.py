@@ -67,6 +67,15 @@ def test_the_time_left_follows_from_the_stopping_criteria(changes, left):
     assert state_after(started(**changes), *TRAINING[1:]).seconds_left() == left
 
 
+def test_the_epoch_is_measured():
+    state = state_after(started(), joined(), ready(), lease(2.0, 0, 400))
+    assert state.epoch_fraction == 0.4 and state.epoch_seconds_left() == pytest.approx(3.0)
+    state.apply(lease(5.0, 400, 1000))
+    assert state.epoch_fraction == 0.0
+    state.apply(ended(rows=1000, seconds=5.0))
+    assert state.epoch_fraction == 1.0 and state.epoch_seconds_left() is None
+
+
 def test_patience_is_counted_from_the_best_model():
     later = evaluation(5.0, 2500, 0.41)
     state = state_after(started(patience=4), *TRAINING[1:], later)
