@@ -10,7 +10,7 @@ from hogbatch.commands.numbers import positive, whole
 from hogbatch.commands.parser import Parser, Usage
 from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.flags import Group
-from hogbatch.errors import UsageError
+from hogbatch.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hogbatch.cluster.estimate import Task
@@ -105,9 +105,7 @@ def _task(given: Namespace, merges: float) -> "Task":
     if given.run_dir is not None and named:
         raise UsageError(f"expected either RUN_DIR or {', '.join(sizes)}; got {named[0]}, too")
     if given.run_dir is not None:
-        from hogbatch.status.training_task import task_of
-
-        return task_of(given.run_dir, merges)
+        return _task_of(given.run_dir, merges)
     if len(named) < len(sizes):
         missing = " and ".join(flag for flag in sizes if flag not in named)
         raise UsageError(
@@ -122,6 +120,28 @@ def _task(given: Namespace, merges: float) -> "Task":
         positive("--rows-per-second", given.rows_per_second),
         merges,
     )
+
+
+def _task_of(run_dir: Path, merges: float) -> "Task":
+    """The task of a run that has ended. UsageError if it has no model or has not trained."""
+    from hogbatch.checkpoint.names import MODEL
+    from hogbatch.cluster.estimate import Task
+    from hogbatch.model.file import load_model
+    from hogbatch.status.run_files import expect_run, read_summary
+
+    expect_run(run_dir)
+    summary = read_summary(run_dir)
+    if summary is None:
+        raise UsageError(f"{run_dir} has no results yet; expected a run that has ended")
+    try:
+        rows, epochs, seconds = (float(summary[key]) for key in ("rows", "epochs", "train_seconds"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run_dir}: the summary is damaged: {error!r}") from None
+    if not (rows > 0 and epochs > 0 and seconds > 0):
+        raise UsageError(f"{run_dir} has not trained on any row; expected a run with a model")
+    model = load_model(run_dir / MODEL)
+    parameters = sum(tensor.size for tensor in model.tensors.values())
+    return Task(parameters, round(rows / epochs), rows / seconds, merges)
 
 
 def _sizes(given: str) -> list[int]:

@@ -80,13 +80,11 @@ def runs(arguments: Sequence[str]) -> int:
     output.add_argument("--limit", metavar="N", help="at most N runs (default: all)")
     output.add_argument("--json", action="store_true", help="all runs as one JSON object")
     given = parser.read(arguments)
-    from hogbatch.status.listing import listed_runs, read_limit
-    from hogbatch.status.table import run_fields, table_lines
+    from hogbatch.status.listing import listed_runs, read_limit, table_lines
 
     found = listed_runs(given.directory, given.sort, read_limit(given.limit))
     if given.json:
-        fields = {"directory": str(given.directory), "runs": [run_fields(run) for run in found]}
-        _print([json.dumps(fields, indent=2)])
+        _print([json.dumps({"directory": str(given.directory), "runs": found}, indent=2)])
     elif found:
         _print(table_lines(found, _width()))
     else:
@@ -106,7 +104,8 @@ def _follow(look: Callable[[], "RunReport"], *, as_json: bool, plain: bool) -> N
     shown: object = None
     while True:
         report = look()
-        news = (report.run.started, report.run.news, report.condition)
+        run = report.run
+        news = (run.started, len(run.history), list(run.notices)[-1:], report.condition)
         if news != shown:
             lines = _lines(report, as_json=as_json, indent=None)
             _print(["", *lines] if shown is not None and not as_json else lines)

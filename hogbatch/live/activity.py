@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from hogbatch.data.progress import ReadProgress
 from hogbatch.machine.budget import byte_size
-from hogbatch.status.condition import Condition
-from hogbatch.status.state import RunState
+from hogbatch.status.state import Condition, RunState
 
 COMPILING: Final = (
     "compiling kernels: about 30 s, once per installation and kind of network; the next run loads "

@@ -15,8 +15,7 @@ from hogbatch.live.display import Display
 from hogbatch.live.frame import View, frame
 from hogbatch.live.screen import Screen
 from hogbatch.machine.printable import printable_lines
-from hogbatch.status.condition import condition_of
-from hogbatch.status.state import RunState
+from hogbatch.status.state import RunState, condition_of
 from hogbatch.telemetry.console import Console
 from hogbatch.telemetry.records import Evaluation, RunTotals
 

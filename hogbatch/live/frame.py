@@ -12,15 +12,15 @@ from hogbatch.live.activity import Activity
 from hogbatch.live.capabilities import SMALLEST, Capabilities, Size
 from hogbatch.live.curve import Point, curve
 from hogbatch.live.layout import Wanted, layout
-from hogbatch.status.condition import Condition
-from hogbatch.status.state import RunState
-from hogbatch.status.text import duration, moment
-from hogbatch.status.worker_table import (
+from hogbatch.status.state import Condition, RunState
+from hogbatch.status.text import (
     HEADER,
     Cells,
     WorkerTable,
     aligned,
     column_widths,
+    duration,
+    moment,
     worker_table,
 )
 from hogbatch.telemetry.announced import description
@@ -178,8 +178,6 @@ class Drawing:
         right = [f"{fraction:4.0%}"]
         if (speed := run.rows_per_second) is not None:
             right.append(speed_text(speed))
-        if (left := run.epoch_seconds_left()) is not None and self.view.condition.active:
-            right.append(f"{duration(left)} left")
         return self._bar_line("epoch", text, fraction, right)
 
     def _run(self) -> Text:
@@ -277,7 +275,8 @@ class Drawing:
         limited, left_out = table.limited(height - 1)
         rows = [row.cells for row in limited]
         columns = _columns_that_fit(rows, self.width)
-        heading, *lines = aligned(rows, self.width, columns)
+        chosen = [tuple(row[n] for n in columns) for row in (HEADER, *rows)]
+        heading, *lines = aligned(chosen, self.width)
         shown_lines = [Text(heading, "dim")]
         for row, line in zip(rows, lines, strict=True):
             shown_lines.append(Text(line, WORKER_STYLES.get(row[-1].partition(" ")[0], "")))
@@ -337,7 +336,7 @@ def _joined(parts: Iterable[Text], width: int) -> Text:
 
 def _columns_that_fit(rows: Sequence[Cells], width: int) -> list[int]:
     """The columns of the table of workers that have a value, without the least important ones."""
-    widths = column_widths(rows)
+    widths = column_widths([HEADER, *rows])
     columns = [
         n
         for n, name in enumerate(HEADER)

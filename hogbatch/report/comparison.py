@@ -31,7 +31,7 @@ from hogbatch.report.run_figures import (
     share_bars,
 )
 from hogbatch.report.tables import seconds_text, setting_text
-from hogbatch.status.settings import differing
+from hogbatch.status.listing import differing
 from hogbatch.status.state import RunState
 from hogbatch.telemetry.console import loss_text
 from hogbatch.telemetry.records import Evaluation

@@ -230,9 +230,9 @@ def timeline(run: RunState) -> Timeline:
     workers, others = main_workers(run)
     lanes = [_worker_lane(worker, run.seconds) for worker in workers]
     for number, (event, name) in enumerate(INCIDENTS.items()):
-        if (counted := run.occurrences[event]).value:
-            moments = thinned_moments([seconds for seconds, _ in counted.course.points])
-            lanes.append(Lane(name, moments=moments, count=counted.value, marker=number + 1))
+        if all_moments := run.occurrences[event]:
+            moments = thinned_moments(all_moments)
+            lanes.append(Lane(name, moments=moments, count=len(all_moments), marker=number + 1))
     return Timeline(
         "Time line",
         run.seconds,

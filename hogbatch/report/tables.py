@@ -1,7 +1,6 @@
 """The tables of one run. Numbers are those of the progress lines of `hogbatch train`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -9,12 +8,8 @@ from typing import Any, Final
 from hogbatch.report.figure import ReportTable
 from hogbatch.report.reported import ReportedRun
 from hogbatch.status.state import MAX_NOTICES, Notice, RunState
-from hogbatch.status.text import duration
-from hogbatch.status.worker_table import WorkerTable, rows_of, update_share, worker_speed
+from hogbatch.status.text import WorkerTable, report_parts, rows_of, shown
 from hogbatch.status.workers import ObservedWorker
-from hogbatch.telemetry.announced import description
-from hogbatch.telemetry.console import result_parts, speed_text
-from hogbatch.telemetry.records import Evaluation
 
 MAX_WORKERS: Final = 200  # rows of the table
 WORKER_HEADER: Final = (
@@ -25,46 +20,13 @@ GIB: Final = 1 << 30
 
 
 def result_table(each: ReportedRun) -> ReportTable:
-    """State and results in words."""
-    run, condition = each.run, each.report.condition
-    state = f"{condition.state}: {condition.reason}" if condition.reason else condition.state
-    rows = [("state", state)]
-    if run.started is not None:
-        data, _, network = description(asdict(run.started)).partition("; ")
-        rows += [("data", data), ("model", network)]
-    if each.rehearsed:
-        rows.append(("server", f"rehearsed on {each.rehearsed}: all times are simulated"))
-    rows.append(("training", ", ".join(_progress(run, active=condition.active))))
-    if run.best is not None:
-        rows.append(("best model", evaluation_text(run.best)))
-    if run.history:
-        rows.append(("last evaluation", evaluation_text(run.history[-1])))
-    if run.checkpoint_at is not None:
-        rows.append(("last checkpoint", f"{seconds_text(run.checkpoint_at)} s"))
+    """State and results, as `hogbatch status` shows them."""
+    run, parts = each.run, report_parts(each.report)
+    rows = [(label, ", ".join(texts)) for label, texts in parts.items() if label != "run"]
     if run.last_at is not None:
         when = clock(run.last_at, simulated=each.rehearsed is not None)
         rows.append(("last event", when if each.rehearsed else f"{when} UTC"))
-    if each.report.damaged:
-        rows.append(("damaged", f"{each.report.damaged:,} lines of events.jsonl, ignored"))
     return ReportTable("Result", ("", ""), tuple(rows))
-
-
-def evaluation_text(evaluation: Evaluation) -> str:
-    """When an evaluation was, and its results."""
-    when = [f"{seconds_text(evaluation.seconds)} s", f"epoch {evaluation.epochs:.2f}"]
-    return ", ".join(when + result_parts(evaluation))
-
-
-def _progress(run: RunState, *, active: bool) -> list[str]:
-    limit = run.started.epochs if run.started is not None else None
-    parts = [f"{seconds_text(run.seconds)} s", f"{run.rows.value:,} rows"]
-    if run.epochs is not None:
-        parts.append(f"epoch {run.epochs:.2f}" + (f" of {limit}" if limit else ""))
-    if (speed := run.rows_per_second) is not None:
-        parts.append(speed_text(speed))
-    if active and (left := run.seconds_left()) is not None:
-        parts.append(f"at most {duration(left)} left")
-    return parts
 
 
 def worker_table(each: ReportedRun) -> ReportTable:
@@ -72,21 +34,19 @@ def worker_table(each: ReportedRun) -> ReportTable:
     run, active = each.run, each.report.condition.active
     cells = partial(_worker_cells, run=run, active=active)
     rows = [row for worker in run.workers for row in rows_of(worker, cells)]
-    shown, left_out = WorkerTable(rows, 0).limited(MAX_WORKERS)
+    kept, left_out = WorkerTable(rows, 0).limited(MAX_WORKERS)
     return ReportTable(
         "Workers",
         WORKER_HEADER,
-        tuple(row.cells for row in shown),
+        tuple(row.cells for row in kept),
         frozenset(range(3, len(WORKER_HEADER))),
         words=2 if any(worker.reason for worker in run.workers) else None,
         note=f"{left_out:,} more workers are not shown." if left_out else "",
-        beneath=frozenset(n for n, row in enumerate(shown) if row.beneath),
+        beneath=frozenset(n for n, row in enumerate(kept) if row.beneath),
     )
 
 
 def _worker_cells(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple[str, ...]:
-    speed, share = worker_speed(worker, run), update_share(worker, run)
-    used = worker.utilization[-1][1] if worker.utilization else None
     state = f"{worker.state}: {worker.reason}" if worker.reason else worker.state
     if worker.state == "trains" and not active:
         state = "-"
@@ -96,11 +56,11 @@ def _worker_cells(worker: ObservedWorker, run: RunState, *, active: bool) -> tup
         state,
         f"{worker.rows.value:,}",
         f"{worker.updates.value:,}",
-        "-" if share is None else f"{share:.0%}",
-        "-" if speed is None else f"{speed:,.0f}",
-        "-" if used is None else f"{used:.0%}",
-        "-" if worker.staleness is None else f"{worker.staleness:.1f}",
-        "-" if worker.batch_size is None else f"{worker.batch_size:,}",
+        shown(run.share_of(worker), ".0%"),
+        shown(run.speed_of(worker), ",.0f"),
+        shown(worker.last_utilization, ".0%"),
+        shown(worker.staleness, ".1f"),
+        shown(worker.batch_size, ",d"),
         "-" if worker.measured_at is not None else f"{seconds_text(worker.joined_at)} s",
         "-" if worker.left_at is None else f"{seconds_text(worker.left_at)} s",
     )

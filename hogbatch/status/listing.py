@@ -1,57 +1,34 @@
-"""The runs in a directory."""
+"""The runs in a directory, with their results and the settings in which they differ."""
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from hogbatch.checkpoint import marker
+from hogbatch.config.sources import DROPPED
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.machine.printable import printable
 from hogbatch.status.run_files import RunReport, glance, is_run, read_settings
-from hogbatch.status.settings import differing
+from hogbatch.status.text import aligned, filled, shown
+from hogbatch.telemetry.console import loss_text
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
+# These settings do not change a run.
+NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume", *DROPPED)
+HEADER: Final = ("run", "state", "test loss", "metric", "seconds", "rows/s")
+INDENT: Final = "    "
 
-
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """One run directory."""
-
-    path: Path
-    at: float  # when the run started, or its directory was created, in Unix seconds
-    report: RunReport | None  # None: it cannot be read
-    problem: str = ""  # why it cannot be read
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    differing: tuple[str, ...] = ()  # the settings in which the listed runs differ
-
-    @property
-    def test_loss(self) -> float | None:
-        """The test loss of the best model."""
-        best = self.report.run.best if self.report else None
-        return best.test_loss if best else None
-
-    @property
-    def metric(self) -> tuple[str, float] | None:
-        """The first metric of the best model."""
-        best = self.report.run.best if self.report else None
-        return next(iter(best.test_values.items()), None) if best else None
-
-    @property
-    def workers(self) -> str:
-        """The workers that have not left, or all of them if none is there: "cpu:4, 2 gpu"."""
-        run = self.report.run if self.report else None
-        if run is None:
-            return ""
-        kinds = (_kind(worker.device) for worker in run.present or run.workers)
-        return ", ".join(f"{n} {kind}" if n > 1 else kind for kind, n in Counter(kinds).items())
-
+Settings = Mapping[str, Any]  # the content of config.toml
+ListedRun = dict[str, Any]  # as in the output of --json
 
 ORDERS: Final[Mapping[str, Callable[[ListedRun], float]]] = {
-    "newest": lambda run: -run.at,
-    "loss": lambda run: math.inf if run.test_loss is None else run.test_loss,
-    "time": lambda run: run.report.run.seconds if run.report else math.inf,
+    "newest": lambda run: -run["at"],
+    "loss": lambda run: math.inf if run.get("test_loss") is None else run["test_loss"],
+    "time": lambda run: run.get("seconds", math.inf),
 }
 
 
@@ -59,11 +36,11 @@ def listed_runs(directory: Path, order: str, limit: int | None) -> list[ListedRu
     """The runs whose directories are in `directory`, in this order. UsageError for other paths."""
     found = sorted(map(_listed, _run_dirs(directory)), key=ORDERS["newest"])
     found = sorted(found, key=ORDERS[order])[:limit]
-    readable = [run for run in found if run.report is not None]
-    keys = tuple(differing([run.settings for run in readable]))
-    return [
-        ListedRun(run.path, run.at, run.report, run.problem, run.settings, keys) for run in found
-    ]
+    readable = [run for run in found if not run["problem"]]
+    keys = differing([run["settings"] for run in readable])
+    for run in readable:
+        run["settings"] = {key: run["settings"].get(key) for key in keys}
+    return found
 
 
 def read_limit(text: str | None) -> int | None:
@@ -75,6 +52,15 @@ def read_limit(text: str | None) -> int | None:
     return int(text)
 
 
+def differing(runs: Sequence[Settings]) -> list[str]:
+    """The keys that do not have the same value in all runs, in the order of the settings.
+
+    A missing key has the value None, which is a default that depends on the data or the machine.
+    """
+    keys = dict.fromkeys(key for settings in runs for key in settings if key not in NOT_COMPARED)
+    return [key for key in keys if any(run.get(key) != runs[0].get(key) for run in runs)]
+
+
 def _run_dirs(directory: Path) -> list[Path]:
     expected = "expected a directory with run directories"
     try:
@@ -82,10 +68,9 @@ def _run_dirs(directory: Path) -> list[Path]:
             raise UsageError(
                 f"{directory} is a run directory; {expected}; hogbatch status {directory} shows it"
             )
-        if not directory.exists():
-            raise UsageError(f"{directory} does not exist; {expected}: hogbatch runs DIR")
         if not directory.is_dir():
-            raise UsageError(f"{directory} is a file; {expected}; give the directory above it")
+            found = "is a file" if directory.exists() else "does not exist"
+            raise UsageError(f"{directory} {found}; {expected}: hogbatch runs DIR")
         return [path for path in directory.iterdir() if path.is_dir() and _may_be_run(path)]
     except OSError as error:
         raise UsageError(f"{directory} cannot be read: {error.strerror}; {expected}") from None
@@ -100,20 +85,75 @@ def _may_be_run(path: Path) -> bool:
 
 def _listed(path: Path) -> ListedRun:
     """A run directory, damaged or not."""
-    at = 0.0
+    run: ListedRun = {"run_dir": str(path), "at": 0.0, "problem": ""}
     try:
-        at = (path / marker.NAME).stat().st_mtime
+        run["at"] = (path / marker.NAME).stat().st_mtime
         marker.listed(path)
-        report = glance(path)
-        started = report.run.first_at
-        if started is not None and started >= YEAR_2000:
-            at = started
-        return ListedRun(path, at, report, settings=read_settings(path))
+        return run | _fields(glance(path)) | {"settings": read_settings(path)}
     except HogbatchError as error:
-        return ListedRun(path, at, None, str(error).replace(f"{path}/", ""))
+        problem = str(error).replace(f"{path}/", "")
     except OSError as error:
-        return ListedRun(path, at, None, f"cannot be read: {error.strerror}")
+        problem = f"cannot be read: {error.strerror}"
+    return run | {"problem": problem}
 
 
-def _kind(device: str) -> str:
-    return device if device.startswith("cpu") else device.partition(":")[0]
+def _fields(report: RunReport) -> ListedRun:
+    run, best = report.run, report.run.best
+    metric, value = next(iter(best.test_values.items()), (None, None)) if best else (None, None)
+    # those that have not left, or all of them if none is there
+    devices = [worker.device for worker in run.present or run.workers]
+    kinds = Counter(each if each.startswith("cpu") else each.partition(":")[0] for each in devices)
+    recorded = run.first_at is not None and run.first_at >= YEAR_2000
+    return ({"at": run.first_at} if recorded else {}) | {
+        "state": report.condition.state,
+        "reason": report.condition.reason,
+        "test_loss": best.test_loss if best else None,
+        "metric": metric,
+        "value": value,
+        "seconds": run.seconds,
+        "epochs": run.epochs,
+        "rows": run.rows.value,
+        "rows_per_second": run.rows_per_second,
+        "workers": ", ".join(f"{n} {kind}" if n > 1 else kind for kind, n in kinds.items()),
+    }
+
+
+def table_lines(runs: Sequence[ListedRun], width: int) -> list[str]:
+    """Two lines or more for each run: its results; start, workers and differing settings."""
+    readable = [run for run in runs if not run["problem"]]
+    heading, *rows = aligned([HEADER, *map(_cells, readable)], width)
+    lines = [heading]
+    for run in runs:
+        if run["problem"]:
+            lines.append(printable(Path(run["run_dir"]).name))
+            texts = [f"damaged: {run['problem']}"]
+        else:
+            lines.append(rows.pop(0))
+            started = datetime.fromtimestamp(run["at"]).strftime("%Y-%m-%d %H:%M")
+            texts = [started, run["workers"], *as_flags(run["settings"])]
+        about = filled(map(printable, filter(None, texts)), width - len(INDENT))
+        lines += [INDENT + line for line in about]
+    return lines
+
+
+def _cells(run: ListedRun) -> tuple[str, ...]:
+    return (
+        printable(Path(run["run_dir"]).name),
+        run["state"],
+        loss_text(run["test_loss"]),
+        f"{run['metric']} {run['value']:.4f}" if run["metric"] else "-",
+        f"{run['seconds']:.2f}",
+        shown(run["rows_per_second"], ",.0f"),
+    )
+
+
+def as_flags(settings: Settings) -> list[str]:
+    """The settings as they are given to `hogbatch train`, without those that are None."""
+    return [_flag(key, value) for key, value in settings.items() if value is not None]
+
+
+def _flag(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"--{key}" if value else f"--no-{key}"
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shlex.quote(text) if key == "data" else f"--{key} {shlex.quote(text)}"

@@ -1,19 +1,23 @@
 """Reads a run directory, and never writes to it or connects to the run."""
 
 import json
+import os
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from hogbatch.checkpoint import marker
 from hogbatch.checkpoint.names import CONFIG, CRASH, EVENTS, SUMMARY
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.process import ProcessIdentity
-from hogbatch.status.condition import Condition, condition_of
-from hogbatch.status.events import EventReader, first_event, last_event
-from hogbatch.status.state import Ended, RunState
+from hogbatch.status.state import Condition, Ended, RunState, condition_of
+from hogbatch.status.workers import ObservedWorker
+
+TAIL: Final = 1 << 16  # bytes; longer than the first and the last event of a run
+
+Event = dict[str, Any]
 
 
 class RunReport(NamedTuple):
@@ -26,7 +30,7 @@ class RunReport(NamedTuple):
 
 
 def is_run(path: Path) -> bool:
-    """Whether `path` is a run directory. OSError."""
+    """The path is a run directory. OSError."""
     return (path / marker.NAME).is_file()
 
 
@@ -36,10 +40,9 @@ def expect_run(path: Path) -> None:
     try:
         if is_run(path):
             return
-        if not path.exists():
-            raise UsageError(f"{path} does not exist; {expected}; hogbatch runs lists them")
         if not path.is_dir():
-            raise UsageError(f"{path} is a file; {expected}; give the directory that contains it")
+            found = "is a file" if path.exists() else "does not exist"
+            raise UsageError(f"{path} {found}; {expected}; hogbatch runs lists them")
         has_runs = any(is_run(each) for each in path.iterdir() if each.is_dir())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
@@ -52,8 +55,13 @@ class RunFollower:
 
     def __init__(self, run_dir: Path) -> None:
         self._dir = run_dir
-        self._reader = EventReader(run_dir / EVENTS)
+        self._path = run_dir / EVENTS
+        self._begin(b"")
+
+    def _begin(self, first: bytes) -> None:
         self._run = RunState()
+        self._first = first  # line of the file, by which it is recognised
+        self._position = self._damaged = 0
 
     def look(self) -> RunReport:
         """The run as it is now. DataError if a file is damaged or cannot be read."""
@@ -65,17 +73,39 @@ class RunFollower:
         if run.ended is None and run.started is None:
             run = self._with_summary()
         crash = self._crash() if running is False else ""
-        damaged = self._reader.damaged + run.damaged
+        damaged = self._damaged + run.damaged
         return RunReport(self._dir, run, condition_of(run, running, crash), damaged)
 
     def _read(self) -> None:
-        if self._reader.was_replaced():
-            self._run = RunState()
-        for event in self._reader.read():
-            self._run.apply(event)
+        """Apply the events written since the last call; all of them if the file was replaced.
+
+        An incomplete last line is read when it is complete. A coordinator that resumes the run
+        removes it.
+        """
+        try:
+            with self._path.open("rb") as file:
+                first = file.readline()
+                if not first.endswith(b"\n"):
+                    return
+                if first != self._first or file.seek(0, os.SEEK_END) < self._position:
+                    self._begin(first)
+                file.seek(self._position)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._position += len(line)
+                    event = parse(line)
+                    if event is None:
+                        self._damaged += 1
+                    else:
+                        self._run.apply(event)
+        except FileNotFoundError:  # it does not exist yet, or is being replaced
+            return
+        except OSError as error:
+            raise DataError(f"{self._path}: cannot read the events: {error.strerror}") from None
 
     def _is_running(self) -> bool | None:
-        """Whether the coordinator runs; None if that is not known."""
+        """Look for the coordinator; None if it cannot be seen from here."""
         started = self._run.started
         identity = started and ProcessIdentity.of(started.process)
         return identity.is_running() if identity else None
@@ -83,12 +113,7 @@ class RunFollower:
     def _with_summary(self) -> RunState:
         """The run of a version that did not record its start and end, as its summary has it."""
         summary = read_summary(self._dir)
-        if summary is None:
-            return self._run
-        if self._run.first_at is None:
-            return summarised(self._dir, summary)
-        self._run.ended = Ended(str(summary["status"]), str(summary["reason"]))
-        return self._run
+        return self._run if summary is None else summarised(self._dir, summary)
 
     def _crash(self) -> str:
         """The crash report of the last life of the coordinator; empty if there is none."""
@@ -99,41 +124,65 @@ class RunFollower:
             return ""
 
 
+def parse(line: bytes) -> Event | None:
+    """The event on a line; None if it is damaged."""
+    try:
+        event = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
+    except (ValueError, RecursionError):
+        return None
+    named = isinstance(event, dict) and isinstance(event.get("event"), str)
+    return event if named and isinstance(event.get("at"), int | float) else None
+
+
 def read_summary(run_dir: Path) -> dict[str, Any] | None:
     """The content of summary.json; None if there is none. DataError if it is damaged."""
-    path = run_dir / SUMMARY
-    try:
-        summary = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the summary: {error.strerror}") from None
-    except ValueError as error:
-        raise DataError(f"{path}: the summary is damaged: {error}") from None
-    if not isinstance(summary, dict) or not {"status", "reason", "rows"} <= summary.keys():
-        raise DataError(f"{path}: this is not the summary of a run")
-    return summary
-
-
-def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
-    """The run that a summary describes; DataError if it is damaged."""
-    try:
-        return RunState.summarised(summary)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
+    summary = _content(run_dir / SUMMARY, json.loads)
+    if summary is None or {"status", "reason", "rows"} <= summary.keys():
+        return summary
+    raise DataError(f"{run_dir / SUMMARY}: this is not the summary of a run")
 
 
 def read_settings(run_dir: Path) -> dict[str, Any]:
     """The settings of config.toml; none if the run has not written it. DataError if damaged."""
-    path = run_dir / CONFIG
+    return _content(run_dir / CONFIG, tomllib.loads) or {}
+
+
+def _content(path: Path, parse_text: Callable[[str], object]) -> dict[str, Any] | None:
+    """The content of a file; None if it does not exist. DataError if it is damaged."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = parse_text(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
-        raise DataError(f"{path}: cannot read the settings: {error.strerror}") from None
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise DataError(f"{path}: the settings are damaged: {error}") from None
+        raise DataError(f"{path}: the file is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: the file is damaged: expected an object")
+    return found
+
+
+def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
+    """The run that a summary describes; DataError if it is damaged."""
+    run = RunState()
+    try:
+        for entry in summary["history"]:
+            run.apply({**entry, "event": "evaluation", "at": 0.0})
+        for each in summary["workers"]:
+            device = f"cpu:{each['threads']}" if each["device"] == "cpu" else each["device"]
+            worker = ObservedWorker(each["name"], device, 0.0, left_at=each["left_at"])
+            worker.rows.value, worker.updates.value = each["rows"], each["updates"]
+            run.workers.append(worker)
+        run.rows.value = summary["rows"]
+        run.train_rows = round(summary["rows"] / summary["epochs"]) if summary["epochs"] else 0
+        saved = summary["saved"] or {}
+        run.best = next((e for e in run.history if e.seconds == saved.get("seconds")), None)
+        run.seconds = float(summary["train_seconds"])
+        run.ended = Ended(str(summary["status"]), str(summary["reason"]), summary["rows"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
+    run.first_at = run.last_at = None
+    return run
 
 
 def glance(run_dir: Path) -> RunReport:
@@ -142,15 +191,16 @@ def glance(run_dir: Path) -> RunReport:
     A summary is not that of a run which was resumed since, so the last event must agree with it.
     Errors as from :meth:`RunFollower.look`.
     """
-    try:
-        first, last = first_event(run_dir / EVENTS), last_event(run_dir / EVENTS)
-    except OSError:
-        first = last = None
+    first = last = None
+    with suppress(OSError), (run_dir / EVENTS).open("rb") as file:
+        first = parse(file.readline(TAIL))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        last = parse(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
     if first is None or last is None or last["event"] != "ended":
         return RunFollower(run_dir).look()
     summary = read_summary(run_dir)
     if summary is None or any(summary[key] != last.get(key) for key in ("status", "rows")):
         return RunFollower(run_dir).look()
     run = summarised(run_dir, summary)
-    run.first_at, run.last_at = first["at"], last["at"]
+    run.first_at = first["at"]
     return RunReport(run_dir, run, condition_of(run, None, ""), 0)

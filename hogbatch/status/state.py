@@ -7,18 +7,22 @@ a run that is looked at while it trains, and one that ended long ago, give the s
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from hogbatch.model.losses import LOSSES
-from hogbatch.status.series import Counter
-from hogbatch.status.workers import FiguresOfServer, LeaseDone, ObservedWorker
+from hogbatch.status.workers import Counter, FiguresOfServer, LeaseDone, ObservedWorker
 from hogbatch.telemetry.announced import ANNOUNCED, sentence
-from hogbatch.telemetry.records import Evaluation, WorkerRecord
+from hogbatch.telemetry.records import Evaluation
 
 MAX_NOTICES: Final = 100
-TIMED: Final = ("checkpoint", "resumed", "poisoned", "out_of_memory")  # also kept as series
+TIMED: Final = ("checkpoint", "resumed", "poisoned", "out_of_memory")  # whose times are kept
+REASONS: Final = {  # of a status that has no reason of its own
+    "finished": "all epochs",
+    "target": "the target loss is reached",
+    "time": "the maximum training time is over",
+}
 
 T = TypeVar("T")
 
@@ -55,17 +59,6 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """The event "resumed", with what the checkpoint had reached."""
-
-    at: float
-    checkpoint: str
-    rows: int
-    seconds: float
-    evaluations: int | None = None  # before the checkpoint; None: not recorded
-
-
-@dataclass(frozen=True, slots=True)
 class EvaluatedRows:
     """The event "evaluation_begins": how many rows of a set are evaluated."""
 
@@ -98,31 +91,13 @@ class RunState:
     best: Evaluation | None = None
     workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
-    occurrences: dict[str, Counter] = field(  # of the events TIMED
-        default_factory=lambda: {name: Counter() for name in TIMED}
+    occurrences: dict[str, list[float]] = field(  # training seconds of the events TIMED
+        default_factory=lambda: {name: [] for name in TIMED}
     )
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
     evaluates: EvaluatedRows | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
     damaged: int = 0  # events with fields that are missing or of another type
-    news: int = 0  # grows with each evaluation and notice
-
-    @classmethod
-    def summarised(cls, summary: Mapping[str, Any]) -> "RunState":
-        """The picture that summary.json gives. ValidationError or KeyError if it is damaged."""
-        state = cls(ended=Ended(summary["status"], summary["reason"], summary["rows"]))
-        state.seconds = float(summary["train_seconds"])
-        state.rows.value = summary["rows"]
-        for entry in msgspec.convert(summary["history"], list[Evaluation]):
-            state._evaluated(entry)
-        saved = summary["saved"]
-        if saved is not None:
-            state.best = next((e for e in state.history if e.seconds == saved["seconds"]), None)
-        records = msgspec.convert(summary["workers"], list[WorkerRecord])
-        state.workers = [ObservedWorker.recorded(record) for record in records]
-        if summary["epochs"]:
-            state.train_rows = round(summary["rows"] / summary["epochs"])
-        return state
 
     @property
     def epochs(self) -> float | None:
@@ -146,6 +121,25 @@ class RunState:
             return self.rows.speed(self.seconds)
         return self.rows.value / self.seconds if self.seconds else None
 
+    def share_of(self, worker: ObservedWorker) -> float | None:
+        """The part of all updates that a worker has done; None before there are any.
+
+        Updates of workers of a server may be known before those of the server.
+        """
+        return min(1.0, worker.updates.value / self.updates) if self.updates else None
+
+    def speed_of(self, worker: ObservedWorker) -> float | None:
+        """Recent rows per second of a worker; after the end of the run, or its own, its mean.
+
+        That of a worker of a server is of the time until its last figures.
+        """
+        ends = [end for end in (worker.left_at, worker.measured_at) if end is not None]
+        until = min(ends, default=self.seconds)
+        if self.ended is None and worker.left_at is None:
+            return worker.rows.speed(until)
+        elapsed = until - worker.joined_at
+        return worker.rows.value / elapsed if elapsed > 0 else None
+
     def seconds_left(self) -> float | None:
         """Training seconds until the run ends at the latest; None if that is not known."""
         started, speed = self.started, self.rows_per_second
@@ -165,13 +159,6 @@ class RunState:
             return None
         done, rest = divmod(self.rows.value, self.train_rows)
         return 1.0 if self.ended is not None and done and not rest else rest / self.train_rows
-
-    def epoch_seconds_left(self) -> float | None:
-        """Training seconds until the end of the current epoch; None if that is not known."""
-        done, speed = self.epoch_fraction, self.rows_per_second
-        if done is None or not speed or self.ended is not None:
-            return None
-        return (1 - done) * self.train_rows / speed
 
     def patience_left(self) -> float | None:
         """Epochs without a better model after which the run ends; None if it does not."""
@@ -197,11 +184,10 @@ class RunState:
             case "started":
                 self._begin(_converted(event, Started))
             case "resumed":
-                self._roll_back(_converted(event, Resumed))
+                self._roll_back(event)
             case "ended":
                 self.ended = _converted(event, Ended)
                 self.evaluates, self.saves = None, False
-                self.news += 1
                 if self.ended.seconds is not None:
                     self.seconds = self.ended.seconds
             case "lease":
@@ -222,25 +208,24 @@ class RunState:
             case _:
                 self._change_worker(name, event)
         if name in TIMED:
-            self.occurrences[name].add(1, self.seconds)
+            self.occurrences[name].append(self.seconds)
         if name in ANNOUNCED:
             self._note(event["at"], sentence(name, event))
 
     def _change_worker(self, name: str, event: Mapping[str, Any]) -> None:
         match name:
             case "worker_joined":
-                worker = ObservedWorker(
-                    event["worker"], event["runs_on"], self.seconds, event["pid"]
+                self.workers.append(
+                    ObservedWorker(event["worker"], event["runs_on"], self.seconds, event["pid"])
                 )
-                self.workers.append(worker)
             case "worker_compiles":
                 self._worker(event).state = "compiles"
             case "worker_ready":
                 self._worker(event).become_ready(int(event["batch_size"]), self.seconds)
             case "worker_parked":
-                self._worker(event).park(event["reason"], self.seconds)
+                self._worker(event).park(True, event["reason"], self.seconds)
             case "worker_unparked":
-                self._worker(event).unpark(self.seconds)
+                self._worker(event).park(False, "", self.seconds)
             case "server_workers":
                 figures = _converted(event, FiguresOfServer)
                 self._worker(event).take_figures(figures, self.seconds)
@@ -264,32 +249,31 @@ class RunState:
         self.trains, self.evaluates, self.saves = False, None, False
         self._dismiss_workers()
         self.rows.begin(self.seconds)
-        self.news += 1
 
     def _dismiss_workers(self) -> None:
         """Their coordinator is gone, perhaps without having recorded that they left."""
         for worker in self.workers:
             worker.leave("left", "", self.seconds)
 
-    def _roll_back(self, resumed: Resumed) -> None:
+    def _roll_back(self, resumed: Mapping[str, Any]) -> None:
         """Work after the checkpoint is repeated, so it is forgotten."""
+        rows, seconds = int(resumed["rows"]), float(resumed["seconds"])
         self._dismiss_workers()
-        self.seconds, self.checkpoint_at = resumed.seconds, resumed.seconds
-        self.workers = [each for each in self.workers if each.joined_at <= resumed.seconds]
+        self.seconds = self.checkpoint_at = seconds
+        self.workers = [worker for worker in self.workers if worker.joined_at <= seconds]
         for worker in self.workers:
-            worker.roll_back(resumed.seconds)
-        for occurrences in self.occurrences.values():
-            occurrences.roll_back(resumed.seconds)
+            worker.roll_back(seconds)
+        for name, moments in self.occurrences.items():
+            self.occurrences[name] = [moment for moment in moments if moment <= seconds]
         # An evaluation with the rows of the checkpoint may have followed it, and is then repeated.
-        history, self.history, self.best = self.history[: resumed.evaluations], [], None
+        history, self.history, self.best = self.history[: resumed.get("evaluations")], [], None
         for evaluation in history:
-            if evaluation.rows <= resumed.rows:
+            if evaluation.rows <= rows:
                 self._remember(evaluation)
-        self.seconds = resumed.seconds
-        self.rows.roll_back(resumed.seconds)
-        self.rows.value = resumed.rows
-        self.rows.begin(resumed.seconds)
-        self._note(resumed.at, f"resumed from {resumed.checkpoint}")
+        self.rows.roll_back(seconds)
+        self.rows.value = rows
+        self.rows.begin(seconds)
+        self._note(resumed["at"], f"resumed from {resumed['checkpoint']}")
 
     def _credit(self, lease: LeaseDone) -> None:
         self.trains = True
@@ -304,7 +288,6 @@ class RunState:
         for worker in self.present:
             if (measured := evaluation.utilization.get(worker.name)) is not None:
                 worker.utilization.append((evaluation.seconds, measured))
-        self.news += 1
 
     def _remember(self, evaluation: Evaluation) -> None:
         self.history.append(evaluation)
@@ -325,9 +308,60 @@ class RunState:
 
     def _note(self, at: float, text: str) -> None:
         self.notices.append(Notice(at, text, self.seconds))
-        self.news += 1
 
 
 def _converted(event: Mapping[str, Any], kind: type[T]) -> T:
     """The fields of an event; ValidationError if one is missing or of another type."""
     return msgspec.convert(event, kind)
+
+
+class Condition(NamedTuple):
+    """The state of a run, and why or what it waits for.
+
+    The state is "preparing", "waiting", "training", "finished", "stopped", "failed" or "killed?".
+    """
+
+    state: str
+    reason: str
+
+    @property
+    def active(self) -> bool:
+        """The run may still train."""
+        return self.state in ("waiting", "training")
+
+    @property
+    def over(self) -> bool:
+        """The run has ended and recorded it; one that was killed may be resumed."""
+        return self.state in ("finished", "stopped", "failed")
+
+
+def condition_of(run: RunState, running: bool | None, crash: str) -> Condition:
+    """The condition of a run whose coordinator is `running`; None: that cannot be seen.
+
+    `crash` names the crash report of the run, if there is one.
+    """
+    if run.ended is not None:
+        status, reason = run.ended.status, run.ended.reason
+        state = status if status in ("failed", "stopped") else "finished"
+        return Condition(state, reason or REASONS.get(status, status))
+    if running is False and crash:
+        return Condition("failed", f"a bug; see {crash}")
+    if running is False:
+        resume = "hogbatch train --resume RUN_DIR continues it"
+        advice = "it has no checkpoint" if run.checkpoint_at is None else resume
+        return Condition("killed?", f"no process and no result; {advice}")
+    if run.first_at is None:
+        return Condition("preparing", "no events yet: it reads its data, or ended before training")
+    unseen = "" if running else "whether its process runs cannot be seen from this machine"
+    if run.trains:
+        return Condition("training", unseen)
+    return Condition("waiting", unseen or _awaited(run.present))
+
+
+def _awaited(workers: list[ObservedWorker]) -> str:
+    """What a run with these workers waits for before it trains."""
+    if not workers:
+        return "for workers"
+    if any(worker.state == "compiles" for worker in workers):
+        return "for workers that compile their kernels"
+    return "for workers to be ready"

@@ -1,11 +1,58 @@
 """The workers of a run, as its events describe them."""
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
-from hogbatch.status.series import Counter, keep_until
-from hogbatch.telemetry.records import WorkerRecord
-from hogbatch.telemetry.trace import Trace
+from hogbatch.telemetry.trace import DIGITS, Trace
 from hogbatch.wire.messages import WorkerFigures
+
+WINDOW_S: Final = 10.0  # training seconds over which a recent speed is measured
+
+
+@dataclass(slots=True)
+class Counter:
+    """A number that only grows: its value, its course, and its growth per training second."""
+
+    value: int = 0
+    course: Trace = field(default_factory=Trace)
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # of about WINDOW_S
+
+    def begin(self, seconds: float) -> None:
+        """Measure speeds from training second `seconds` on."""
+        self._recent.clear()
+        self._recent.append((seconds, self.value))
+
+    def add(self, amount: int, seconds: float) -> None:
+        """Add `amount` at training second `seconds`."""
+        self.set(self.value + amount, seconds)
+        self.course.add(seconds, self.value)
+
+    def set(self, value: int, seconds: float) -> None:
+        """Set the value at training second `seconds`; the course is not kept."""
+        self.value = value
+        self._recent.append((seconds, value))
+        while len(self._recent) > 2 and self._recent[1][0] <= seconds - WINDOW_S:
+            self._recent.popleft()
+
+    def speed(self, now: float) -> float | None:
+        """The recent speed at training second `now`; None before anything was measured."""
+        if not self._recent:
+            return None
+        before = [point for point in self._recent if point[0] <= now - WINDOW_S]
+        start, value = before[-1] if before else self._recent[0]
+        return (self.value - value) / (now - start) if now > start else None
+
+    def roll_back(self, seconds: float) -> None:
+        """Restore the value of training second `seconds`, as far as the course has it."""
+        keep_until(self.course, seconds)
+        self.value = self.course.points[-1][1] if self.course.points else 0
+
+
+def keep_until(trace: Trace, seconds: float) -> None:
+    """Remove what a trace has after training second `seconds`."""
+    last = round(seconds, DIGITS)  # as the trace rounds a change at this very moment
+    trace.points = [point for point in trace.points if point[0] <= last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +60,6 @@ class LeaseDone:
     """The fields of an event "lease" that are used."""
 
     seconds: float
-    epoch: int
     rows: tuple[int, int]
     worker: str
     batch_size: int
@@ -42,7 +88,7 @@ class ObservedWorker:
 
     name: str
     device: str  # with its threads or number: "cpu:2", "gpu:0"
-    joined_at: float  # training seconds
+    joined_at: float  # training seconds; of a worker of a server, those of the server
     pid: int | None = None
     state: str = "starts"  # then "compiles", "trains", "parked", and at last "left" or "lost"
     reason: str = ""  # why it is parked or lost
@@ -60,24 +106,13 @@ class ObservedWorker:
     workers: list["ObservedWorker"] = field(default_factory=list)
     others: int = 0  # of its own workers that are not known
     # of a worker of a server: what follows is not known of others
-    measured_at: float | None = None  # training seconds of its figures; None: they are current
+    measured_at: float | None = None  # training seconds of its figures
     busy: float | None = None  # fraction of its training seconds spent computing
 
-    @classmethod
-    def recorded(cls, record: WorkerRecord) -> "ObservedWorker":
-        """The worker that a summary describes."""
-        device = f"cpu:{record.threads}" if record.device == "cpu" else record.device
-        worker = cls(record.name, device, 0.0)
-        worker.batch_size = record.batch_size
-        worker.batch_sizes.points = list(record.batch_trace)
-        worker.rows.value = record.rows
-        worker.updates.value = record.updates
-        worker.updates.course.points = list(record.update_trace)
-        worker.staleness, worker.left_at = record.staleness, record.left_at
-        worker.state = "trains" if record.left_at is None else "left"
-        if record.utilization is not None:
-            worker.utilization.append((0.0, record.utilization))
-        return worker
+    @property
+    def last_utilization(self) -> float | None:
+        """The utilization before the last evaluation; None if it was not measured."""
+        return self.utilization[-1][1] if self.utilization else None
 
     def become_ready(self, batch_size: int, seconds: float) -> None:
         """It has its first batch size, at training second `seconds`."""
@@ -91,25 +126,19 @@ class ObservedWorker:
             self.batch_size = batch_size
             self.batch_sizes.add(seconds, batch_size)
 
-    def park(self, reason: str, seconds: float) -> None:
-        """It only evaluates from training second `seconds` on."""
-        self.state, self.reason = "parked", reason
-        self.parked.add(seconds, 1)
-
-    def unpark(self, seconds: float) -> None:
-        """It trains again from training second `seconds` on."""
-        self.state, self.reason = "trains", ""
-        self.parked.add(seconds, 0)
+    def park(self, parked: bool, reason: str, seconds: float) -> None:
+        """From training second `seconds` on, it only evaluates if it is `parked`, else trains."""
+        self.state, self.reason = "parked" if parked else "trains", reason
+        self.parked.add(seconds, int(parked))
 
     def credit(self, lease: LeaseDone) -> None:
         """Add a lease that it has done."""
         self.resize(lease.batch_size, lease.seconds)
         self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
-        if lease.staleness is not None:
-            total = (self.staleness or 0.0) * self.updates.value + lease.staleness * lease.updates
-            self.staleness = total / max(1, self.updates.value + lease.updates)
-            self.missed.add(round(lease.staleness * lease.updates), lease.seconds)
         self.updates.add(lease.updates, lease.seconds)
+        if lease.staleness is not None:
+            self.missed.add(round(lease.staleness * lease.updates), lease.seconds)
+            self.staleness = self.missed.value / max(1, self.updates.value)
 
     def leave(self, state: str, reason: str, seconds: float) -> None:
         """It is gone at training second `seconds`."""
@@ -121,48 +150,32 @@ class ObservedWorker:
     def take_figures(self, figures: FiguresOfServer, seconds: float) -> None:
         """It is a server, whose own workers have these figures at training second `seconds`."""
         known = {worker.name: worker for worker in self.workers}
-        earliest = self._earliest_start
         self.others, self.workers = figures.others, []
         for each in figures.workers:
-            worker = known.get(each.name) or _own_worker(each, earliest if each.rows else seconds)
-            worker._update(each, seconds)
+            worker = known.get(each.name)
+            if worker is None:
+                device = f"cpu:{each.threads}" if each.device == "cpu" else each.device
+                worker = ObservedWorker(each.name, device, self.joined_at)
+                worker.rows.value = each.rows if known else 0  # it may have been among the others
+                worker.rows.begin(seconds if known else self.joined_at)
+            worker.measured_at, worker.busy = seconds, each.busy
+            # Without their courses, which nothing shows: a run may have 16 such workers per server.
+            worker.rows.set(each.rows, seconds)
+            worker.updates.value = each.updates
+            worker.batch_size = each.batch_size or None
+            if each.state == "left":
+                worker.leave("left", "", seconds)
+            else:
+                worker.state = each.state
             self.workers.append(worker)
-
-    @property
-    def _earliest_start(self) -> float:
-        """Training second from which a worker of this server that is not known yet has trained."""
-        all_known = bool(self.workers) and not self.others  # when the last figures were measured
-        measured_at = self.workers[0].measured_at if all_known else None
-        return max(self.joined_at, measured_at or 0.0)
-
-    def _update(self, figures: RecordedWorker, seconds: float) -> None:
-        """It has these figures at training second `seconds`."""
-        self.measured_at, self.busy = seconds, figures.busy
-        # Without their courses, which nothing shows: a run may have 16 such workers per server.
-        self.rows.set(figures.rows, seconds)
-        self.updates.value = figures.updates
-        self.batch_size = figures.batch_size or None
-        if figures.state == "left":
-            self.leave("left", "", seconds)
-        else:
-            self.state = figures.state
 
     def roll_back(self, seconds: float) -> None:
         """Forget what it did after training second `seconds`."""
-        self.rows.roll_back(seconds)
-        self.updates.roll_back(seconds)
-        self.missed.roll_back(seconds)
+        for counter in (self.rows, self.updates, self.missed):
+            counter.roll_back(seconds)
         keep_until(self.batch_sizes, seconds)
         keep_until(self.parked, seconds)
         self.utilization = [point for point in self.utilization if point[0] <= seconds]
         self.workers, self.others = [], 0  # their figures contain what is forgotten
         if self.left_at is not None:
             self.left_at = min(self.left_at, seconds)
-
-
-def _own_worker(figures: RecordedWorker, since: float) -> ObservedWorker:
-    """A worker of a server that was not known before, and trains since training second `since`."""
-    device = f"cpu:{figures.threads}" if figures.device == "cpu" else figures.device
-    worker = ObservedWorker(figures.name, device, since)
-    worker.rows.begin(since)
-    return worker

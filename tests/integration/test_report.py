@@ -170,7 +170,7 @@ def test_damaged_files_do_not_prevent_a_report(finished_job, report):
     (run_dir / "model.safetensors").write_bytes(b"no model")
     page = report(run_dir, path=run_dir / "report.html")
     assert "2 lines of events.jsonl, ignored" in page.text
-    assert "the settings are damaged" in page.text and "Left out: " in page.text
+    assert "the file is damaged" in page.text and "Left out: " in page.text
 
 
 def test_the_file_is_opened_in_the_browser(finished_run, main, tmp_path, monkeypatch):

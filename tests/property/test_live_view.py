@@ -6,8 +6,7 @@ from rich.cells import cell_len
 from hogbatch.live.activity import Activity, running
 from hogbatch.live.capabilities import Capabilities, Size
 from hogbatch.live.frame import View, frame
-from hogbatch.status.condition import condition_of
-from hogbatch.status.state import RunState
+from hogbatch.status.state import RunState, condition_of
 from tests.support.property_tests import max_examples
 from tests.unit.status.conftest import (
     ended,

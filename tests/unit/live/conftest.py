@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.status.condition import condition_of
+from hogbatch.status.state import condition_of
 from tests.unit.status.conftest import (
     TRAINING,
     evaluation,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hogbatch.report.reported import ReportedRun
-from hogbatch.status.condition import condition_of
 from hogbatch.status.run_files import RunReport
+from hogbatch.status.state import condition_of
 from tests.unit.status.conftest import (
     ended,
     evaluation,

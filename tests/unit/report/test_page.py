@@ -130,12 +130,10 @@ def test_a_run_in_any_state_has_a_page(events, words):
 
 
 def test_damaged_lines_and_settings_are_mentioned():
-    run = reported(
-        *TWO_WORKERS, damaged=3, settings_problem="config.toml: the settings are damaged"
-    )
+    run = reported(*TWO_WORKERS, damaged=3, settings_problem="config.toml: the file is damaged")
     found = parsed(run)
     assert "3 lines of events.jsonl, ignored" in found.text
-    assert "the settings are damaged" in found.text
+    assert "the file is damaged" in found.text
 
 
 def test_several_runs_are_folded_below_their_comparison(two_workers):

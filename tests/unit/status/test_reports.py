@@ -98,15 +98,6 @@ def test_what_a_coordinator_wrote_just_before_it_exited_is_read(write_run, monke
     assert follower.look().condition.state == "finished"
 
 
-def test_a_run_that_replaces_another_one_is_shown_alone(write_run):
-    run_dir = write_run(*TRAINING, ended())
-    follower = RunFollower(run_dir)
-    assert follower.look().condition.over
-    (run_dir / "events.jsonl").write_text(json.dumps(started(data="w8a")) + "\n")
-    report = follower.look()
-    assert report.run.started.data == "w8a" and report.run.workers == []
-
-
 def test_a_run_without_events_has_its_summary(look):
     report = look(summary=json.dumps(SUMMARY))
     assert report.condition.state == "finished" and report.run.epochs == 2.0
@@ -125,8 +116,8 @@ def test_the_whole_report(look):
     assert text(report, width=1000).splitlines()[0].endswith("/run")
     at = lines.index("state     training")
     assert lines[at + 1 : -1] == [
-        "data      a9a: 1,000 training rows, 100 test rows, sparse;",
-        "          network 123-32-1, loss logistic",
+        "data      a9a: 1,000 training rows, 100 test rows, sparse",
+        "network   123-32-1, loss logistic",
         "progress  3.00 s  epoch 1.70 of 10  567 rows/s  at most 15 s left",
         "last      2.00 s  epoch 1.00  train 0.5000  test 0.4000  accuracy 0.8000",
         "best      2.00 s  epoch 1.00  train 0.5000  test 0.4000  accuracy 0.8000",
@@ -236,18 +227,8 @@ def test_json_has_the_workers_inside_each_server(look):
     assert (one["name"], one["rows"], one["other_workers"]) == ("server-0", 1280, 3)
     assert [each["name"] for each in one["workers"]] == ["cpu-0", "cpu-1"]
     (worker,) = two["workers"]
-    assert worker == {
-        "name": "gpu-0",
-        "device": "gpu",
-        "state": "trains",
-        "left_at": None,
-        "batch_size": 64,
-        "rows": 2560,
-        "updates": 20,
-        "update_share": 0.5,
-        "rows_per_second": 1280.0,
-        "busy": 0.5,
-    }
+    assert (worker["rows"], worker["update_share"], worker["busy"]) == (2560, 0.5, 0.5)
+    assert worker["rows_per_second"] == 1280.0 and worker["workers"] == []
 
 
 @pytest.mark.parametrize(
