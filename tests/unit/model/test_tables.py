@@ -65,10 +65,10 @@ def node_line(node):
     return getattr(node, "lineno", getattr(getattr(node, "pattern", None), "lineno", 0))
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_nothing_is_decided_by_the_name_of_a_loss_or_optimizer(path):
-    if path not in TABLES | FORMULAS:
-        assert list(decisions(SOURCES[path])) == []
+def test_nothing_is_decided_by_the_name_of_a_loss_or_optimizer():
+    checked = SOURCES.keys() - TABLES - FORMULAS
+    found = {path: list(decisions(SOURCES[path])) for path in sorted(checked)}
+    assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
