@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from hogbatch.servers.description import bundled_names, read_server
+from hogbatch.servers.description import read_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,6 @@ class Processors:
         found = read_server(server)
         gpus = (f"{gpu.ordinal}" for gpu in found.gpus if gpu.ordinal != "host")
         return cls(found.cpu.threads, found.cpu.cores, tuple(gpus))
-
-
-def all_servers() -> list[str]:
-    """The names of the bundled servers."""
-    return bundled_names()
 
 
 def short_name(server: str) -> str:

@@ -4,9 +4,8 @@ Trains each data set through the command line with CPU workers only, with the GP
 under `--policy hogbatch` and under `--policy adaptive`, and with PyTorch on that GPU; in turn, once
 per seed.
 
-    scripts/bench heterogeneous DIR --seeds 3 --json out.json --figure figures
+    scripts/bench heterogeneous DIR --seeds 3 --json out.json
     scripts/bench heterogeneous hogbatch/data/samples --only a9a --gpu host --max-seconds 3
-    scripts/bench heterogeneous.curves results/heterogeneous.json figures
 
 DIR holds w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz,
 citeulike-{train,test}.xmc.gz. w8a-paper and covtype-paper use the networks of Ma & Rusu 2020
@@ -29,7 +28,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,6 @@ from benchmarks.common.data_sets import FILES, task_directory
 from benchmarks.common.peer_process import PeerProcess, process_limit
 from benchmarks.common.report import Run
 from benchmarks.common.search import PeerProcesses, TunedSettings, search
-from benchmarks.heterogeneous.curves import draw
 from benchmarks.heterogeneous.table import ALONE, device_totals, table
 from benchmarks.peers import TUNED
 from benchmarks.peers.contract import Problem, Setting, Stopwatch, reached
@@ -242,7 +239,6 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--tune", action="store_true", help="search for PyTorch's setting on this GPU")
     arguments.add_json(parser)
-    add("--figure", type=Path, metavar="DIR", help="output directory for figures, SET.svg each")
     return parser.parse_args(flags)
 
 
@@ -278,8 +274,6 @@ def check_places(given: argparse.Namespace) -> None:
         )
     if given.json and not given.json.parent.is_dir():
         raise UsageError(f"--json {given.json}: the directory {given.json.parent} does not exist")
-    if given.figure and find_spec("matplotlib") is None:
-        raise UsageError("--figure needs matplotlib, which is not installed; omit it")
 
 
 def gpu_description(ordinal: int) -> dict[str, Any]:
@@ -308,7 +302,7 @@ def description(given: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[s
 
 
 def main(flags: Sequence[str] | None = None) -> int:
-    """Measure, print, write and draw; exit code 1 if a run failed, 2 if nothing can be measured."""
+    """Measure, print and write; exit code 1 if a run failed, 2 if nothing can be measured."""
     given = parse(flags)
     try:
         check_places(given)
@@ -323,9 +317,6 @@ def main(flags: Sequence[str] | None = None) -> int:
             report.write(given.json, runs, **settings)
         found = [run for run in runs if run["set"] == which]
         print(table(found, settings["targets"], given.max_seconds), flush=True)
-        if given.figure:
-            given.figure.mkdir(parents=True, exist_ok=True)
-            draw(found, which, settings["targets"][which], given.figure / f"{which}.svg")
     return int(any(run["error"] for run in runs))
 
 

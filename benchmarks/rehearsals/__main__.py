@@ -20,7 +20,6 @@ so far, or after its epochs, whichever is first. How to read the results: docs/r
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,13 +27,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import arguments, machine, page, report
+from benchmarks.common import arguments, machine, report
 from benchmarks.common.data_sets import FILES
 from benchmarks.common.result_store import ResultStore
-from benchmarks.common.servers import Processors, all_servers, short_name
+from benchmarks.common.servers import Processors, short_name
 from benchmarks.rehearsals import figures
 from benchmarks.rehearsals.cell import REHEARSE, InterruptedCell
-from benchmarks.rehearsals.earlier import then_and_now
 from benchmarks.rehearsals.forecast import forecast
 from benchmarks.rehearsals.matrix import Limits, Matrix
 from benchmarks.rehearsals.methods import KINDS, ON_CPU, kinds_of
@@ -45,6 +43,7 @@ from benchmarks.rehearsals.table import comparisons, failures, table
 from benchmarks.rehearsals.useful import LEAST, cpu_batches, members_of_teams, useful_range
 from hogbatch.data import samples
 from hogbatch.errors import INTERRUPTED, UsageError
+from hogbatch.servers.description import bundled_names
 
 Json = dict[str, Any]
 LARGEST_CPU_BATCH = 4096
@@ -80,8 +79,6 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
     add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
     add("--report", action="store_true", help="only write the reports, from all cells in OUT")
-    add("--earlier", type=Path, metavar="FILE", help="earlier matrix.json, for OUT/earlier.md")
-    add("--page", type=Path, metavar="FILE", help="Markdown page to write the table into")
     given = parser.parse_args(flags)
     if given.quick:
         given.data, given.sets = Path(samples.__file__).parent, [EXAMPLE]
@@ -96,7 +93,7 @@ def places(given: argparse.Namespace) -> list[Place]:
 
     UsageError for an unknown server or missing data.
     """
-    servers = given.servers or all_servers()[: QUICK_SERVERS if given.quick else None]
+    servers = given.servers or bundled_names()[: QUICK_SERVERS if given.quick else None]
     files = [path for name in given.sets for path in SETS[name].case.task.files(given.data)]
     if absent := [path for path in files if not path.exists()]:
         raise UsageError(f"{absent[0]} does not exist; choose other --sets or another --data")
@@ -145,19 +142,13 @@ def write(matrix: Matrix, given: argparse.Namespace) -> None:
     sources = sorted({result["settings"]["sources"] for result in results})
     settings = {"within": given.within, "sources": sources, "cells": len(results)}
     settings["command"] = machine.without_directories(machine.command())
-    entries = comparisons(results)
-    report.write(given.out / "matrix.json", entries, **settings)
+    report.write(given.out / "matrix.json", comparisons(results), **settings)
     text = table(results)
     if len(sources) > 1:
         text += f"\n\nThe cells are from several versions of the sources: {', '.join(sources)}."
     if failed := failures(results):
         text += f"\n\nFailed:\n\n{failed}"
     report.replace(given.out / "matrix.md", text + "\n")
-    if given.earlier:
-        earlier = json.loads(given.earlier.read_text(encoding="utf-8"))["results"]
-        report.replace(given.out / "earlier.md", then_and_now(earlier, entries) + "\n")
-    if given.page:
-        page.insert(given.page, "matrix", text)
     print(text, flush=True)
     if find_spec("matplotlib") is None:
         print("no figures: matplotlib is not installed", flush=True)

@@ -1,4 +1,4 @@
-"""Compares the methods of one place (set and server): medians over seeds, ratios, causes."""
+"""Compares the methods of one place (set and server): medians over seeds, ratios."""
 
 import math
 import statistics

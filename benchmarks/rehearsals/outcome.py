@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 from benchmarks.common.arrival import arrival
@@ -15,18 +14,18 @@ DEVICES: Final = ("cpu", "gpu")
 def outcome(matrix_set: MatrixSet, summary: Json) -> Json:
     """The result of a cell, from summary.json."""
     history = matrix_set.case.points(summary["history"])
-    workers, seconds = summary["workers"], summary["train_seconds"]
+    workers = summary["workers"]
     return {
         "rehearsed": summary.get("rehearsed"),
         "status": summary["status"],
-        "train_seconds": seconds,
+        "train_seconds": summary["train_seconds"],
         "rows": summary["rows"],
         "reached": reached(matrix_set, history),
         "history": [
             {key: point[key] for key in ("seconds", "epochs", "rows", "test_loss")}
             for point in history
         ],
-        "devices": {device: totals(workers, device, seconds) for device in DEVICES},
+        "devices": {device: totals(workers, device) for device in DEVICES},
         "utilization": {
             device: utilization(workers, summary["history"], device) for device in DEVICES
         },
@@ -39,36 +38,16 @@ def reached(matrix_set: MatrixSet, history: Sequence[Json]) -> Json:
     return {name: at and at._asdict() for name, at in found.items()}
 
 
-def totals(workers: Sequence[Json], device: str, seconds: float) -> Json | None:
-    """Totals of the workers on `device` in a run of that many seconds; None if there were none.
-
-    `merging`: the fraction of the time during which merges kept them from training.
-    """
+def totals(workers: Sequence[Json], device: str) -> Json | None:
+    """Totals of the workers on `device`; None if there were none."""
     chosen = [worker for worker in workers if worker["device"] == device]
     if not chosen:
         return None
-    stale = [w["staleness"] for w in chosen if w.get("staleness") is not None]
-    merging = sum(worker.get("merge_seconds") or 0.0 for worker in chosen)
     return {
-        "threads": sum(worker["threads"] for worker in chosen),
         "rows": sum(worker["rows"] for worker in chosen),
         "updates": sum(worker["updates"] for worker in chosen),
         "share": sum(worker["update_share"] for worker in chosen),
-        "busy": statistics.fmean(worker["busy"] for worker in chosen),
-        "staleness": statistics.fmean(stale) if stale else None,
-        "merging": merging / (seconds * len(chosen)) if seconds else 0.0,
-        "batch": usual_batch(chosen, seconds),
     }
-
-
-def usual_batch(workers: Sequence[Json], seconds: float) -> int:
-    """The batch size that the workers used for the longest time."""
-    held: dict[int, float] = {}
-    for worker in workers:
-        trace = [*worker["batch_trace"], [worker.get("left_at") or seconds, 0]]
-        for (since, size), (until, _) in pairwise(trace):
-            held[size] = held.get(size, 0.0) + until - since
-    return max(held, key=held.__getitem__, default=0)
 
 
 def utilization(workers: Sequence[Json], history: Sequence[Json], device: str) -> list[list[float]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from benchmarks.common import report
 from benchmarks.common.report import markdown
-from benchmarks.rehearsals.causes import cause
 from benchmarks.rehearsals.compare import (
     Timing,
     at_place,
@@ -14,7 +13,6 @@ from benchmarks.rehearsals.compare import (
     comparison,
     factor,
     failed_alone,
-    median_result,
     places,
     timing,
 )
@@ -26,7 +24,6 @@ HEAD = (
     *("set, target", "server", "CPU alone, default", "CPU alone, best fixed"),
     *("Hogwild threads alone, best fixed", "GPU alone, best fixed", "GPUs alone, best fixed"),
     *(*TOGETHER, *(f"{name} / better alone" for name in TOGETHER)),
-    "suspected cause for adaptive",
 )
 
 
@@ -68,7 +65,6 @@ def _row(results: Sequence[Json], target: str) -> list[str]:
         server,
         *map(timing_cell, timings),
         *(factor_cell(timing(results, name, target), better, failed) for name in TOGETHER),
-        _cause(results, better, target),
     ]
 
 
@@ -76,12 +72,6 @@ def _failed(results: Iterable[Json], kind: str, target: str) -> Timing | None:
     """The timing of a kind of device of which every run failed; None if none ran."""
     failed = [result for result in results if result["kind"] == kind]
     return timing(failed, failed[0]["method"], target) if failed else None
-
-
-def _cause(results: Sequence[Json], better: Timing | None, target: str) -> str:
-    ours = median_result(results, "adaptive")
-    alone = median_result(results, better.method) if better and better.reached else None
-    return cause(ours, alone, target) if ours and alone else ""
 
 
 def timing_cell(found: Timing | None) -> str:

@@ -9,7 +9,6 @@ excluded for all.
     scripts/bench slide --data DIR/citeulike-train.xmc.gz --test DIR/citeulike-test.xmc.gz
     scripts/bench slide --synthetic features=135909,labels=100000,rows=100000 --targets 0.05
     scripts/bench slide --data ... --test ... --peers pytorch-sampled --tune --seconds 30
-    scripts/bench slide.split --data DIR/citeulike-train.xmc.gz      where the time of a step goes
 
 Without PyTorch (`pip install '.[peers]'`) only hogbatch is measured. Prints one line per run and a
 table of speeds, seconds to each target P@1 and the best P@1. With --tune it searches the peers'

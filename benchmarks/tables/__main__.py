@@ -8,10 +8,6 @@ accuracy, or R² for numbers. A table passes if hogbatch's mean is not lower tha
 more than one standard error of the difference.
 
     scripts/bench tables [--data DIR] [--sets penguins,titanic] [--json FILE]
-    scripts/bench tables --cost [--json FILE]
-
---cost: seconds and peak memory (proportional set size of all processes) from a file of flights to a
-trained linear model, for CSV and Parquet, each in a process of its own, in turn.
 """
 
 import csv
@@ -28,7 +24,6 @@ from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 
 from benchmarks.common import arguments, report
 from benchmarks.common.hogbatch_run import PROGRAM
-from benchmarks.tables import cost
 from benchmarks.tables.cases import TableCase, cases
 from benchmarks.tables.peer import peer, with_numbers
 
@@ -39,13 +34,8 @@ def main(flags: Sequence[str] | None = None) -> None:
     add, known = parser.add_argument, list(cases(Path()))
     add("--data", type=Path, metavar="DIR", help="directory with glosses-train.csv.gz")
     add("--sets", type=arguments.names(known), default=known, help=", ".join(known))
-    add("--cost", action="store_true", help="measure seconds and memory instead of scores")
-    add("--repetitions", type=int, default=3, help="of --cost (default: 3)")
     arguments.add_json(parser)
     given = parser.parse_args(flags)
-    if given.cost:
-        report.write(given.json, cost.measure(given.repetitions))
-        return
     results = []
     tables = cases(given.data)
     for name in given.sets:

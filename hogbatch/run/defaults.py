@@ -118,7 +118,7 @@ def weight_decay(rows: int) -> float:
 
     A penalty that falls as 1 / rows is a fixed prior on the weights, as with scikit-learn's C and
     alpha. The second term makes it reach 0, because large sets need no penalty and computing it
-    takes time. The constants were chosen on the data sets of benchmarks/quality.py.
+    takes time. The constants were chosen on small data sets (docs/batch-policy.md).
     """
     return max(0.0, 2.0 / rows - 2.0 / SMALL_ROWS)
 

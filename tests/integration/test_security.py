@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from benchmarks.common.garbage_messages import Flood
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.address import Keys, find
 from hogbatch.wire.codec import PROTOCOL
 from hogbatch.wire.messages import Done, Failed, Goodbye, Heartbeat, Hello, Ready, Refused
 from hogbatch.wire.sockets import Dealer
 from tests.support.fault_injection import WITHIN_S, Job, cli, wait_for
+from tests.support.garbage_messages import Flood
 from tests.support.memory_cgroup import memory_cgroup
 from tests.support.other_user import as_root, start_as_nobody
 

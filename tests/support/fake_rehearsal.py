@@ -1,7 +1,7 @@
-"""A command in place of `hogbatch rehearse` or `train`: writes a run directory, trains nothing.
+"""A command in place of `hogbatch rehearse`: writes a run directory, trains nothing.
 
-The loss is 1 / (1 + rows / scale), where each device has its own speed, and batches change the
-scale. `--seed 13` fails, as a crash would; the file named by FAKE_LOG gets a line for each call.
+Each device has its own speed. `--seed 13` fails, as a crash would; the file named by FAKE_LOG
+gets a line for each call.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 ROWS_PER_S = {"cpu": 1000.0, "gpu": 4000.0}
-SPEED_OF_COMMAND = {"rehearse": 1.0, "train": 0.9}
 START_LOSS = 0.8
 FAILING_SEED = 13
 
@@ -45,7 +44,7 @@ def worker(kind, seconds, rows, updates, batch):
 def main():
     """Write summary.json."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=SPEED_OF_COMMAND)
+    parser.add_argument("command", choices=["rehearse"])
     for name in ("workers", "cpu-batch", "gpu-batch", "server", "policy"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--seed", type=int, default=0)
@@ -61,7 +60,7 @@ def main():
         print("Traceback (most recent call last):\nValueError: no rows", file=sys.stderr)
         sys.exit(1)
     kinds = devices(given.workers)
-    speed = sum(ROWS_PER_S[kind] for kind in kinds) * SPEED_OF_COMMAND[given.command]
+    speed = sum(ROWS_PER_S[kind] for kind in kinds)
     history, seconds, loss = [], 0.0, START_LOSS
     limit = min(given.max_seconds, 60.0, given.epochs * 26_000 / speed)
     while loss > given.target_loss and seconds < limit:
@@ -75,10 +74,8 @@ def main():
     workers = [worker(kind, seconds, int(ROWS_PER_S[kind] * seconds), 100, batch) for kind in kinds]
     summary = {"status": "target", "train_seconds": seconds, "rows": rows, "history": history}
     given.run_dir.mkdir(parents=True)
-    faults = {"workers_lost": 0}
     content = summary | {
         "workers": workers,
-        "faults": faults,
         "rehearsed": {"server": "fake", "wall_seconds": 1.5},
     }
     (given.run_dir / "summary.json").write_text(json.dumps(content))

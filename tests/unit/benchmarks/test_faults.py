@@ -143,16 +143,6 @@ def test_wall_seconds_are_from_the_first_to_the_last():
     assert target.first(events, "a") == 1.0 and target.last(events, "a") == 5.0
 
 
-@pytest.mark.slow
-def test_one_killed_worker_is_measured():
-    began = time.monotonic()
-    found = workers.measure(times=1, seed=0)
-    assert found["faults"] == [] and found["model_finite"] and found["exit_code"] == 130
-    [kill] = [kill for kill in found["all"] if kill["reissued"]]
-    assert 0 < kill["detected"] <= kill["first again"] <= kill["done again"]
-    assert found["seconds"]["training again"]["max"] < time.monotonic() - began
-
-
 class IdleRun:
     """A run without processes."""
 

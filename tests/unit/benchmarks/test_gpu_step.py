@@ -1,15 +1,14 @@
-"""On the host: what is left untested so is the capture of a PyTorch step as a CUDA graph."""
+"""On the host, without PyTorch."""
 
 import json
 import math
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import benchmarks.gpu_step.__main__ as gpu_step
 from benchmarks.gpu_step import hogbatch_steps
-from benchmarks.gpu_step.course import CHECKED_BATCHES, CHECKED_STEPS, Course, compare, losses_of
+from benchmarks.gpu_step.course import CHECKED_BATCHES, CHECKED_STEPS, Course, compare
 from benchmarks.gpu_step.problem import Shape, SyntheticProblem
 from benchmarks.gpu_step.table import head, line, summarised
 from hogbatch.errors import DeviceError
@@ -30,79 +29,9 @@ def small(monkeypatch):
     return SMALL
 
 
-@pytest.fixture
-def torch():
-    """With one thread: on so small networks two of them mostly wait for each other."""
-    torch = pytest.importorskip("torch")
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    torch.set_num_threads(1)
-    yield torch
-    torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(precision)
-
-
 def run(*flags, peers="none", networks=SMALL):
     names = ",".join(networks)
     return gpu_step.main([*FLAGS, "--networks", names, "--peers", peers, *flags])
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_ours_and_every_form_of_pytorch_do_the_same(optimizer, small, torch, tmp_path, capsys):
-    path, peers = tmp_path / "out.json", "eager,graph,graph-csr,eager-csr"
-    flags = ("--precision", "float32,bfloat16", "--optimizer", optimizer, "--json", str(path))
-    assert run(*flags, peers=peers) == 0
-    written = json.loads(path.read_text())
-    results = written["results"]
-    assert len(results) == len(small) * 2 * 2
-    always = {"hogbatch", "not recorded", "products", "eager", "graph"}
-    csr = {"graph-csr", "eager-csr"}
-    expected = [always, always | csr | {"written out"}, always | csr]
-    assert [set(each["step_seconds"]) for each in results[::4]] == expected
-    for each in results:
-        assert each["left_out"] == {}
-        least, most = (0.0, 1e-4) if each["precision"] == "float32" else (1e-4, 0.1)
-        # autocast rounds, the host's kernels do not
-        assert least <= max(each["differences"].values()) <= most
-        assert all(len(times) == 2 for times in each["step_seconds"].values())
-        assert all(speed > 0 for speed in each["rows_per_second"].values())
-    assert written["about"]["versions"]["torch"] == torch.__version__
-    assert written["about"]["gpu"] is None
-    assert written["about"]["torch_optimizers"] == {optimizer: "fused"}
-    assert set(written["about"]["square_tflops"]["bfloat16"]) == {"hogbatch", "torch"}
-    assert capsys.readouterr().out.count("| 40:4-16-2 | bfloat16 |") == 2
-
-
-def test_a_captured_step_is_one_step(torch, monkeypatch):
-    """With a graph that forgets what it did while it was captured, and does it when replayed."""
-    from benchmarks.gpu_step import pytorch_steps
-
-    problem = SyntheticProblem.build(SMALL["6-16-3"], "relu", 64)
-    resident = pytorch_steps.Resident(problem, pytorch_steps.prepare("host", "float32"))
-    settings = resident, problem, 16, "float32", "sgd", pytorch_steps.FORMS["graph"]
-    eager, captured = pytorch_steps.TorchSteps(*settings), pytorch_steps.TorchSteps(*settings)
-    captured._left = pytorch_steps.WARM_STEPS
-    replayed = []
-
-    class Graph:
-        def replay(self):
-            replayed.append(self)
-            captured._train()
-
-    @contextmanager
-    def capture(graph):
-        before = {name: each.clone() for name, each in captured._module.state_dict().items()}
-        yield
-        captured._module.load_state_dict(before)
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", capture)
-    assert losses_of(captured, 16) == losses_of(eager, 16)
-    assert len(replayed) == CHECKED_STEPS + 1 - pytorch_steps.WARM_STEPS
-    assert len(set(replayed)) == 1
-
-
-def test_sigmoid_is_the_same_too(small, torch):
-    assert run("--activation", "sigmoid", "--precision", "float32", peers="eager") == 0
 
 
 def test_without_pytorch_ours_is_measured_alone(small, monkeypatch, capsys):
@@ -340,11 +269,3 @@ def test_results_that_could_not_be_written_are_not_made(small, tmp_path, capsys)
     path = tmp_path / "no" / "out.json"
     assert run("--json", str(path)) == 2
     assert f"the directory {path.parent} does not exist" in capsys.readouterr().err
-
-
-def test_pytorch_without_the_gpu_is_left_out(torch):
-    from benchmarks.gpu_step import pytorch_steps
-
-    assert pytorch_steps.objection("host") is None
-    assert "sees" in pytorch_steps.objection(str(torch.cuda.device_count()))
-    assert {*gpu_step.PEERS} == {*pytorch_steps.FORMS}

@@ -22,7 +22,6 @@ from benchmarks.heterogeneous.__main__ import (
     with_epochs,
     worker_flags,
 )
-from benchmarks.heterogeneous.curves import best_loss, draw, normalised
 from benchmarks.heterogeneous.table import (
     better_alone,
     both_since,
@@ -394,48 +393,3 @@ def test_the_loss_of_a_metric_is_one_minus_the_metric():
     found = CASES["citeulike"].points(history)
     assert found == [point(1.0, 0.75), point(2.0, None)]
     assert CASES["w8a"].points(history)[0]["test_loss"] == 7.0
-
-
-@pytest.mark.slow
-def test_cpu_gpu_and_both_are_trained_from_end_to_end(tmp_path, capsys):
-    path = tmp_path / "out.json"
-    given = [SAMPLES, "--only", "a9a", "--gpu", "host", "--threads", "1", "--max-seconds", "150"]
-    given += ["--kinds", "cpu,adaptive,pytorch", "--seeds", "1", "--extra", "gpu_batch=128:512"]
-    assert main([*given, "--json", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "skipping pytorch: --gpu host is not a GPU" in said
-    content = json.loads(path.read_text())
-    cpu, both = content["results"]
-    assert (content["about"]["gpu"], content["about"]["targets"]) == (None, {"a9a": 0.325})
-    assert cpu["seconds"] == cpu["history"][-1]["seconds"] and cpu["devices"]["gpu"] is None
-    assert cpu["history"][-1]["test_loss"] <= 0.325
-    assert "--gpu-batch=128:512" in both["flags"] and "--gpu-batch=128:512" not in cpu["flags"]
-    parts = [both["devices"][device] for device in ("cpu", "gpu")]
-    assert sum(each["updates"] for each in parts) > 0
-    assert sum(each["share"] for each in parts) == pytest.approx(1)
-    assert all("batch_trace" in worker and "busy" in worker for worker in both["workers"])
-
-
-# Figures ------------------------------------------------------------------------------------------
-
-
-def test_the_normalised_loss_is_the_best_of_all_kinds_over_the_loss():
-    slow, fast = run("cpu", None), run("gpu", None)
-    fast["history"] = [point(0.0, 3.0), point(1.0, None), point(2.0, 0.03, 4.0)]
-    best = best_loss([slow, fast])
-    assert best == 0.03
-    assert normalised(slow["history"], best, "seconds") == [[1.0, 0.05], [2.0, 0.5]]
-    assert normalised(fast["history"], best, "epochs") == [[4.0, 1.0]]
-    assert best_loss([{"history": [point(1.0, None)]}]) is None
-
-
-def test_a_plot_is_drawn_also_of_kinds_without_devices_and_without_a_loss(tmp_path):
-    pytest.importorskip("matplotlib")
-    runs = [run("cpu", 1.0, workers=[worker("cpu")]), run("pytorch", None)]
-    runs.append(run("gpu", None, workers=[worker("gpu")]) | {"history": []})
-    path = tmp_path / "w8a.svg"
-    draw(json.loads(json.dumps(runs)), "w8a", 0.05, path)
-    drawn = path.read_text()
-    assert drawn.startswith("<?xml")
-    assert (drawn.count("<!-- pytorch -->"), drawn.count("<!-- gpu -->")) == (1, 3)  # legend, bars
-    draw([run("cpu", None) | {"history": []}], "w8a", 0.05, path)

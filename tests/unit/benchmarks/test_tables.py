@@ -5,7 +5,7 @@ import sys
 import pandas as pd
 import pytest
 
-from benchmarks.tables import __main__ as tables, cost
+from benchmarks.tables import __main__ as tables
 from benchmarks.tables.cases import TableCase, cases
 from benchmarks.tables.peer import peer, with_numbers
 
@@ -65,25 +65,3 @@ def test_every_bundled_table_has_its_label():
     for name in ("iris", "wine", "cancer", "diabetes"):
         case = cases(None)[name]
         assert case.label in case.load()
-
-
-CHILD = """
-import os, sys, time
-x = bytearray(b"1") * 100_000_000
-while not os.path.exists(sys.argv[1]):
-    time.sleep(0.01)
-"""
-
-
-def test_the_memory_of_a_command_contains_its_children(tmp_path, monkeypatch):
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
-    seen, memory = tmp_path / "seen", cost._memory
-
-    def noted(pid):
-        if (found := memory(pid)) > 100_000_000:
-            seen.touch()  # then the child ends
-        return found
-
-    monkeypatch.setattr(cost, "_memory", noted)
-    seconds, peak = cost._run([sys.executable, "-c", program, CHILD, str(seen)])
-    assert seconds > 0 and peak > 100_000_000

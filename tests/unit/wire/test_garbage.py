@@ -5,13 +5,13 @@ import time
 import pytest
 import zmq
 
-from benchmarks.common.garbage_messages import MESSAGES, OVERSIZED
 from benchmarks.common.job import WITHIN_S
 from hogbatch.wire import throttle
 from hogbatch.wire.codec import encode
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from hogbatch.wire.throttle import MAX_STRIKES
+from tests.support.garbage_messages import MESSAGES, OVERSIZED
 
 VALID = encode(Heartbeat())
 

@@ -15,8 +15,8 @@ def started_as(monkeypatch, name, *flags):
 def test_the_command_is_that_of_the_script(monkeypatch):
     started_as(monkeypatch, "benchmarks.slide.__main__", "--seeds", "1")
     assert machine.command() == "scripts/bench slide --seeds 1"
-    started_as(monkeypatch, "benchmarks.slide.split")
-    assert machine.command() == "scripts/bench slide.split"
+    started_as(monkeypatch, "benchmarks.time_to_loss")
+    assert machine.command() == "scripts/bench time_to_loss"
 
 
 def test_a_command_of_another_program_has_no_directories(monkeypatch):

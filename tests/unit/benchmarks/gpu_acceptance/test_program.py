@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -82,37 +81,6 @@ def test_all_stages_from_end_to_end(tmp_path):
     assert (tmp_path / "report.md").read_text() == report
 
 
-def workers_of(process):
-    """Descendants of the program that are GPU workers."""
-    return [pid for pid in descendants(process.pid) if b"workers.gpu" in command_line(pid)]
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_a_program_that_is_stopped_keeps_what_was_measured(tmp_path):
-    process = start("--stages", "cli,step", "--budget", 1000, "--out", tmp_path)
-    try:
-        wait_for(
-            lambda: records(tmp_path).get("cli", {}).get("measurements"),
-            "one run is recorded",
-            within=LIMIT_S,
-        )
-        wait_for(lambda: workers_of(process), "the next one trains")
-        alive = descendants(process.pid)
-        process.send_signal(signal.SIGTERM)
-        code, out, _ = end(process)
-    finally:
-        process.kill()
-    assert code == 1
-    found = records(tmp_path)
-    assert found["cli"]["ended"]["how"] == "interrupted"
-    assert found["cli"]["measurements"][0].keys() == {"name", "value", "at"}
-    assert found["step"]["ended"]["how"] == "not started: interrupted by SIGTERM"
-    assert "| cli | interrupted |" in out and out.endswith((tmp_path / "report.md").read_text())
-    assert [pid for pid in alive if command_line(pid)] == []
-    assert len(list(tmp_path.iterdir())) == 4
-
-
 SLEEPS = """
 import os, subprocess, sys, time
 subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -163,47 +131,6 @@ def test_killing_the_program_also_kills_its_stage(tmp_path):
         stage, *_ = descendants(process.pid)
         process.kill()
         wait_for(lambda: command_line(stage) == b"", "the stage has ended")
-
-
-CRASHES = """
-import os, pytest
-def test_one(): pass
-def test_crash(): os.abort()
-@pytest.mark.skip(reason="not here")
-def test_skipped(): pass
-def test_wrong(): assert 1 == 2
-"""
-RUNS_TESTS = """
-import sys
-import time
-from pathlib import Path
-from types import SimpleNamespace
-from benchmarks.gpu_acceptance import gpu_tests
-from benchmarks.gpu_acceptance.record import Record
-from benchmarks.gpu_acceptance.stage import Settings, Stage
-
-gpu_tests.PATHS, gpu_tests.FLAGS = (sys.argv[1],), ("-p", "no:cacheprovider")
-gpu_tests.run(Stage(Record(Path(sys.argv[2]), "tests"), Settings(500)))
-"""
-
-
-@pytest.mark.slow
-def test_a_test_that_ends_its_process_does_not_end_the_others(tmp_path):
-    tests, path = tmp_path / "test_it.py", tmp_path / "tests.json"
-    tests.write_text(CRASHES)
-    command = [sys.executable, "-c", RUNS_TESTS, str(tests), str(path)]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    found = {
-        each["name"].rpartition("::")[2]: each
-        for each in json.loads(path.read_text())["measurements"]
-    }
-    assert list(found) == ["test_one", "test_crash", "test_skipped", "test_wrong", "all tests"]
-    assert found["test_one"]["value"]["outcome"] == "passed"
-    assert found["test_crash"]["error"] == "its process: died by signal 6"
-    assert "not here" in found["test_skipped"]["skipped"]
-    assert found["test_wrong"]["error"] == "assert 1 == 2"
-    counts = {"passed": 1, "failed": 2, "skipped": 1, "collected": 4}
-    assert found["all tests"]["value"] == counts
 
 
 def test_missing_packages_are_named_with_the_commands_to_install_them(tmp_path):

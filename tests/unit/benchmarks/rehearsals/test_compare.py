@@ -1,6 +1,5 @@
 import json
 
-from benchmarks.rehearsals.causes import cause, rate_factor
 from benchmarks.rehearsals.compare import best_of, comparison, factor, failed_alone, timing
 from benchmarks.rehearsals.outcome import outcome, utilization
 from benchmarks.rehearsals.sets import SETS
@@ -57,40 +56,6 @@ def test_an_entry_of_the_json_has_no_infinities():
     assert found["factors"] == {"adaptive": {"bound": ">", "value": 4.5}}
 
 
-def device(**changed):
-    usual = {"threads": 16, "rows": 8000, "updates": 90, "share": 0.9, "busy": 0.9}
-    return usual | {"staleness": None, "merging": 0.0, "batch": 64} | changed
-
-
-def test_a_cause_names_staleness_updates_batches_and_rates():
-    gpu = device(threads=1, rows=12_000, share=0.1, staleness=340.0, batch=256)
-    ours = result("adaptive", 4.0, rows=20_000, devices={"cpu": device(), "gpu": gpu})
-    alone = result("gpu-512", 2.0, devices={"cpu": None, "gpu": device(batch=512)})
-    assert cause(ours, alone, "late") == (
-        "2x the rows (staleness: 340 updates during a GPU's merge interval, 16 CPU threads, "
-        "CPU: 90% of updates, 40% of rows, CPU batch 64 at rate x2, "
-        "GPU batch 256 at rate x4 (alone 512 at x4))"
-    )
-    assert cause(alone, ours, "late") == ""
-
-
-def test_a_cause_names_merges_and_idle_devices():
-    gpu = device(merging=0.4, busy=0.5)
-    ours = result("adaptive", 4.0, devices={"cpu": None, "gpu": gpu})
-    found = cause(ours, result("gpu-512", 2.0, devices=ours["devices"]), "late")
-    assert found == "0.5x the rows/s (merges take 40% of the GPU's time, GPU busy 50%)"
-
-
-def test_a_method_that_did_not_reach_the_target_is_compared_at_its_end():
-    ours = result("adaptive", None, rows=50_000, train_seconds=10.0)
-    found = cause(ours, result("gpu-512", 2.0, rows=10_000), "late")
-    assert found.startswith("> 5x the rows (")
-
-
-def test_the_rate_of_a_batch_is_that_of_the_default_settings():
-    assert [rate_factor(batch) for batch in (16, 64, 4096)] == [1.0, 2.0, 4.0]
-
-
 def test_utilization_is_the_mean_of_the_workers_on_a_device_between_evaluations():
     workers = [{"name": f"gpu-{n}", "device": "gpu"} for n in range(2)]
     workers.append({"name": "cpu-0", "device": "cpu"})
@@ -104,13 +69,12 @@ def test_utilization_is_the_mean_of_the_workers_on_a_device_between_evaluations(
     assert utilization(workers, history, "cpu") == [[0.5, 0.9], [1.5, 0.8]]
 
 
-def test_the_usual_batch_is_the_one_used_longest():
+def test_the_outcome_has_totals_of_devices_and_what_was_reached():
     worker = fake_rehearsal.worker("gpu", 8.0, 10, 10, 512)
-    worker["batch_trace"] = [[0.0, 64], [1.0, 512], [7.0, 128]]
     point = {"seconds": 8.0, "epochs": 1.0, "rows": 9, "test_loss": 0.5, "test_values": {}}
     history = [point | {"utilization": {"gpu-0": 0.25}}]
     summary = {"status": "time", "train_seconds": 8.0, "rows": 9, "history": history}
     found = outcome(SETS["w8a"], summary | {"workers": [worker]})
-    assert found["devices"]["gpu"]["batch"] == 512 and found["devices"]["cpu"] is None
+    assert found["devices"] == {"cpu": None, "gpu": {"rows": 10, "updates": 10, "share": 0.5}}
     assert found["utilization"] == {"cpu": [], "gpu": [[4.0, 0.25]]}
     assert found["reached"] == {"early": None, "late": None}

@@ -13,23 +13,19 @@ from tests.support.rehearsed_cells import BOTH, FAKE, SERVER
 @pytest.fixture
 def quick(monkeypatch, tmp_path):
     """The program with the fake command and one server; a function of more flags."""
-    monkeypatch.setattr(program, "all_servers", lambda: [SERVER])
+    monkeypatch.setattr(program, "bundled_names", lambda: [SERVER])
     monkeypatch.setattr(Processors, "of", lambda server: BOTH)
     monkeypatch.setattr(program, "members_of_teams", lambda set_name, server, data: 1)
     return lambda *more: program.main(["--quick", "--out", str(tmp_path / "out"), *more], FAKE)
 
 
 def test_the_program_writes_cells_json_table_and_figures(tmp_path, capsys, quick):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- matrix -->\nold\n<!-- /matrix -->\nafter\n")
-    assert quick("--page", str(page)) == 0
+    assert quick() == 0
     out = tmp_path / "out"
     assert len(list((out / "cells").iterdir())) == 5
     found = json.loads((out / "matrix.json").read_text())
     assert [entry["target"] for entry in found["results"]] == ["early", "late"]
     assert (out / "matrix.md").read_text().count("| a9a, ") == 2
-    assert page.read_text().startswith("before\n<!-- matrix -->\n| set, target |")
-    assert page.read_text().endswith("|\n<!-- /matrix -->\nafter\n")
     printed = capsys.readouterr().out
     assert "3 cells, 3 to run" in printed and "cells of this round left, about" in printed
 

@@ -1,8 +1,8 @@
 import pytest
 
-from benchmarks.common.servers import Processors, all_servers, digest
+from benchmarks.common.servers import Processors, digest
 from benchmarks.rehearsals.sets import PAPER_SERVERS, SETS
-from hogbatch.servers.description import read_server
+from hogbatch.servers.description import bundled_names, read_server
 from hogbatch.servers.toml_text import to_toml
 from tests.support.rehearsed_cells import SAMPLES
 
@@ -32,7 +32,7 @@ def test_the_digest_of_a_description_covers_the_one_it_is_based_on(tmp_path):
 
 
 def test_the_servers_of_the_paper_are_bundled():
-    assert set(PAPER_SERVERS) < set(all_servers())
+    assert set(PAPER_SERVERS) < set(bundled_names())
 
 
 def test_a_run_with_a_metric_is_not_stopped_by_a_loss():

@@ -1,10 +1,6 @@
-"""Messages that no worker sends, by name, and a process that floods a coordinator with them.
-
-python -m benchmarks.common.garbage_messages ADDRESS COUNT
-"""
+"""Messages that no worker sends, by name, and a sender that floods a coordinator with them."""
 
 import struct
-import sys
 from random import Random
 from typing import Self
 
@@ -126,8 +122,3 @@ class Flood:
         )  # so that all but a few of the sent messages have been read
         self._socket.setsockopt(zmq.SNDTIMEO, 60_000)
         self._socket.connect(self._address)
-
-
-if __name__ == "__main__":
-    with Flood(sys.argv[1]) as flood:
-        flood.send(int(sys.argv[2]))
