@@ -12,15 +12,14 @@ adasum    their sum, times a factor for each tensor: 1 where the changes are ort
 ========  ==================================================================================
 
 Servers train on their own copies of the model during a mega-batch, a fixed number of rows over all
-servers, from which the next rows go to the server that asks. Then their changes are merged, and
-their batch sizes are changed so that all servers do equally many updates in the next mega-batch
+servers, from which the next rows go to the server that asks. Then their changes are merged
 (Ma & Rusu et al. 2021, "Adaptive Elastic Training for Sparse Deep Learning on Heterogeneous
-Multi-GPU Servers", arXiv 2110.07029, algorithms 1 and 2).
+Multi-GPU Servers", arXiv 2110.07029, algorithm 2).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,31 +37,6 @@ class MegaBatch:
     updates: int
     batch_size: int  # rows
     norm: float = 0.0  # Euclidean norm of its model over the number of parameters
-
-
-class ServerLimits(NamedTuple):
-    """Smallest and largest batch of a server, in rows."""
-
-    smallest: int
-    largest: int
-
-
-def scaled_batches(done: Sequence[MegaBatch], limits: Sequence[ServerLimits]) -> list[int]:
-    """Batch sizes for the next mega-batch (algorithm 1).
-
-    A server with more updates than the mean gets larger batches, one with fewer smaller ones: those
-    with which it would do the mean number of updates at its present speed, within its limits. Its
-    learning rate is to be multiplied by the same factor. The paper adds half of the smallest batch
-    for each update above the mean instead. With a hundred updates in a mega-batch, that is several
-    times the difference: the sizes alternate, or stay where the next step would leave the limits.
-    """
-    mean = sum(each.updates for each in done) / len(done)
-    if mean == 0.0:
-        return [each.batch_size for each in done]
-    return [
-        min(max(round(each.batch_size * each.updates / mean), limit.smallest), limit.largest)
-        for each, limit in zip(done, limits, strict=True)
-    ]
 
 
 def merged_step(

@@ -11,14 +11,6 @@ def positive(flag: str, given: str) -> float:
     return value
 
 
-def below_one(flag: str, given: str) -> float:
-    """A number of at least 0 and below 1."""
-    value = _number(given)
-    if not 0.0 <= value < 1.0:
-        raise UsageError(f"{flag}: expected a number of at least 0 and below 1; got {given!r}")
-    return value
-
-
 def up_to_one(flag: str, given: str) -> float:
     """A number above 0, at most 1."""
     value = _number(given)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Final
 
 from hogbatch.data import arrays, csv, libsvm, xmc
 from hogbatch.data.cache import DataCache
@@ -46,17 +46,12 @@ CONTENT_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], Reader], ...]] = (
 COMPRESSED_SUFFIXES: Final = (".gz", ".bz2", ".xz")
 
 
-def read(path: str | Path, cache: DataCache | None = None, **options: Any) -> RawSet:
+def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = None) -> RawSet:
     """Read a data file; the format is determined from its name, or else from its first lines.
 
-    "-" is standard input. Compression is detected from the first bytes. `options` are the fields
-    of :class:`ReadOptions`. Text files that were read before are taken from `cache`.
+    "-" is standard input. Compression is detected from the first bytes. Text files that were read
+    before are taken from `cache`.
     """
-    return read_as(path, ReadOptions(**options), cache)
-
-
-def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = None) -> RawSet:
-    """Read a data file with `options`; see `read`."""
     if options.index_base not in (None, 0, 1):
         raise UsageError(f"index base must be 0 or 1; got {options.index_base!r}")
     if not 0 <= options.bad_lines <= 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import UseMean, UseModel
 
 Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], None]
-
-NO_SERVER: Final = "no server has the model"
 
 
 class ModelOfServers:

@@ -10,13 +10,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hogbatch.distributed.buffers import FLOAT, ExchangeBuffers
 from hogbatch.distributed.planes.base import Plane, PlaneError, pauses_between_polls
 from hogbatch.errors import HogbatchError
 
-COPY: Final = b"copy"  # the note after a copy of the merged model
 _NOTE = struct.Struct("<QIII")
 
 
@@ -38,7 +37,6 @@ class Mailbox:
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
         self._arrived = defaultdict[tuple[int, int], set[MessageKey]](set)  # by merge and attempt
-        self._copies = set[int]()
 
     def of(self, when: tuple[int, int]) -> set[MessageKey]:
         """The messages of this attempt, to be removed by the caller; forgets earlier attempts."""
@@ -46,19 +44,10 @@ class Mailbox:
             del self._arrived[each]
         return self._arrived[when]
 
-    def take_copy(self, sender: int) -> bool:
-        """Whether `sender` has copied its merged model here since the last call."""
-        self.read()
-        arrived = sender in self._copies
-        self._copies.discard(sender)
-        return arrived
-
     def read(self) -> None:
         """Read the notes that have arrived."""
         for sender, note in self._plane.notes():
-            if note == COPY:
-                self._copies.add(sender)
-            elif len(note) == _NOTE.size:
+            if len(note) == _NOTE.size:
                 merge, attempt, step, piece = _NOTE.unpack(note)
                 self._arrived[merge, attempt].add(MessageKey(sender, step, piece))
 

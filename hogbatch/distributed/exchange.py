@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hogbatch.cluster.areas import areas
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed import compressed
-from hogbatch.distributed.attempt import COPY, Attempt, Mailbox, MergeAborted, wait_until
+from hogbatch.distributed.attempt import Attempt, Mailbox, MergeAborted
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.planes.base import TIMEOUT_S, Plane, PlaneError
 from hogbatch.distributed.sums import reduce_float32, scale
@@ -82,27 +82,6 @@ class ChangeExchange:
         if self._uncommitted:
             self._buffers.residual[:] = self._buffers.kept
         self._uncommitted = False
-
-    def copy(self, to: int) -> None:
-        """Write `merged` to that of another server, which waits in :meth:`wait_for_copy`.
-
-        PlaneError if it cannot be reached in time.
-        """
-        start = self._buffers.offset("merged")
-        stop = start + self._buffers.merged.nbytes
-        self._plane.write(to, (start, stop), start, COPY)
-
-    def wait_for_copy(self, sender: int, abort: threading.Event) -> None:
-        """Wait until another server has copied its `merged` here.
-
-        PlaneError if that takes longer than the timeout, MergeAborted if `abort` is set before.
-        """
-
-        def check() -> None:
-            if abort.is_set():
-                raise MergeAborted("the copy of the merged model was aborted")
-
-        wait_until(lambda: self._mailbox.take_copy(sender), sender, self._timeout_s, check)
 
     def _check_areas(self, servers: int, how: Reduction) -> None:
         buffers, needed = self._buffers, areas(self._buffers.size, servers, how)

@@ -300,30 +300,3 @@ class Kernels(Protocol):
 
         A feature that occurs in several rows of the batch is stepped once, with their sum.
         """
-
-
-OPERATIONS: Final = (
-    "operand_type",
-    "to_operands",
-    "gather",
-    "mask_bytes",
-    "dense_forward",
-    "csr_forward",
-    "add_bias",
-    "activate_backward",
-    "loss_gradient",
-    "forget_not_finite",
-    "loss_and_metrics",
-    "dense_backward",
-    "scale",
-    "bound_rows",
-    "bound_layers",
-    "csr_bound_rows",
-    "weight_gradient",
-    "bias_gradient",
-    "add_weight_gradient",
-    "add_bias_gradient",
-    "step",
-    "csr_scratch",
-    "csr_step",
-)

@@ -67,11 +67,6 @@ class LiveConsole(Console):
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         pass  # there is an event, too
 
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds of the thread that draws."""
-        return self._display.cpu_seconds
-
     def _frame(self, size: Size) -> list[Text]:
         """The frame of what has happened so far; called by one thread at a time."""
         run = self._run

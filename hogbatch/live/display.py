@@ -25,7 +25,6 @@ class Display:
     """Shows what `frame` returns for the size of the terminal, until `stop`."""
 
     def __init__(self, screen: Screen, frame: Frame) -> None:
-        self.cpu_seconds = 0.0  # of the thread
         self._screen = screen
         self._frame = frame
         self._stopped = threading.Event()
@@ -61,12 +60,12 @@ class Display:
 
     def _run(self) -> None:
         budget, pause = RedrawBudget(), 0.0
-        begun = time.monotonic()
+        begun, used = time.monotonic(), 0.0  # CPU seconds of this thread
         while not self._stopped.wait(pause) and not self._failed:
             self._draw()
             now, cpu = time.monotonic(), time.thread_time()
-            pause = budget.pause(cpu - self.cpu_seconds, now - begun)
-            begun, self.cpu_seconds = now, cpu
+            pause = budget.pause(cpu - used, now - begun)
+            begun, used = now, cpu
 
     def _draw(self, below: int = 0) -> None:
         """Draw a frame above `below` free lines; a bug in the view must not end the run."""

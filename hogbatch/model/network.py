@@ -194,12 +194,6 @@ class Network:
             deviations[last] = INITIAL_OUTPUT / math.sqrt(self.layers[-1].fan_in)
         return deviations
 
-    def to_stored(self, tensors: Mapping[str, Floats], params: Floats) -> None:
-        """Copy tensors without padding, by name, into params[P]; padding becomes zero."""
-        params[:] = 0
-        for tensor in self.tensors():
-            tensor.view(params)[:] = tensors[tensor.name]
-
     def from_stored(self, params: Floats) -> dict[str, Floats]:
         """Return views of the tensors in params[P] without padding, by name."""
         return {tensor.name: tensor.view(params) for tensor in self.tensors()}

@@ -1,4 +1,4 @@
-"""Interfaces of the control plane, implemented by :mod:`sockets` and :mod:`loopback`."""
+"""Interfaces of the control plane, implemented by :mod:`sockets`."""
 
 from collections.abc import Iterator
 from typing import Protocol

@@ -10,9 +10,9 @@ import pytest
 import hogbatch
 from hogbatch.data import text
 from hogbatch.data.cache import DataCache
-from hogbatch.data.readers import read
 from hogbatch.run import setup
 from tests.support.fault_injection import WITHIN_S, cli
+from tests.support.reading import read
 
 FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", "", "--test-fraction", 0)
 ROWS = "+1 1:0.5 3:1\n-1 2:0.25\n\n"
@@ -103,7 +103,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from hogbatch.data.cache import DataCache
-from hogbatch.data.readers import read
+from tests.support.reading import read
 path, folder = sys.argv[1:]
 sys.stdin.read()
 for _ in range(40):

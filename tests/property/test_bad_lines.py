@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, example, given, strategies as st
 
 from hogbatch.data import text
-from hogbatch.data.readers import read
 from hogbatch.data.signatures import compression_of, not_text
 from hogbatch.errors import DataError
 from tests.support.property_tests import max_examples
+from tests.support.reading import read
 
 # Compiled, integers wrap and floats overflow without a word; interpreted, NumPy warns.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")

@@ -14,13 +14,14 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from hogbatch.data import csv, sparse, text
 from hogbatch.data.columns import IGNORED, LABEL, TableForm, by_position
 from hogbatch.data.csr import to_dense
-from hogbatch.data.readers import READERS, read
+from hogbatch.data.readers import READERS
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.skipped import SkippedLines
 from hogbatch.data.source import Source
 from hogbatch.data.text import BlockParser, TextBlock
 from hogbatch.errors import DataError
 from tests.support.property_tests import max_examples
+from tests.support.reading import read
 
 SOURCE = Source(Path("some.file"))
 

@@ -9,7 +9,7 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.areas import ALL
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange
-from hogbatch.distributed.planes.memory import MemoryPlane
+from tests.support.memory_plane import MemoryPlane
 
 
 class Servers:

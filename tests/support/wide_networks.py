@@ -16,6 +16,7 @@ from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only
+from tests.support.stored import to_stored
 
 FEATURES, CLASSES, SET = 9, 43, 30  # 43 is stored as 48
 BATCH, RAGGED, FENCE = 7, 4, 5
@@ -152,7 +153,7 @@ class Case:
         for name in (f"layers.{last}.weight", f"layers.{last}.bias"):
             tensors[name] = tensors[name][neurons]
         params = np.zeros(network.parameters, np.float32)
-        network.to_stored(tensors, params)
+        to_stored(network, tensors, params)
         return params
 
     def _renamed(self, neurons):

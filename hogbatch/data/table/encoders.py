@@ -73,10 +73,6 @@ class NumericEncoder:
         """The number of features."""
         return 1 + self.indicator
 
-    def names(self, column: str) -> list[str]:
-        """The names of the features of a column."""
-        return [column, f"{column} is missing"][: self.width]
-
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
@@ -157,13 +153,6 @@ class DateEncoder:
     def width(self) -> int:
         """The number of features."""
         return self.number.width + 2 * len(self.cycles)
-
-    def names(self, column: str) -> list[str]:
-        """The names of the features of a column."""
-        cycles = [
-            f"{column}: {part} of {each}" for each in self.cycles for part in ("sine", "cosine")
-        ]
-        return [*self.number.names(column), *cycles]
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "DateEncoder":
@@ -247,15 +236,6 @@ class CategoryEncoder:
     def _unknown(self) -> int:
         """The feature of unknown values, and of missing ones without a feature."""
         return self._own - 1 if self.hashed else self._own + bool(self.rare)
-
-    def names(self, column: str) -> list[str]:
-        """The names of the features of a column."""
-        if self.hashed:
-            own = [f"{column}: hash {n}" for n in range(self._own)]
-        else:
-            own = [f"{column}={value}" for value in self.values]
-            own += [f"{column}: rare value"] * bool(self.rare) + [f"{column}: unknown value"]
-        return own + [f"{column} is missing"] * self.missing
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "CategoryEncoder":
@@ -344,10 +324,6 @@ class TextEncoder:
     def width(self) -> int:
         """The number of features."""
         return len(self.buckets)
-
-    def names(self, column: str) -> list[str]:
-        """The names of the features of a column."""
-        return [f"{column}: words with hash {bucket}" for bucket in self.buckets.tolist()]
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "TextEncoder":

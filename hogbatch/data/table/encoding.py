@@ -62,11 +62,6 @@ class TableEncoding:
     def _texts(self) -> list[int]:
         return [n for n, each in enumerate(self.columns) if isinstance(each.encoder, TextEncoder)]
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """The name of each feature: [F]."""
-        return tuple(name for each in self.columns for name in each.encoder.names(each.name))
-
     @classmethod
     def fit(
         cls, inspected: Inspected, label: int, rows: RowNumbers | None, scaling: str

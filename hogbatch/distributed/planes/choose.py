@@ -1,7 +1,5 @@
 """Which plane moves the changes of servers."""
 
-from typing import Final
-
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.frames import FrameSocket
 from hogbatch.distributed.planes import nixl
@@ -9,8 +7,6 @@ from hogbatch.distributed.planes.base import Plane
 from hogbatch.distributed.planes.relayed import RelayedPlane
 from hogbatch.distributed.planes.socket_relay import SocketRelay
 from hogbatch.errors import UsageError
-
-PLANES: Final = ("auto", "nixl", "relay")
 
 
 def open_plane(wanted: str, buffers: ExchangeBuffers, relay: FrameSocket, name: str) -> Plane:

@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.simd import FLOAT, INT, POINTER, WIDTH, number
-from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, DOT, OUTER, STORE, TRANSPOSE, write
+from hogbatch.kernels.cpu.tiles import ACTIVATE, DOT, OUTER, STORE, TRANSPOSE, write
 
 if not config.DISABLE_JIT:
     library.load("brgemm", write)
@@ -120,7 +120,7 @@ if config.DISABLE_JIT:
             shifted = products + _floats(epilogue.bias, 0, 1, 1, width)
             out[...] = np.where(epilogue.floor > shifted, np.float32(epilogue.floor), shifted)
         else:
-            out += products * np.float32(1.0 if epilogue.kind == ADD else epilogue.alpha)
+            out += products
 
     def dot(rows, columns, tiles, k, a, b, c, alpha, beta):
         left = _floats(a.address, a.row_stride, 1, rows * tiles, k)

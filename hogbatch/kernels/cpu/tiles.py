@@ -29,8 +29,7 @@ from hogbatch.kernels.cpu.simd import (
 # Kinds of epilogue: how C is updated from a tile's sum of products S.
 STORE: Final = 0  # C = alpha S
 ADD: Final = 1  # C += S
-ADD_SCALED: Final = 2  # C += alpha S
-ACTIVATE: Final = 3  # C = max(floor, S + bias[n])
+ACTIVATE: Final = 2  # C = max(floor, S + bias[n])
 
 # Function names in the library.
 OUTER: Final = f"hogbatch_outer_{WIDTH}"
@@ -157,17 +156,13 @@ def _apply_epilogue(
         for x, target in zip(sums, targets, strict=True):
             w.store(w.build.fadd(x, w.load(target, mask)), target, mask)
 
-    def add_scaled() -> None:
-        for x, target in zip(sums, targets, strict=True):
-            w.store(w.multiply_add(alphas, x, w.load(target, mask)), target, mask)
-
     def activate() -> None:
         biases = [w.load(w.at(bias, v * WIDTH), mask) for v in range(vectors)]
         rows = len(sums) // vectors
         for x, target, offset in zip(sums, targets, biases * rows, strict=True):
             w.store(w.maximum(floors, w.build.fadd(x, offset)), target, mask)
 
-    w.switch(kind, [store, add, add_scaled, activate])
+    w.switch(kind, [store, add, activate])
 
 
 def _write_outer(module: ir.Module) -> None:

@@ -4,7 +4,7 @@ Shape letters and rules are the same. The NumPy backend has them too, so that th
 a device.
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,17 +107,3 @@ class StagingKernels(Protocol):
 
 class DeviceKernels(Kernels, ReplicaKernels, StagingKernels, Protocol):
     """All operations that a GPU worker calls."""
-
-
-REPLICA_OPERATIONS: Final = (
-    "take",
-    "rejoin",
-    "add",
-    "add_damped",
-    "find_rows",
-    "take_rows",
-    "rejoin_rows",
-    "add_rows",
-)
-
-STAGING_OPERATIONS: Final = ("copy_rows", "copy_cells", "select_rows")

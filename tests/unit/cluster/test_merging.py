@@ -4,47 +4,10 @@ from hypothesis import given, strategies as st
 
 from hogbatch.cluster.merging import (
     MegaBatch,
-    ServerLimits,
     merge_weights,
     merged_step,
-    scaled_batches,
     sum_scales,
 )
-
-LIMITS = ServerLimits(128, 1024)
-
-
-def test_a_faster_server_gets_larger_batches_and_a_slower_one_smaller():
-    done = [MegaBatch(12, 512), MegaBatch(8, 512)]
-    assert scaled_batches(done, [LIMITS] * 2) == [614, 410]
-
-
-def test_equal_updates_change_nothing():
-    assert scaled_batches([MegaBatch(10, 512), MegaBatch(10, 300)], [LIMITS] * 2) == [512, 300]
-
-
-def test_sizes_stay_within_their_limits():
-    done = [MegaBatch(30, 1000), MegaBatch(10, 130), MegaBatch(20, 512)]
-    assert scaled_batches(done, [LIMITS] * 3) == [1024, 128, 512]
-
-
-def test_a_server_without_updates_gets_the_smallest_batches():
-    assert scaled_batches([MegaBatch(4, 500), MegaBatch(0, 512)], [LIMITS] * 2) == [1000, 128]
-    assert scaled_batches([MegaBatch(0, 512)] * 2, [LIMITS] * 2) == [512, 512]
-
-
-def test_the_updates_become_equal():
-    """Two servers of different speed, each rows/s / batch updates per second."""
-    speeds, sizes = (10_000.0, 4_000.0), [1024, 1024]
-    for _ in range(5):
-        rates = [speed / size for speed, size in zip(speeds, sizes, strict=True)]
-        seconds = 50_000 / sum(speeds)
-        done = [
-            MegaBatch(round(rate * seconds), size) for rate, size in zip(rates, sizes, strict=True)
-        ]
-        sizes = scaled_batches(done, [LIMITS] * 2)
-    assert abs(done[0].updates - done[1].updates) <= 1
-    assert sizes[0] / sizes[1] == pytest.approx(2.5, rel=0.1)
 
 
 def test_weights_are_the_shares_of_the_updates():
@@ -85,12 +48,6 @@ def test_weights_are_fractions_that_sum_to_about_one(done):
     assert all(0.0 <= each <= 1.1 for each in weights)
     expected = 1.0 if any(each.updates for each in done) else 0.0
     assert sum(weights) == pytest.approx(expected, abs=0.1 + 1e-9)
-
-
-@given(st.lists(batches, min_size=1, max_size=8))
-def test_batches_within_their_limits_stay_within_them(done):
-    limits = [ServerLimits(1, 10**5)] * len(done)
-    assert all(1 <= size <= 10**5 for size in scaled_batches(done, limits))
 
 
 def test_a_step_has_the_weighted_changes_and_a_part_of_the_step_before():

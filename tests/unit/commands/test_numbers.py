@@ -1,12 +1,11 @@
 import pytest
 
-from hogbatch.commands.numbers import below_one, positive, up_to_one, whole
+from hogbatch.commands.numbers import positive, up_to_one, whole
 from hogbatch.errors import UsageError
 
 
 def test_numbers_within_the_range_are_accepted():
     assert positive("--x", "1e-3") == 0.001
-    assert below_one("--x", "0") == 0.0
     assert up_to_one("--x", "1") == 1.0
     assert whole("--x", "64", 1, 64) == 64
 
@@ -15,12 +14,6 @@ def test_numbers_within_the_range_are_accepted():
 def test_a_number_that_is_not_positive_is_refused(given):
     with pytest.raises(UsageError, match=f"--x: expected a number above 0; got '{given}'"):
         positive("--x", given)
-
-
-@pytest.mark.parametrize("given", ["1", "-0.1", "nan", "x"])
-def test_a_number_that_is_not_below_one_is_refused(given):
-    with pytest.raises(UsageError, match=f"--x: .* below 1; got '{given}'"):
-        below_one("--x", given)
 
 
 @pytest.mark.parametrize("given", ["0", "65", "1.5", "x"])

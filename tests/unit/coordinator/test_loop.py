@@ -18,8 +18,8 @@ from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.store.fence import Fences
-from hogbatch.wire.loopback import Loopback
 from tests.support.coordinator_stage import make_plan
+from tests.support.loopback import Loopback
 
 
 class ScriptedState:

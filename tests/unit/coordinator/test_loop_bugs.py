@@ -23,8 +23,8 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.loop import Loop
-from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat
+from tests.support.loopback import Loopback
 
 SAVED = object()
 AT_ONCE = ["begin", "tick", "receive", "serve", "pids", "start_due"]

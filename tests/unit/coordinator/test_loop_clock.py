@@ -14,9 +14,9 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
-from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
+from tests.support.loopback import Loopback
 from tests.unit.coordinator.test_loop import FakeSegmentServer, adapters
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100

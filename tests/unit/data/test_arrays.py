@@ -6,10 +6,10 @@ import pytest
 import scipy.sparse
 
 from hogbatch.data.csr import to_dense
-from hogbatch.data.readers import read
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 from tests.support.assignments import examples
+from tests.support.reading import read
 
 X = np.array([[0, 1.5, 0], [2, 0, 3]])
 

@@ -10,8 +10,8 @@ from hogbatch.data import cache as module
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import inputs_for, load
 from hogbatch.data.raw import Columns
-from hogbatch.data.readers import read
 from hogbatch.errors import DataError, UsageError
+from tests.support.reading import read
 from tests.unit.data.cache_files import LONG_AGO, TEXTS, entries, flat
 
 BY, ORDERS = Columns(("b", "a"), "y", 0), [("a", "b"), ("b", "a")]

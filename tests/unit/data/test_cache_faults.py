@@ -10,9 +10,9 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.data import cache as module
 from hogbatch.data.cache import DataCache
-from hogbatch.data.readers import read
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
+from tests.support.reading import read
 from tests.unit.data.cache_files import LONG_AGO, TEXTS, entries, flat
 
 Disk = namedtuple("Disk", "total used free")

@@ -5,8 +5,8 @@ import pytest
 
 from hogbatch.data import text
 from hogbatch.data.raw import Columns
-from hogbatch.data.readers import read
 from hogbatch.errors import DataError
+from tests.support.reading import read
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 

@@ -6,8 +6,8 @@ import pytest
 
 from hogbatch.data import text
 from hogbatch.data.csr import to_dense
-from hogbatch.data.readers import read
 from hogbatch.errors import DataError
+from tests.support.reading import read
 
 pytestmark = [
     pytest.mark.usefixtures("both_ways"),

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from hogbatch.data import arrays, csv, libsvm, text, xmc
-from hogbatch.data.readers import READERS, RELEVANT_OPTIONS, read
+from hogbatch.data.readers import READERS, RELEVANT_OPTIONS
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.signatures import SUPPORTED
 from hogbatch.errors import DataError, UsageError
+from tests.support.reading import read
 
 NUMBERS = np.arange(600).reshape(-1, 3)
 
@@ -146,7 +147,7 @@ def test_any_number_of_threads_reads_alike(write, monkeypatch, reader, zipped):
 
 SMALL = """
 import sys
-from hogbatch.data.readers import read
+from tests.support.reading import read
 for path in sys.argv[1:]:
     read(path)
 print("numba" in sys.modules)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from hogbatch.data.readers import read
 from hogbatch.data.signatures import FIRST_BYTES, not_text
 from hogbatch.errors import DataError
+from tests.support.reading import read
 
 TABLE = "a,b,y\n1,2,0\n3,4,1\n"
 

@@ -8,11 +8,11 @@ import pytest
 from hogbatch.data import source
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
-from hogbatch.data.readers import read
 from hogbatch.data.source import Source, plain_name, shown
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 from tests.support.descriptors import open_descriptors
+from tests.support.reading import read
 
 TABLE = b"a,b,y\n1,2,0\n3,4,1\n"
 

@@ -15,9 +15,9 @@ from hogbatch.data.batch import (
     multi_labels,
     single_labels,
 )
-from hogbatch.data.readers import read
 from hogbatch.data.synthetic import SyntheticSettings, generate, main, write_xmc
 from hogbatch.errors import UsageError
+from tests.support.reading import read
 
 SMALL = SyntheticSettings(
     features=500, labels=200, rows=1500, test_rows=400, features_per_row=30.0, topics=20

@@ -13,8 +13,8 @@ from hogbatch.cluster.areas import ALL
 from hogbatch.cluster.transfers import Reduction
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.exchange import ChangeExchange, MergeAborted, PlaneError
-from hogbatch.distributed.planes.memory import MemoryPlane
 from hogbatch.errors import UsageError
+from tests.support.memory_plane import MemoryPlane
 from tests.support.merging_servers import Servers
 
 RING, HALVING, BFLOAT16, TOP_K, MEDIAN = ALL
@@ -204,14 +204,6 @@ def test_a_server_of_an_earlier_membership_cannot_write(servers):
     assert list(cluster.planes[10].notes()) == []
     for number, memory in zip((10, 11), before, strict=True):
         assert (cluster.buffers[number].memory == memory).all()
-
-
-def test_the_merged_model_is_copied_to_a_new_server(servers):
-    cluster = servers(normal(2, 100))
-    cluster.buffers[10].merged[:] = 3.0
-    cluster.exchanges[10].copy(11)
-    cluster.exchanges[11].wait_for_copy(10, cluster.abort)
-    assert (cluster.buffers[11].merged == 3.0).all()
 
 
 @pytest.mark.slow

@@ -6,12 +6,12 @@ import pytest
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.distributed.buffers import ExchangeBuffers
 from hogbatch.distributed.model_merges import ModelMerges
-from hogbatch.distributed.planes.memory import MemoryPlane
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Reduce
+from tests.support.memory_plane import MemoryPlane
 
 SIZE = 100
 

@@ -13,6 +13,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_backends import Backend
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, overflowing, some_rows
+from tests.support.stored import to_stored
 
 FEATURES, CLASSES, ROWS = 9, 21, 40  # 21 is stored as 32
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)
@@ -44,7 +45,8 @@ class Run:
             for each in plain.tensors()
         }
         params = np.empty(self.model.parameters, np.float32)
-        self.model.to_stored(transposed(tensors, len(hidden)) if output_major else tensors, params)
+        stored = transposed(tensors, len(hidden)) if output_major else tensors
+        to_stored(self.model, stored, params)
         self.start = params.copy()
         self.inputs: Inputs = (csr_set if sparse else dense_set)(random, FEATURES, ROWS)
         self.kind = LOSSES[loss]

@@ -16,6 +16,7 @@ from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
 from hogbatch.model.layers import DenseLayer, Layer
 from hogbatch.model.network import Network, layer_view
+from tests.support.stored import to_stored
 
 widths = st.integers(1, 40)
 build = partial(
@@ -149,7 +150,7 @@ def test_real_tensors_survive_storing_and_padding_is_zero(network, seed):
         for tensor in network.tensors()
     }
     params = np.full(network.parameters, np.nan, np.float32)
-    network.to_stored(tensors, params)
+    to_stored(network, tensors, params)
     back = network.from_stored(params)
     assert list(back) == list(tensors)
     for name, tensor in tensors.items():

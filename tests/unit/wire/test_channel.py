@@ -10,10 +10,10 @@ import zmq
 from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import ProtocolError
 from hogbatch.wire.codec import PREFIX, PROTOCOL, encode
-from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Goodbye, Heartbeat, Ready, Refused, Stop
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from tests.support.descriptors import open_descriptors
+from tests.support.loopback import Loopback
 from tests.support.wire_messages import DONE, HELLO, TO_COORDINATOR, TO_WORKER, WELCOME, WORK
 
 

@@ -16,8 +16,8 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
-from hogbatch.wire.loopback import Loopback
 from hogbatch.wire.messages import Heartbeat, Optimizer, Ready, Welcome
+from tests.support.loopback import Loopback
 from workers.session import Session
 
 FEATURES, ROWS, PARAMETERS = 3, 5, 64

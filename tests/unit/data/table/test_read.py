@@ -187,7 +187,6 @@ def test_all_files_give_the_same_features(stored, tmp_path):
     frame().to_parquet(tmp_path / "other.parquet")
     options = ReadOptions(table=TableOptions())
     loaded, other = (load(path, options=options) for path in (stored, tmp_path / "other.parquet"))
-    assert loaded.table.feature_names[:3] == ("n", "n is missing", "whole")
     assert loaded.encoding.classes == ("u", "v")
     if loaded.fingerprint != other.fingerprint:  # files of parts may number categories otherwise
         np.testing.assert_array_equal(loaded.train.inputs.dense, other.train.inputs.dense)

@@ -8,7 +8,7 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.simd import WIDTH
-from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, ADD_SCALED, STORE, BlockOffsets, Epilogue
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, BlockOffsets, Epilogue
 from tests.support.kernel_cases import examples
 
 pytestmark = pytest.mark.vector_width
@@ -73,7 +73,7 @@ def transpose(a, c, beta):
     brgemm.transpose(a.shape[0], a.shape[1], brgemm.matrix(a), brgemm.matrix(c), beta)
 
 
-@pytest.mark.parametrize("kind", [STORE, ADD, ADD_SCALED, ACTIVATE])
+@pytest.mark.parametrize("kind", [STORE, ADD, ACTIVATE])
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "transposed"])
 @examples
 @given(m=rows, n=columns, k=depths, seed=seeds)
@@ -86,7 +86,6 @@ def test_a_product_of_any_shape_is_exact_and_stays_within_its_arrays(kind, turne
     expected = {
         STORE: ALPHA * product,
         ADD: before + product,
-        ADD_SCALED: before + ALPHA * product,
         ACTIVATE: np.maximum(product + bias, 0),
     }
     np.testing.assert_array_equal(c, expected[kind])

@@ -7,11 +7,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.contract import OPERATIONS
-from hogbatch.kernels.gpu.contract import REPLICA_OPERATIONS, STAGING_OPERATIONS
+from hogbatch.kernels.contract import Kernels
+from hogbatch.kernels.gpu.contract import ReplicaKernels, StagingKernels
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory, memory_shortage
 from hogbatch.machine import budget
+from tests.support.operations import operations
 
 
 @pytest.mark.parametrize("memory", [None, 10_000])
@@ -58,8 +59,8 @@ def test_pinning_and_waiting_are_no_ops_on_a_host_device():
     device.synchronize()
     device.free_unused()
     assert device.name == "gpu:host"
-    operations = (*OPERATIONS, *REPLICA_OPERATIONS, *STAGING_OPERATIONS)
-    assert all(callable(getattr(device.kernels, name)) for name in operations)
+    for contract in (Kernels, ReplicaKernels, StagingKernels):
+        assert all(callable(getattr(device.kernels, name)) for name in operations(contract))
 
 
 def parameters(function):

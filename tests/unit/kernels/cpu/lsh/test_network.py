@@ -15,6 +15,7 @@ from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
 from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.stored import to_stored
 from tests.support.wide_networks import (
     BATCH,
     CLASSES,
@@ -136,7 +137,7 @@ def test_padding_stays_zero():
     case = Case(optimizer="adam").train()
     for flat in (case.params, *case.slots):
         packed = np.zeros_like(flat)
-        case.network.to_stored(case.network.from_stored(flat), packed)
+        to_stored(case.network, case.network.from_stored(flat), packed)
         assert_array_equal(packed, flat)
 
 

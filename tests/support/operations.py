@@ -1,0 +1,6 @@
+"""The operations of a contract of kernels."""
+
+
+def operations(protocol):
+    """The names of the methods of `protocol`."""
+    return [name for name in vars(protocol) if not name.startswith("_")]
