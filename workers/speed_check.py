@@ -1,4 +1,4 @@
-"""Whether batches take as long in training as was measured before it."""
+"""Comparison of batch times in training with those measured before it."""
 
 from statistics import median
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Where the messages of servers lie in the memory that a merge uses, by kind of reduction.
+"""Memory areas that a merge uses for the messages of servers, by kind of reduction.
 
 All offsets and sizes count float32 numbers, whatever the messages contain. A slot belongs to one
 sender and starts on a cache line.

@@ -1,4 +1,4 @@
-"""How long merges between servers take, and how many servers a network and a link allow.
+"""Predicted time of merges between servers, and the number of servers that a link allows.
 
 The figures are predictions. They follow from the size of the model, from the rows per second that
 one server trains on (measured, rehearsed or assumed), and from the latency and the speed of a link.

@@ -1,4 +1,4 @@
-"""What is decided when the models of several servers are merged.
+"""Weights of the servers' changes in a merge, and batch sizes after it.
 
 ========  ==================================================================================
 rule      the merged model changes by

@@ -1,4 +1,4 @@
-"""How soon after a merge the models of several servers are merged again."""
+"""The time between two merges of several servers."""
 
 import math
 from dataclasses import dataclass

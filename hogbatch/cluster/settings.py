@@ -1,4 +1,4 @@
-"""How several servers train together."""
+"""Settings of training on several servers."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""What each server sends and receives in a merge, and the memory that this takes.
+"""Messages of each server in a merge, and the memory that they need.
 
 Offsets and sizes count float32 numbers. The first part that a server receives for a place goes to
 its sum, to which it adds its own change. Later parts for the same place go to its staging area,

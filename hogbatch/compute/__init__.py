@@ -1,1 +1,1 @@
-"""What workers compute on the shared model, without processes, threads or messages."""
+"""Computations of workers on the shared model, without processes, threads or messages."""

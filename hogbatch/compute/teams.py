@@ -1,4 +1,4 @@
-"""How the threads of a CPU worker are divided into teams.
+"""Division of the threads of a CPU worker into teams.
 
 The threads of a team compute each batch together (`hogbatch.kernels.cpu.team`); teams update the
 shared model without locks, like single threads. Every thread that trains on its own makes the

@@ -1,4 +1,4 @@
-"""What the coordinator's loop needs from outside, as protocols that the run implements."""
+"""Protocols of everything outside that the coordinator's loop uses; the run implements them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

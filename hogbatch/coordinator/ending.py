@@ -1,4 +1,4 @@
-"""Whether a run must end, and with which status."""
+"""The decision to end a run, and the status with which it ends."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

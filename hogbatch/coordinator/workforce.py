@@ -1,4 +1,4 @@
-"""What every coordinator does with its workers, whatever decides about the rows.
+"""Worker management that all coordinators have in common.
 
 :class:`Workforce` is the common part of :class:`hogbatch.coordinator.state.Coordinator` and
 :class:`hogbatch.coordinator.supplied.SuppliedCoordinator`: it admits workers, hands them leases,

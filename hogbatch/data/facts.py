@@ -1,4 +1,4 @@
-"""What is known about the data of a run besides the values of its rows."""
+"""Facts about the data of a run besides the values of its rows."""
 
 from typing import Protocol
 

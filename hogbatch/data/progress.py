@@ -1,4 +1,4 @@
-"""How far the reading of a file is."""
+"""Progress of reading a file."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the coordinator of several servers needs besides messages: models, snapshots, the mean."""
+"""Adapters of the coordinator of several servers: models, snapshots, the moving mean."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a server does in a merge: copies its change, sums it with those of others, and applies it.
+"""A server's part of a merge: copying its change, summing it with others, applying the sum.
 
 The workers of the server train on meanwhile, without locks, as when a GPU merges: the sum is added
 to the parameters, and the server's own change, which they contain already, is subtracted.

@@ -1,4 +1,4 @@
-"""What `--per-server` asks for on each server."""
+"""Processors that `--per-server` requests on each server."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,4 @@
-"""What the process of a server is told at its start, and what it tells about its memory."""
+"""Records for the start of a server's process, and about its memory."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the three estimators have in common."""
+"""The common part of the three estimators."""
 
 from typing import Any, Final, Self
 

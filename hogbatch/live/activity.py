@@ -1,4 +1,4 @@
-"""What a run is busy with, in words."""
+"""The current activity of a run, in words."""
 
 from pathlib import PurePath
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""How often the view may be redrawn without taking time from training."""
+"""A limit on the CPU time of redrawing the view."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a terminal can show."""
+"""Capabilities of a terminal."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

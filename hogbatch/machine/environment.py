@@ -1,4 +1,4 @@
-"""What a run depends on besides its settings and data: versions, processor, memory and GPUs."""
+"""The environment of a run: versions, processor, memory and GPUs."""
 
 import platform
 from contextlib import suppress

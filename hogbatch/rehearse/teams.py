@@ -1,4 +1,4 @@
-"""How the threads of the CPU workers of a rehearsal are divided into teams."""
+"""Division of the threads of rehearsed CPU workers into teams."""
 
 from collections.abc import Sequence
 

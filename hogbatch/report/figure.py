@@ -1,4 +1,4 @@
-"""What a figure shows: curves, bars or lanes, as numbers and words. Nothing here knows SVG."""
+"""Contents of a figure: curves, bars or lanes, as numbers and words, independent of SVG."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

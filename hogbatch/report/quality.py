@@ -1,4 +1,4 @@
-"""How well a model predicts its test set, as a figure and a table."""
+"""Quality of a model's predictions on its test set, as a figure and a table."""
 
 from hogbatch.report.figure import Curve, Look, Plot, ReportTable, Style
 from hogbatch.report.reported import Quality

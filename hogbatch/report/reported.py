@@ -1,4 +1,4 @@
-"""What a report is made of: runs, their settings, and how well their models predict."""
+"""Inputs of a report: runs, their settings, and the quality of their predictions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a run trains on: this server, or a simulated one."""
+"""The platform of a run: this server, or a simulated one."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

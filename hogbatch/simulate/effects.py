@@ -1,4 +1,4 @@
-"""What the coordinator's commands do outside of its state."""
+"""Effects of the coordinator's commands outside of its state."""
 
 from collections.abc import Mapping
 from typing import Protocol

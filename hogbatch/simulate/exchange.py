@@ -1,4 +1,4 @@
-"""What simulated servers send each other in merges, and when it arrives.
+"""Messages of simulated servers in merges, and their times of arrival.
 
 Nothing is computed. The model of a server is the list of the rows whose updates it contains, so
 that a simulation can check that each row is merged exactly once.

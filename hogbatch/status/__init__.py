@@ -1,1 +1,1 @@
-"""What a run directory says about its run: events become a picture of the run, which is shown."""
+"""The state of a run, reconstructed from its directory: events become a picture to show."""

@@ -1,4 +1,4 @@
-"""What the user sees of a run while it trains."""
+"""Output for the user while a run trains."""
 
 import sys
 from collections.abc import Mapping

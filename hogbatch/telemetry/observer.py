@@ -1,4 +1,4 @@
-"""What is told everything that a run records, while it records it."""
+"""The interface of observers, which receive everything that a run records."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""What a run records: events, evaluations, and the parameters to save."""
+"""Records of a run: events, evaluations, and the parameters to save."""
 
 import time
 import weakref

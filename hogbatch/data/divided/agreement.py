@@ -1,4 +1,4 @@
-"""What all files of divided data must have in common."""
+"""Properties that all files of divided data must have in common."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a run on divided data needs to know, derived from the surveys of all parts."""
+"""Facts that a run on divided data derives from the surveys of all parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

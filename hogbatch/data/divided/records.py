@@ -1,4 +1,4 @@
-"""What processes tell each other about the parts of divided data; msgspec encodes all of it.
+"""Messages about the parts of divided data, encoded by msgspec.
 
 Arrays are bytes in the order of this machine, as all servers of a run have the same.
 """
