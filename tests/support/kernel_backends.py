@@ -2,7 +2,11 @@
 
 import numpy as np
 
+from hogbatch.kernels import BACKENDS
 from hogbatch.kernels.executor import Executor
+
+KERNELS = [*BACKENDS, "gpu"]  # values of the fixture `kernels`, as an axis of pairs()
+DEVICES = ["reference", "gpu"]  # and of `device_kernels`
 
 
 class Backend:

@@ -28,6 +28,7 @@ examples = max_examples(30)
 # Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
 overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
+FORMS = {"dense": False, "sparse": True}  # of inputs, as an axis of pairs()
 SET = 7  # rows of the sets that batches are taken from
 NONE = np.empty((0, 0), np.float32)
 NO_MASK = np.empty((0, 0), np.uint8)

@@ -11,6 +11,7 @@ from hogbatch.data.source import Source
 from hogbatch.data.text import TextBlock, TextFile, blocks, number
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
+from tests.support.pairs import pairs
 
 
 def test_blocks_end_with_lines_and_number_them(tmp_path, monkeypatch):
@@ -77,11 +78,13 @@ def parse(path, header, threads, bad_lines=0.0):
     return file.parse(rest, Plain())
 
 
-@pytest.mark.parametrize("threads", [None, 1, 3])
-@pytest.mark.parametrize("header", [0, 1])
-@pytest.mark.parametrize("end", [b"", b"\n"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
+@pairs(
+    threads=[None, 1, 3],
+    header=[0, 1],
+    end=[b"", b"\n"],
+    mark=[b"", b"\xef\xbb\xbf"],
+    name=["a.svm", "a.svm.gz"],
+)
 def test_parts_come_in_order_and_know_their_lines(
     tmp_path, monkeypatch, name, mark, end, header, threads
 ):

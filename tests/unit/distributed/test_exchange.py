@@ -16,6 +16,7 @@ from hogbatch.distributed.exchange import ChangeExchange, MergeAborted, PlaneErr
 from hogbatch.errors import UsageError
 from tests.support.memory_plane import MemoryPlane
 from tests.support.merging_servers import Servers
+from tests.support.pairs import pairs
 
 RING, HALVING, BFLOAT16, TOP_K, MEDIAN = ALL
 
@@ -51,9 +52,7 @@ def same_bits(results):
     return results[0]
 
 
-@pytest.mark.parametrize("how", ALL)
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("size", [1, 7, 1000, 5000])
+@pairs(how=ALL, count=[1, 2, 3, 4, 5], size=[1, 7, 1000, 5000])
 def test_all_servers_get_the_same_bits(servers, how, count, size):
     changes = normal(count, size)
     cluster = servers(changes)

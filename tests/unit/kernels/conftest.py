@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 
 from hogbatch.kernels import BACKENDS, load
@@ -12,11 +14,13 @@ GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 @pytest.fixture(scope="session")
 def backend_named(missing):
     """A function that returns a backend for NumPy arrays, or skips the test if unavailable."""
+    gpus = cache(find_gpus)  # starts a process
 
+    @cache
     def make(name):
         if name != "gpu":
             return Backend(HostDevice(), load(name))
-        found = find_gpus()
+        found = gpus()
         if not found.devices:
             missing(name, found.reason)
         device = CudaDevice(0)

@@ -22,6 +22,7 @@ from hogbatch.kernels.contract import (
     TANH,
     TOTALS,
 )
+from tests.support.pairs import pairs
 
 OUTPUTS = 7
 
@@ -59,9 +60,7 @@ def some_labels(rows, outputs, seed=0):
 
 
 class TestRanking:
-    @pytest.mark.parametrize("levels", [None, 1, 2, 5])
-    @pytest.mark.parametrize("outputs", [1, 5, 7, 8, 14, 40])
-    @pytest.mark.parametrize("k", [1, 3, 5, 40])
+    @pairs(levels=[None, 1, 2, 5], outputs=[1, 5, 7, 8, 14, 40], k=[1, 3, 5, 40])
     def test_best_are_those_of_a_stable_sort(self, k, outputs, levels):
         scores, k = some_scores(30, outputs, levels=levels), min(k, outputs)
         summary = summarise(scores, k)

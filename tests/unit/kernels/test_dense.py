@@ -15,6 +15,7 @@ from hogbatch.kernels.contract import (
     TOTALS,
 )
 from hogbatch.store.layout import stored_width
+from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     NO_MASK,
     dense_set,
@@ -25,6 +26,7 @@ from tests.support.kernel_cases import (
     some_rows,
     weights_and_bias,
 )
+from tests.support.pairs import pairs
 
 pytestmark = pytest.mark.vector_width
 
@@ -65,8 +67,7 @@ def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
     assert not out[:, shape.width :].any()
 
 
-@pytest.mark.parametrize("masked", [True, False], ids=["mask", "no mask"])
-@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@pairs(kernels=KERNELS, kind=ACTIVATIONS, masked={"mask": True, "no mask": False})
 @examples
 @given(shape=shapes)
 def test_dense_backward_is_the_gradient_of_the_layer_below(kernels, kind, masked, shape):
@@ -115,8 +116,11 @@ def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
     assert_array_equal(out, grad.sum(axis=0))
 
 
-@pytest.mark.parametrize("width", [1, 2, 8, 16, 48, 512])
-@pytest.mark.parametrize("batch", [0, 1, 31, 129, 1031] + [20_011] * (not config.DISABLE_JIT))
+@pairs(
+    kernels=KERNELS,
+    width=[1, 2, 8, 16, 48, 512],
+    batch=[0, 1, 31, 129, 1031] + [20_011] * (not config.DISABLE_JIT),
+)
 def test_bias_gradients_of_batches_of_any_size(kernels, width, batch):
     random = np.random.default_rng(1)
     grad, bias = padded(random, batch, width), padded(random, 1, width)

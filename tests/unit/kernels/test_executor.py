@@ -28,8 +28,9 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width, tensor_offsets
-from tests.support.kernel_backends import Backend
+from tests.support.kernel_backends import KERNELS, Backend
 from tests.support.kernel_cases import (
+    FORMS,
     HYPER,
     csr_set,
     dense_set,
@@ -40,6 +41,7 @@ from tests.support.kernel_cases import (
     toarray,
     totals,
 )
+from tests.support.pairs import pairs
 
 FEATURES, HIDDEN, OUTPUTS, ROWS_OF_SET = 9, 18, 6, 7
 PLAIN = Hyper(rate=1e-3, l2=0.0, momentum=0.0, beta2=0.0, epsilon=0.0)  # small: no row is bounded
@@ -115,9 +117,7 @@ def double():
     return Backend(device, device.kernels)
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pairs(sparse=FORMS, activation=ACTIVATIONS, loss=LOSSES)
 def test_gradients_are_finite_differences_of_the_loss(double, loss, activation, sparse):
     run = Run(double, np.float64, loss, activation, sparse, hidden=(HIDDEN, 5))
     random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
@@ -130,24 +130,22 @@ def test_gradients_are_finite_differences_of_the_loss(double, loss, activation, 
         assert gradient @ direction == pytest.approx(slope, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_every_backend_trains_as_the_reference_in_double(kernels, double, loss, activation, sparse):
-    for optimizer in OPTIMIZERS.values():
-        runs = [
-            Run(backend, dtype, loss, activation, sparse, optimizer.slots)
-            for backend, dtype in ((kernels, np.float32), (double, np.float64))
-        ]
-        random = np.random.default_rng(5)
-        for t in range(1, 4):
-            rows = some_rows(random, 5)
-            for run in runs:
-                hyper = corrected(optimizer.kind, HYPER._replace(rate=0.05), t)
-                run.train(rows, optimizer.kind, hyper)
-        rough, exact = runs
-        assert_allclose(rough.params, exact.params, rtol=1e-3, atol=1e-3)
-        assert_allclose(rough.totals, exact.totals, rtol=1e-3)
+@pairs(kernels=KERNELS, sparse=FORMS, activation=ACTIVATIONS, loss=LOSSES, optimizer=OPTIMIZERS)
+def test_every_backend_trains_as_the_reference_in_double(
+    kernels, double, sparse, activation, loss, optimizer
+):
+    rough, exact = (
+        Run(backend, dtype, loss, activation, sparse, optimizer.slots)
+        for backend, dtype in ((kernels, np.float32), (double, np.float64))
+    )
+    random = np.random.default_rng(5)
+    for t in range(1, 4):
+        rows = some_rows(random, 5)
+        for run in (rough, exact):
+            hyper = corrected(optimizer.kind, HYPER._replace(rate=0.05), t)
+            run.train(rows, optimizer.kind, hyper)
+    assert_allclose(rough.params, exact.params, rtol=1e-3, atol=1e-3)
+    assert_allclose(rough.totals, exact.totals, rtol=1e-3)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -172,8 +170,7 @@ def test_a_row_that_overflows_leaves_no_trace(kernels, sparse):
 
 @overflowing
 @pytest.mark.parametrize("label", [0, 1])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("loss", [LOGISTIC, HINGE, SOFTMAX])
+@pairs(kernels=KERNELS, sparse=FORMS, loss=[LOGISTIC, HINGE, SOFTMAX])
 def test_a_row_that_overflows_with_loss_zero_leaves_no_trace(kernels, loss, sparse, label):
     """Its hidden output and its scores are infinite, with the sign of its label."""
     run, clean = (
@@ -235,9 +232,7 @@ def train_tensor_by_tensor(run, rows, optimizer, hyper):
             reference.step(optimizer, decayed, gradient[part], slots, run.params[part])
 
 
-@pytest.mark.parametrize("l2", [0.0, HYPER.l2])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pairs(optimizer=OPTIMIZERS, sparse=FORMS, l2=[0.0, HYPER.l2])
 def test_the_step_equals_one_step_per_tensor(double, optimizer, sparse, l2):
     activation, hidden = ACTIVATIONS["tanh"], (HIDDEN, 5)
     run, expected = (

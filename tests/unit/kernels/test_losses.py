@@ -20,6 +20,7 @@ from hogbatch.kernels.contract import (
     SOFTMAX_MANY,
     SQUARED,
 )
+from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     examples,
     junk,
@@ -32,6 +33,7 @@ from tests.support.kernel_cases import (
     some_rows,
     totals,
 )
+from tests.support.pairs import pairs
 
 ONE = np.array([0], np.int64)
 NO, YES = single_labels(np.array([0], np.float32)), single_labels(np.array([1], np.float32))
@@ -143,31 +145,34 @@ def test_both_operations_report_the_same_loss(kernels, shape, loss):
 
 @overflowing
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])  # some give a finite loss
-def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss, bad):
+def test_a_row_that_is_not_finite_is_skipped_and_counted(kernels, loss):
     random, width = np.random.default_rng(7), score_width(loss, 6)
     labels, rows = labels_for(random, loss, width), np.array([2, 1, 4], np.int64)
     scores = padded(random, 3, width)
-    clean, clean_sums, sums, metric_sums = junk(*scores.shape), totals(), totals(), totals()
+    clean, clean_sums = junk(*scores.shape), totals()
     kernels.loss_gradient(
         *(loss, labels, rows[[0, 2]], rows[[0, 2]], width),
         *(scores[[0, 2]], clean[:2], clean_sums),
     )
-    scores[1, 0] = bad
-    grad = junk(*scores.shape)
-    kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
-    kernels.loss_and_metrics(loss, labels, rows, width, scores, metric_sums)
-    assert sums[SKIPPED] == metric_sums[SKIPPED] == 1
-    assert sums[SKIPPED_ROW] == 1 + 1
-    assert_allclose([sums[LOSS], metric_sums[LOSS]], clean_sums[LOSS], rtol=1e-5)
-    assert not grad[1].any()
-    assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is still over B = 3
+    for bad in (np.nan, -np.nan, np.inf, -np.inf):  # some give a finite loss
+        scores[1, 0] = bad
+        grad, sums, metric_sums = junk(*scores.shape), totals(), totals()
+        kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
+        kernels.loss_and_metrics(loss, labels, rows, width, scores, metric_sums)
+        assert sums[SKIPPED] == metric_sums[SKIPPED] == 1
+        assert sums[SKIPPED_ROW] == 1 + 1
+        assert_allclose([sums[LOSS], metric_sums[LOSS]], clean_sums[LOSS], rtol=1e-5)
+        assert not grad[1].any()
+        assert_allclose(grad[[0, 2]], clean[:2] * 2 / 3, rtol=1e-5)  # the mean is over B = 3
 
 
 @overflowing
-@pytest.mark.parametrize("loss", [SOFTMAX, MULTILABEL, SOFTMAX_MANY])
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
-@pytest.mark.parametrize("place", [0, 7, 100, WIDE - 1])
+@pairs(
+    kernels=KERNELS,
+    loss=[SOFTMAX, MULTILABEL, SOFTMAX_MANY],
+    bad=[np.nan, -np.nan, np.inf],
+    place=[0, 7, 100, WIDE - 1],
+)
 def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
     random, rows, sums, metric_sums = np.random.default_rng(7), np.array([0, 6]), totals(), totals()
     labels, scores = labels_for(random, loss, WIDE), padded(random, 2, WIDE)
@@ -179,8 +184,11 @@ def test_a_wide_row_is_searched_from_end_to_end(kernels, loss, bad, place):
     assert not grad[0].any() and grad[1].any()
 
 
-@pytest.mark.parametrize("loss", [SOFTMAX, MULTILABEL, SOFTMAX_MANY])
-@pytest.mark.parametrize("order", [None, 1, -1], ids=["any", "ascending", "descending"])
+@pairs(
+    kernels=KERNELS,
+    loss=[SOFTMAX, MULTILABEL, SOFTMAX_MANY],
+    order={"any": None, "ascending": 1, "descending": -1},
+)
 def test_metrics_of_wide_rows_are_the_reference(kernels, loss, order):
     random, rows = np.random.default_rng(8), np.arange(7)
     labels, scores = labels_for(random, loss, WIDE), padded(random, 7, WIDE)  # many are equal
@@ -246,7 +254,6 @@ def test_the_metric_of_a_row(kernels, loss, label, scores, metric):
     assert_array_equal(sums[METRIC_SUMS:], [metric, 0, 0])
 
 
-@pytest.mark.parametrize("loss", [MULTILABEL, SOFTMAX_MANY])
 @pytest.mark.parametrize(
     ("present", "scores", "precisions"),
     [
@@ -258,8 +265,10 @@ def test_the_metric_of_a_row(kernels, loss, label, scores, metric):
         ([2], [2, -1, 3, 1, 0], [1, 1 / 3, 1 / 5]),
     ],
 )
-def test_precision_at_1_3_and_5(kernels, loss, present, scores, precisions):
+def test_precision_at_1_3_and_5(kernels, present, scores, precisions):
     labels = multi_labels(np.array([0, len(present)], np.int64), np.array(present, np.int32))
-    sums = totals()
-    kernels.loss_and_metrics(loss, labels, ONE, len(scores), np.array([scores], np.float32), sums)
-    assert_allclose(sums[METRIC_SUMS:], precisions, rtol=1e-6)
+    z = np.array([scores], np.float32)
+    for loss in (MULTILABEL, SOFTMAX_MANY):
+        sums = totals()
+        kernels.loss_and_metrics(loss, labels, ONE, len(scores), z, sums)
+        assert_allclose(sums[METRIC_SUMS:], precisions, rtol=1e-6)

@@ -11,18 +11,19 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
-from tests.support.kernel_backends import Backend
-from tests.support.kernel_cases import csr_set, dense_set, labels_for, overflowing, some_rows
+from tests.support.kernel_backends import KERNELS, Backend
+from tests.support.kernel_cases import FORMS, csr_set, dense_set, labels_for, overflowing, some_rows
+from tests.support.pairs import pairs
 from tests.support.stored import to_stored
 
 FEATURES, CLASSES, ROWS = 9, 21, 40  # 21 is stored as 32
 HYPER = Hyper(rate=0.05, l2=0.01, momentum=0.5, beta2=0.75, epsilon=0.01)
 WIDE_LOSSES = [name for name in LOSSES if name.startswith(("softmax", "multilabel"))]
 
-layouts = pytest.mark.parametrize("output_major", [False, True], ids=["by input", "by neuron"])
-wide_losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
-optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+LAYOUTS = {"by input": False, "by neuron": True}
+
+layouts = pytest.mark.parametrize("output_major", LAYOUTS.values(), ids=LAYOUTS)
+forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 
 
 def transposed(tensors, last):
@@ -120,8 +121,7 @@ def test_the_layout_does_not_change_the_scores(kernels, sparse):
     assert scores[:, :CLASSES].all() and not scores[:, CLASSES:].any()
 
 
-@wide_losses
-@optimizers
+@pairs(kernels=KERNELS, loss=WIDE_LOSSES, optimizer=OPTIMIZERS)
 def test_the_layout_does_not_change_training(kernels, loss, optimizer):
     twin, plain = (Run(kernels, output_major=each, loss=loss) for each in (True, False))
     for run in (twin, plain):
@@ -129,8 +129,7 @@ def test_the_layout_does_not_change_training(kernels, loss, optimizer):
     assert_same_model(twin, plain)
 
 
-@pytest.mark.parametrize("hidden", [(18,), (18, 5)], ids=["1 hidden", "2 hidden"])
-@forms
+@pairs(kernels=KERNELS, hidden=[(18,), (18, 5)], sparse=FORMS)
 def test_an_output_major_layer_works_above_any_hidden_layers(kernels, hidden, sparse):
     for optimizer in (OPTIMIZERS["sgd"], OPTIMIZERS["adam"]):
         twin, plain = (
@@ -141,9 +140,7 @@ def test_an_output_major_layer_works_above_any_hidden_layers(kernels, hidden, sp
         assert_same_model(twin, plain)
 
 
-@layouts
-@wide_losses
-@optimizers
+@pairs(kernels=KERNELS, output_major=LAYOUTS, loss=WIDE_LOSSES, optimizer=OPTIMIZERS)
 def test_batches_in_parts_train_the_same(kernels, output_major, loss, optimizer):
     parts, whole = (
         Run(kernels, output_major=output_major, loss=loss, **limit)
@@ -154,9 +151,7 @@ def test_batches_in_parts_train_the_same(kernels, output_major, loss, optimizer)
     assert_same_model(parts, whole)
 
 
-@layouts
-@forms
-@pytest.mark.parametrize("max_scores", [1, 160, 416, 417])
+@pairs(kernels=KERNELS, output_major=LAYOUTS, sparse=FORMS, max_scores=[1, 160, 416, 417])
 def test_parts_of_any_size_over_any_inputs(kernels, output_major, sparse, max_scores):
     parts, whole = (
         Run(kernels, output_major=output_major, sparse=sparse, hidden=(18, 5), **limit)
@@ -202,8 +197,7 @@ def test_rows_that_are_not_finite_are_skipped_in_each_part(kernels, output_major
     assert parts.host(parts.totals)[LOSS] == pytest.approx(clean.host(clean.totals)[LOSS], rel=1e-5)
 
 
-@optimizers
-@forms
+@pairs(kernels=KERNELS, optimizer=OPTIMIZERS, sparse=FORMS)
 def test_padding_stays_zero(kernels, optimizer, sparse):
     run = Run(kernels, output_major=True, sparse=sparse, max_scores=160)
     padding = run.start == 0

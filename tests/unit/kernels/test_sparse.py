@@ -9,6 +9,7 @@ from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, MOMENTUM, RELU, SGD, 
 from hogbatch.kernels.cpu import sparse
 from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
+from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     HYPER,
     NO_MASK,
@@ -25,6 +26,7 @@ from tests.support.kernel_cases import (
     toarray,
     weights_and_bias,
 )
+from tests.support.pairs import pairs
 
 pytestmark = pytest.mark.vector_width
 
@@ -145,8 +147,7 @@ def test_csr_step_adds_up_rows_of_any_length(kernels, width):
     assert_array_equal(weights, expected)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pairs(kernels=KERNELS, width=WIDTHS, momentum=[0.0, 0.5])
 def test_rows_of_any_length_are_bounded(kernels, width, momentum):
     random = np.random.default_rng(3)
     inputs, rows = uneven_rows(random)
@@ -160,16 +161,16 @@ def test_rows_of_any_length_are_bounded(kernels, width, momentum):
     assert bounded.any() and not bounded.all()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_batch_without_rows_changes_nothing(kernels, width):
+def test_a_batch_without_rows_changes_nothing(kernels):
     random = np.random.default_rng(4)
     (inputs, _), rows = uneven_rows(random), np.empty(0, np.int64)
-    weights, bias = weights_and_bias(random, 400, width)
-    before, out = weights.copy(), junk(0, weights.shape[1])
-    kernels.csr_forward(inputs, rows, weights, bias, LINEAR, width, out)
-    scratch = scratch_for(kernels, weights)
-    kernels.csr_step(SGD, HYPER, inputs, rows, out, scratch, Slots(NONE, NONE), weights)
-    assert_array_equal(weights, before)
+    for width in WIDTHS:
+        weights, bias = weights_and_bias(random, 400, width)
+        before, out = weights.copy(), junk(0, weights.shape[1])
+        kernels.csr_forward(inputs, rows, weights, bias, LINEAR, width, out)
+        scratch = scratch_for(kernels, weights)
+        kernels.csr_step(SGD, HYPER, inputs, rows, out, scratch, Slots(NONE, NONE), weights)
+        assert_array_equal(weights, before)
 
 
 def step_densely(kind, inputs, rows, grad, slots, weights):

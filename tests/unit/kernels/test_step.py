@@ -7,6 +7,7 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import FURTHEST, OPTIMIZERS as KINDS
 from hogbatch.kernels.cpu.rules import RULES
 from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     HYPER,
     csr_set,
@@ -19,6 +20,7 @@ from tests.support.kernel_cases import (
     toarray,
     weights_and_bias,
 )
+from tests.support.pairs import pairs
 
 
 def sgd(h, g, w, state):
@@ -49,8 +51,7 @@ def test_every_optimizer_has_a_formula_and_a_rule():
     assert set(RULES) == set(KINDS.values())
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-@pytest.mark.parametrize("l2", [0.0, HYPER.l2])
+@pairs(kernels=KERNELS, optimizer=OPTIMIZERS, l2=[0.0, HYPER.l2])
 @examples
 @given(shape=shapes)
 def test_steps_follow_the_formula(kernels, optimizer, l2, shape):
@@ -71,8 +72,7 @@ def bounded(hyper, velocity, squares, grad):
     return grad * np.minimum(1, FURTHEST / moved)[:, None]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-@pytest.mark.parametrize("rate", [0.25, 30.0])
+@pairs(kernels=KERNELS, optimizer=OPTIMIZERS, rate=[0.25, 30.0])
 @examples
 @given(shape=shapes)
 def test_a_row_never_moves_its_own_outputs_further_than_the_bound(kernels, optimizer, rate, shape):
@@ -99,8 +99,7 @@ def test_some_rows_of_a_batch_are_bounded_as_among_all(kernels, optimizer, shape
     assert_allclose(part, grad[some], rtol=1e-6)
 
 
-@pytest.mark.parametrize("layers", [1, 3, 40])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pairs(kernels=KERNELS, optimizer=OPTIMIZERS, layers=[1, 3, 40])
 def test_layers_are_bounded_together_as_one_by_one(kernels, optimizer, layers):
     random, hyper = np.random.default_rng(layers), HYPER._replace(rate=30.0)
     widths = random.integers(1, 70, layers + 1).tolist()
@@ -129,8 +128,7 @@ def test_sparse_rows_are_bounded_like_dense_ones(kernels, name, shape):
 
 
 @overflowing
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("bad", [1e15, -3e38, np.inf, -np.inf, np.nan])
+@pairs(kernels=KERNELS, name=list(OPTIMIZERS), bad=[1e15, -3e38, np.inf, -np.inf, np.nan])
 def test_adaptive_optimizers_ignore_a_gradient_that_would_overflow_their_slots(kernels, name, bad):
     (weights, slots), (others, other_slots) = (stepped_once(kernels, name) for _ in range(2))
     gradient = padded(np.random.default_rng(6), 5, 20, len(weights))
@@ -157,9 +155,12 @@ def stepped_once(kernels, name):
 
 
 @overflowing
-@pytest.mark.parametrize("name", [name for name, spec in OPTIMIZERS.items() if spec.adaptive])
-@pytest.mark.parametrize("width", [1, 4, 20])
-@pytest.mark.parametrize("bad", [1e15, -3e38])
+@pairs(
+    kernels=KERNELS,
+    name=[name for name, spec in OPTIMIZERS.items() if spec.adaptive],
+    width=[1, 4, 20],
+    bad=[1e15, -3e38],
+)
 def test_so_does_the_step_on_touched_rows(kernels, name, width, bad):
     kind, features, rows, results = OPTIMIZERS[name].kind, 9, np.arange(4), []
     for value in (bad, 0):

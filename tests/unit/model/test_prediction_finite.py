@@ -11,6 +11,7 @@ from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
 from hogbatch.model import file as checkpoint
+from tests.support.pairs import pairs
 from tests.support.trained_models import model_for
 
 METHODS = {
@@ -43,9 +44,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", METHODS)
+@pairs(value=[np.nan, np.inf, -np.inf], form=list(FORMS), method=list(METHODS))
 def test_what_is_not_finite_is_named_with_row_and_column(method, form, value):
     with pytest.raises(UsageError, match=f"got {value:g} in row 5, column 3") as raised:
         METHODS[method](model_for(), FORMS[form](rows(value)))

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, TOTALS, UPDATES
+from tests.support.pairs import pairs
 from tests.unit.rehearse.conftest import (
     BATCH,
     KINDS,
@@ -59,13 +60,14 @@ def run(new_batch, threads, order, arguments):
         batch.run(batch.stages)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("order", [TWO, THREE], ids=["two", "three"])
-@pytest.mark.parametrize(
-    ("interleave", "team"), [("layer", False), ("batch", False), ("layer", True)]
+@pairs(
+    kind=KINDS,
+    optimizer=OPTIMIZERS,
+    order={"two": TWO, "three": THREE},
+    way={"layer": ("layer", False), "batch": ("batch", False), "team": ("layer", True)},
 )
-def test_overlapping_batches(kind, optimizer, order, interleave, team):
+def test_overlapping_batches(kind, optimizer, order, way):
+    interleave, team = way
     real, copied = given(kind, optimizer), given(kind, optimizer)
     model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
     arguments = settings(real)
@@ -81,9 +83,7 @@ def test_overlapping_batches(kind, optimizer, order, interleave, team):
     assert_same_model(real, copied)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("alone", [True, False])
+@pairs(kind=KINDS, optimizer=OPTIMIZERS, alone=[True, False])
 def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimizer, alone):
     real, plain = given(kind, optimizer), given(kind, optimizer)
     model, loop = concurrent(real, alone=alone), CopiedModel(plain)

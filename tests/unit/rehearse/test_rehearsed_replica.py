@@ -12,6 +12,7 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.rehearse.replica import RehearsedReplica
 from hogbatch.wire.messages import Work
 from tests.support.assignments import assignment, examples
+from tests.support.pairs import pairs
 from tests.unit.rehearse.conftest import (
     KINDS,
     ROWS as TRAINING_ROWS,
@@ -83,9 +84,11 @@ def exchange_all_intervals(replica, model, reset_after=()):
     return losses
 
 
-@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
-@pytest.mark.parametrize("kind", ["dense", "sparse", "linear", "wide"])
-@pytest.mark.parametrize("merge", ["delta", "overwrite", "average"])
+@pairs(
+    optimizer=EVERY_OPTIMIZER,
+    kind=["dense", "sparse", "linear", "wide"],
+    merge=["delta", "overwrite", "average"],
+)
 def test_all_parameters_are_exchanged_as_by_a_real_replica(kind, optimizer, merge):
     real, rehearsed = (with_merge(given(kind, optimizer), merge) for _ in range(2))
     expected = exchange_all_intervals(RealReplica(real, by_rows=False), real.model, {2})
@@ -163,9 +166,7 @@ def test_no_change_is_lost_or_added_twice():
         assert max(changed) == 31
 
 
-@pytest.mark.parametrize("by_rows", [False, True])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("cell", ["weight", "bias"])
+@pairs(by_rows=[False, True], bad=[np.nan, np.inf, -np.inf], cell=["weight", "bias"])
 def test_a_change_that_is_not_finite_is_noticed(by_rows, bad, cell):
     given = sparse("adagrad")
     inputs, view = given.train.inputs, given.network.layer_views()[0]

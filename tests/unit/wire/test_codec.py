@@ -90,19 +90,19 @@ def test_the_coordinator_cannot_report_to_a_worker(message):
 @pytest.mark.parametrize(
     "name", ["lease", "rows", "updates", "skipped", "refused", "too_large", "transferred"]
 )
-@pytest.mark.parametrize("value", BAD_COUNTS)
-def test_a_count_outside_its_bounds_is_refused(name, value):
-    with pytest.raises(BadFrame):
-        decode_to_coordinator(raw_done(**{name: value}))
+def test_a_count_outside_its_bounds_is_refused(name):
+    for value in BAD_COUNTS:
+        with pytest.raises(BadFrame):
+            decode_to_coordinator(raw_done(**{name: value}))
 
 
 @pytest.mark.parametrize(
     "name", ["seconds", "loss", "staleness", "merge_seconds", "transfer_seconds"]
 )
-@pytest.mark.parametrize("value", BAD_AMOUNTS)
-def test_an_amount_outside_its_bounds_is_refused(name, value):
-    with pytest.raises(BadFrame):
-        decode_to_coordinator(raw_done(**{name: value}))
+def test_an_amount_outside_its_bounds_is_refused(name):
+    for value in BAD_AMOUNTS:
+        with pytest.raises(BadFrame):
+            decode_to_coordinator(raw_done(**{name: value}))
 
 
 @pytest.mark.parametrize("value", BAD_AMOUNTS)

@@ -7,9 +7,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
+from tests.support.kernel_cases import FORMS
+from tests.support.pairs import pairs
 from tests.support.wide_networks import WIDE_LOSSES, Case
 
 losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
+poisoned = pairs(
+    loss=WIDE_LOSSES, neuron=[0, BLOCK - 1, BLOCK + 4], poison=[np.nan, np.inf, -np.inf]
+)
 SIZES = {  # classes, rows
     "fewer than a metric looks at": (2, 5),
     "one block without its last output": (BLOCK - 1, 5),
@@ -40,9 +45,7 @@ def whole(case):
     return case
 
 
-@losses
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("size", SIZES)
+@pairs(loss=WIDE_LOSSES, sparse=FORMS, size=list(SIZES))
 def test_losses_and_metrics_are_those_of_all_scores(loss, sparse, size):
     classes, rows = SIZES[size]
     case = Case(loss, sparse=sparse, hidden=(20, 33), classes=classes)
@@ -85,9 +88,7 @@ def test_scores_far_apart_neither_overflow_nor_vanish(loss):
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
-@losses
-@pytest.mark.parametrize("neuron", [0, BLOCK - 1, BLOCK + 4])
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@poisoned
 def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neuron, poison):
     """Through a relu unit that is 0 but in one row, and which only this neuron looks at."""
     case = Case(loss, classes=BLOCK + 9, hidden=(20, 33))
@@ -105,9 +106,7 @@ def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neu
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
-@losses
-@pytest.mark.parametrize("neuron", [0, BLOCK - 1, BLOCK + 4])
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@poisoned
 def test_one_neuron_that_is_not_finite_spoils_every_row(loss, neuron, poison):
     case = Case(loss, classes=BLOCK + 9)
     case.network.tensors()[-1].view(case.params)[neuron] = poison

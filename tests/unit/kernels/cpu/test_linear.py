@@ -23,6 +23,7 @@ from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import csr_set, labels_for, overflowing, read_only
+from tests.support.pairs import pairs
 
 pytestmark = pytest.mark.vector_width
 
@@ -85,10 +86,12 @@ class Case:
         return self
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
-@pytest.mark.parametrize("l2", [0.0, 0.01])
-@pytest.mark.parametrize("batch", [1, 2, 7, 64, 1024])
+@pairs(
+    optimizer=list(OPTIMIZERS),
+    loss=["logistic", "hinge", "squared"],
+    l2=[0.0, 0.01],
+    batch=[1, 2, 7, 64, 1024],
+)
 def test_a_lease_trains_as_its_batches_on_the_reference(optimizer, loss, l2, batch):
     fast, slow = (Case(loss, optimizer, l2) for _ in range(2))
     start = fast.params.copy()

@@ -32,6 +32,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support import plain_sgd
 from tests.support.kernel_cases import (
+    FORMS,
     csr_set,
     dense_set,
     labels_for,
@@ -39,6 +40,7 @@ from tests.support.kernel_cases import (
     score_width,
     toarray,
 )
+from tests.support.pairs import pairs
 
 FEATURES, OUTPUTS, SET = 9, 5, 40
 BATCH, RAGGED = 4, 3  # rows of a batch, and of the last
@@ -48,9 +50,8 @@ FENCE = 5
 RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
 HIDDEN = {(): "relu", (24,): "relu", (20, 12): "sigmoid"}
 
-optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS)
-losses = pytest.mark.parametrize("loss", LOSSES)
-forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+AXES = {"optimizer": list(OPTIMIZERS), "loss": list(LOSSES), "hidden": list(HIDDEN)}
+forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 
 
 class Case:
@@ -141,10 +142,7 @@ class Case:
 
 
 @pytest.mark.vector_width
-@optimizers
-@losses
-@forms
-@pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)) or "none")
+@pairs(**AXES, sparse=FORMS)
 def test_a_lease_trains_as_its_batches_on_the_reference(optimizer, loss, sparse, hidden):
     fast, slow = (Case(loss, optimizer, sparse, hidden) for _ in range(2))
     start = fast.params.copy()
@@ -157,7 +155,7 @@ def test_a_lease_trains_as_its_batches_on_the_reference(optimizer, loss, sparse,
         assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@losses
+@pytest.mark.parametrize("loss", LOSSES)
 @forms
 def test_a_lease_evaluates_as_the_reference(loss, sparse):
     fast, slow = (Case(loss, sparse=sparse) for _ in range(2))
@@ -167,9 +165,7 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
     assert_array_equal(fast.params, start)
 
 
-@optimizers
-@pytest.mark.parametrize("loss", plain_sgd.GRADIENTS)
-@pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)) or "none")
+@pairs(**AXES | {"loss": list(plain_sgd.GRADIENTS)})
 def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
     # A weight whose feature does not occur in a batch is not changed, where the textbook's momentum
     # would move it: the two agree on sparse inputs only for optimizers without momentum.

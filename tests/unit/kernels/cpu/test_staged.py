@@ -10,6 +10,7 @@ from hogbatch.kernels.contract import SUMMED_SLOTS, TOTALS, Slots
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import corrected
 from hogbatch.kernels.cpu.staged import staged_loop
+from tests.support.pairs import pairs
 from tests.unit.rehearse.conftest import BATCH, KINDS, batch_rows, given, settings, tables_of
 
 OPTIMIZERS = "sgd", "momentum", "adagrad", "adam"
@@ -114,9 +115,7 @@ class Batch:
         return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("way", ["together", "one by one", "gradients first"])
+@pairs(kind=KINDS, optimizer=OPTIMIZERS, way=["together", "one by one", "gradients first"])
 def test_all_stages_are_a_batch_of_the_loop(kind, optimizer, way):
     one, other = Batch(kind, optimizer), Batch(kind, optimizer)
     layers = len(one.layers)

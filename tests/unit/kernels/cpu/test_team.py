@@ -13,7 +13,9 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.barrier import ARRIVED, PASSED, abandon, new_barrier, wait_for_all
 from hogbatch.kernels.cpu.team import Team, memory_for, train
-from tests.unit.kernels.cpu.test_network import BATCH, STEPS, Case, losses, optimizers
+from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.pairs import pairs
+from tests.unit.kernels.cpu.test_network import AXES, BATCH, STEPS, Case
 
 COMPILED = not numba.config.DISABLE_JIT
 ROUNDS = 3000 if COMPILED else 200
@@ -114,10 +116,7 @@ def test_nobody_waits_at_a_barrier_that_was_abandoned(waits):
     assert not wait_for_all(barrier, 2)
 
 
-@optimizers
-@losses
-@pytest.mark.parametrize("size", [1, 2, 3] if COMPILED else [2])
-@pytest.mark.parametrize("hidden", [(), (24,), (20, 12)], ids=["none", "24", "20-12"])
+@pairs(**AXES, size=[1, 2, 3] if COMPILED else [2])
 def test_a_team_trains_as_one_thread(optimizer, loss, size, hidden):
     together, alone = (Case(loss, optimizer, hidden=hidden) for _ in range(2))
     train_together(together, size)
@@ -129,10 +128,9 @@ def test_a_team_trains_as_one_thread(optimizer, loss, size, hidden):
         assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@optimizers
-@losses
-def test_a_team_of_one_trains_sparse_rows_as_one_thread(optimizer, loss):
-    together, alone = (Case(loss, optimizer, sparse=True) for _ in range(2))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_team_of_one_trains_sparse_rows_as_one_thread(optimizer):
+    together, alone = (Case(optimizer=optimizer, sparse=True) for _ in range(2))
     train_together(together, 1)
     alone.compile()
     assert_allclose(together.params, alone.params, rtol=0, atol=1e-5)
@@ -140,7 +138,7 @@ def test_a_team_of_one_trains_sparse_rows_as_one_thread(optimizer, loss):
 
 
 @pytest.mark.skipif(not COMPILED, reason="interpreted threads lose more of each other's changes")
-@optimizers
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_members_update_the_features_of_their_own_rows(optimizer):
     together, alone = (Case("softmax", optimizer, sparse=True) for _ in range(2))
     start = alone.params.copy()

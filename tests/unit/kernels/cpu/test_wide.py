@@ -4,12 +4,13 @@ Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
 """
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
 from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.kernel_cases import FORMS
+from tests.support.pairs import pairs
 from tests.support.wide_networks import BATCH, HIDDEN, SET, WIDE_LOSSES, Case
 
 CLASSES = wide.BLOCK + 43  # two blocks, the second ragged
@@ -28,10 +29,7 @@ def case(**changes):
     return Case(classes=CLASSES, **changes)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("loss", WIDE_LOSSES)
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)))
+@pairs(optimizer=list(OPTIMIZERS), loss=WIDE_LOSSES, sparse=FORMS, hidden=list(HIDDEN))
 def test_it_trains_as_the_reference_does(optimizer, loss, sparse, hidden):
     ours, theirs = (
         case(loss=loss, optimizer=optimizer, sparse=sparse, hidden=hidden) for _ in "ab"

@@ -9,16 +9,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.store.layout import stored_width
+from tests.support.kernel_backends import DEVICES
 from tests.support.kernel_cases import csr_set, examples, junk, numbers, shapes, some_rows
+from tests.support.pairs import pairs
 
 FEATURES, WIDTH = 12, 16  # of wide layers, of which only touched rows are exchanged
 BEYOND = 7  # value of cells that must not be written
 FRACTIONS = [0.0, 0.25, 1.0]
+SIZES = [1, 255, 1000, 2_200_000]  # the last exceeds the size of a grid
 
-
-@pytest.fixture(params=[1, 255, 1000, 2_200_000], ids=str)  # the last exceeds the size of a grid
-def size(request):
-    return request.param
+sizes = pytest.mark.parametrize("size", SIZES)
+fractions_of_sizes = pairs(device_kernels=DEVICES, size=SIZES, fraction=FRACTIONS)
 
 
 def flat(seed, size):
@@ -29,6 +30,7 @@ def finite():
     return np.ones(1, np.float32)
 
 
+@sizes
 def test_take_returns_the_change_and_resets_the_base(device_kernels, size):
     params, base, change, seen = flat(1, size), flat(2, size), junk(size), finite()
     expected, before = params - base, params.copy()
@@ -39,6 +41,7 @@ def test_take_returns_the_change_and_resets_the_base(device_kernels, size):
     assert seen == 1
 
 
+@sizes
 def test_rejoin_keeps_the_change_not_taken(device_kernels, size):
     pulled, params, base = flat(1, size), flat(2, size), flat(3, size)
     expected, before = pulled + (params - base), pulled.copy()
@@ -48,7 +51,7 @@ def test_rejoin_keeps_the_change_not_taken(device_kernels, size):
     assert_array_equal(pulled, before)
 
 
-@pytest.mark.parametrize("fraction", FRACTIONS)
+@fractions_of_sizes
 def test_add_adds_a_fraction_of_the_change(device_kernels, size, fraction):
     change, shared = flat(1, size), flat(2, size)
     expected, before = shared + fraction * change, change.copy()
@@ -57,7 +60,7 @@ def test_add_adds_a_fraction_of_the_change(device_kernels, size, fraction):
     assert_array_equal(change, before)
 
 
-@pytest.mark.parametrize("fraction", FRACTIONS)
+@fractions_of_sizes
 def test_a_damped_change_is_smaller_where_others_have_changed_more(device_kernels, size, fraction):
     scale, change, seen, shared = 2.0, flat(1, size), flat(2, size), flat(3, size)
     expected = shared + fraction * change * scale / (scale + abs(shared - seen))
@@ -114,11 +117,10 @@ def test_no_update_is_lost(device_kernels):
 WRONG = [(np.nan, 0), (np.inf, 0), (0, -np.inf), (3e38, -3e38)]
 
 
-@pytest.mark.parametrize(("after", "before"), WRONG, ids=str)
-@pytest.mark.parametrize("where", [0, 699])
-def test_a_change_that_is_not_finite_is_detected(device_kernels, after, before, where):
+@pairs(device_kernels=DEVICES, wrong=WRONG, where=[0, 699])
+def test_a_change_that_is_not_finite_is_detected(device_kernels, wrong, where):
     params, base, change, seen = flat(1, 700), flat(2, 700), junk(700), finite()
-    params[where], base[where] = after, before
+    params[where], base[where] = wrong
     device_kernels.take(params, base, change, seen)
     assert seen == 0
     device_kernels.take(flat(3, 700), flat(4, 700), change, seen)
@@ -167,13 +169,18 @@ LISTS = [[5, 0, 9], [11], [], list(range(FEATURES))]
 SHAPES = [(9001, 1), (5003, 2), (1101, 8), (603, 16), (150, 48), (71, 512)]
 
 
+def layer_of(case):
+    """A layer with these touched rows, or with most rows touched and this shape."""
+    if case in LISTS:
+        return Layer.of(seed=3, touched=case)
+    features, _ = case
+    touched = np.random.default_rng(4).permutation(features)[: features - 3]
+    return Layer.of(seed=3, touched=touched.tolist(), shape=case)
+
+
 @pytest.fixture(params=[*LISTS, *SHAPES], ids=str)
 def layer(request):
-    if request.param in LISTS:
-        return Layer.of(seed=3, touched=request.param)
-    features, _ = request.param
-    touched = np.random.default_rng(4).permutation(features)[: features - 3]
-    return Layer.of(seed=3, touched=touched.tolist(), shape=request.param)
+    return layer_of(request.param)
 
 
 def test_take_rows_packs_the_change_of_the_touched_rows(device_kernels, layer):
@@ -198,8 +205,9 @@ def test_rejoin_rows_pulls_only_the_touched_rows(device_kernels, layer):
     assert_array_equal(layer.shared, shared)
 
 
-@pytest.mark.parametrize("fraction", FRACTIONS)
-def test_add_rows_adds_only_to_the_touched_rows(device_kernels, layer, fraction):
+@pairs(device_kernels=DEVICES, case=[*LISTS, *SHAPES], fraction=FRACTIONS)
+def test_add_rows_adds_only_to_the_touched_rows(device_kernels, case, fraction):
+    layer = layer_of(case)
     shared, change = layer.shared.copy(), numbers(np.random.default_rng(8), *layer.shared.shape)
     expected_change = change.copy()
     device_kernels.add_rows(fraction, *layer.rows, change, layer.shared)

@@ -10,6 +10,7 @@ import pytest
 
 from hogbatch.kernels.gpu import sources
 from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, KERNELS, SOURCES
+from tests.support.pairs import pairs
 
 WHEEL = "nvidia-cuda-nvrtc-cu12"
 GPU = Path(sources.__file__).parent
@@ -52,9 +53,11 @@ both_types = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@both_types
-@pytest.mark.parametrize("name", SOURCES)
+@pairs(
+    architecture=["sm_80", "sm_90"],
+    sources={"float32": SOURCES, "bfloat16": BFLOAT16_SOURCES},
+    name=list(SOURCES),
+)
 def test_every_cuda_source_compiles_without_messages(nvrtc, name, sources, architecture):
     log, ptx = compile_cuda(nvrtc, sources[name], architecture)
     assert log == ""

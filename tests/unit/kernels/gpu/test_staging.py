@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
+from tests.support.kernel_backends import DEVICES
 from tests.support.kernel_cases import examples
+from tests.support.pairs import pairs
 
 ROWS = 40
 # Near the 4 cells of a load, the 32 of a line, and the 128 that a group reads ahead.
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 54, 127, 128, 129, 260]
 UNTOUCHED = -7
 batches = st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=60)
-dtypes = pytest.mark.parametrize("dtype", [np.float32, np.int32], ids=["float32", "int32"])
 
 
 def cells(dtype, *shape):
     return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
 
 
-@dtypes
-@pytest.mark.parametrize("width", WIDTHS)
+@pairs(device_kernels=DEVICES, width=WIDTHS, dtype={"float32": np.float32, "int32": np.int32})
 def test_rows_are_copied(device_kernels, width, dtype):
     random = np.random.default_rng(width)
     for batch in (1, 2, 7, 50):

@@ -1,5 +1,7 @@
 """Families of hash functions, compared with a slow oracle and with theoretical collision rates."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from hogbatch.kernels.cpu.lsh.functions import (
 )
 from hogbatch.kernels.cpu.lsh.hashing import MAX_PROBES, hash_rows
 from tests.support import lsh_theory as theory
+from tests.support.pairs import pairs
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 WIDE = 256  # the theory assumes that the sum of a third of the coordinates is nearly Gaussian
@@ -79,9 +82,7 @@ def winners(functions, x):
     return np.array(out)
 
 
-@families
-@pytest.mark.parametrize("bits", [5, 32])  # mixed, and concatenated
-@pytest.mark.parametrize("fraction", [1.0, 0.1])
+@pairs(family=FAMILIES, bits=[5, 32], fraction=[1.0, 0.1])  # bits are mixed, or concatenated
 def test_bucket_numbers_match_the_definition(family, bits, fraction):
     random = np.random.default_rng(7)
     x = sparse(random, 50, 40, fraction)
@@ -93,24 +94,24 @@ def test_bucket_numbers_match_the_definition(family, bits, fraction):
 
 
 @families
-@pytest.mark.parametrize("dimension", [1, 5, 8, 37])
-def test_padding_columns_are_ignored(family, dimension):
-    random = np.random.default_rng(dimension)
-    x = -np.abs(random.standard_normal((6, dimension))).astype(np.float32)  # zero would win
-    functions = draw(family, dimension, 2, 5, 12, seed=0)
-    for beyond in (0.0, 9.0):
+def test_padding_columns_are_ignored(family):
+    random = np.random.default_rng(37)
+    for dimension, beyond in product((1, 5, 8, 37), (0.0, 9.0)):
+        x = -np.abs(random.standard_normal((6, dimension))).astype(np.float32)  # zero would win
+        functions = draw(family, dimension, 2, 5, 12, seed=0)
         stored = np.full((6, 48), beyond, np.float32)
         stored[:, :dimension] = x
         assert np.array_equal(hashed(functions, stored), hashed(functions, x))
 
 
 @families
-@pytest.mark.parametrize("row", [0.0, np.nan, np.inf, -np.inf])
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_constant_rows_have_valid_buckets(family, row):
-    codes = hashed(draw(family, 32, 4, 6, 4, seed=1), np.full((3, 32), row, np.float32))
-    assert ((codes >= 0) & (codes < 16)).all()
-    assert (codes == codes[0]).all()
+def test_constant_rows_have_valid_buckets(family):
+    functions = draw(family, 32, 4, 6, 4, seed=1)
+    for row in (0.0, np.nan, np.inf, -np.inf):
+        codes = hashed(functions, np.full((3, 32), row, np.float32))
+        assert ((codes >= 0) & (codes < 16)).all()
+        assert (codes == codes[0]).all()
 
 
 @families

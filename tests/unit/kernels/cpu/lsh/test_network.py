@@ -15,6 +15,8 @@ from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
 from hogbatch.model.optimizers import OPTIMIZERS
+from tests.support.kernel_cases import FORMS
+from tests.support.pairs import pairs
 from tests.support.stored import to_stored
 from tests.support.wide_networks import (
     BATCH,
@@ -27,10 +29,8 @@ from tests.support.wide_networks import (
     finder_of,
 )
 
-optimizers = pytest.mark.parametrize("optimizer", OPTIMIZERS)
-losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
-forms = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-depths = pytest.mark.parametrize("hidden", HIDDEN, ids=lambda widths: "-".join(map(str, widths)))
+every_kind = pairs(optimizer=list(OPTIMIZERS), loss=WIDE_LOSSES, sparse=FORMS, hidden=list(HIDDEN))
+forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 EVERY = {
     "found": (SelectionRule(UNION, 1, 1, CLASSES, 0), None),
     "at random": (SelectionRule(UNION, 1, 1, 0, CLASSES), ()),
@@ -57,10 +57,7 @@ def check_close(name, ours, theirs):
     assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5 if "params" in name else 1e-8, err_msg=name)
 
 
-@optimizers
-@losses
-@forms
-@depths
+@every_kind
 def test_with_all_neurons_active_the_step_equals_the_dense_step(optimizer, loss, sparse, hidden):
     ours, theirs = (Case(loss, optimizer, sparse=sparse, hidden=hidden) for _ in range(2))
     start = ours.tensors()
@@ -83,10 +80,7 @@ def test_the_step_does_not_depend_on_how_all_neurons_become_active(name):
     assert ours.totals[ACTIVE] == 3 * CLASSES
 
 
-@optimizers
-@losses
-@forms
-@depths
+@every_kind
 def test_inactive_neurons_are_unchanged_and_do_not_matter(optimizer, loss, sparse, hidden):
     case = Case(loss, optimizer, sparse=sparse, hidden=hidden)
     case.order = np.arange(1, 1 + BATCH)  # one batch; row 0 has no labels, the last has all
@@ -179,9 +173,7 @@ def test_a_fence_raised_during_a_lease_stops_it_between_two_batches(sparse):
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-@pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
-@losses
+@pairs(family=FAMILIES, poison=[np.nan, np.inf, 3e38], loss=WIDE_LOSSES)
 def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, poison, family):
     case, bad = Case(loss, "momentum", hidden=(20, 33)), 3
     case.inputs.dense[bad, ::2] = poison

@@ -29,6 +29,7 @@ from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import BucketArrays, empty_tables, insert
 from tests.support.kernel_cases import examples
 from tests.support.lsh_theory import AGREEMENT
+from tests.support.pairs import pairs
 
 CLASSES, TABLES, BITS, BUCKET, BATCH = 120, 7, 3, 9, 5
 GUARD = -9  # after the buffer
@@ -202,9 +203,11 @@ def apart(sizes):
     return tables, np.arange(len(sizes), dtype=np.int32)[:, np.newaxis], codes[:, 0]
 
 
-@rules
-@pytest.mark.parametrize("capacity", [0, 1, 4, 7, 20, 23, 24, 45, 55])
-@pytest.mark.parametrize("sizes", [(30, 2, 20, 0, 6), (11, 11, 11, 11, 11)])
+@pairs(
+    kind=RULES,
+    capacity=[0, 1, 4, 7, 20, 23, 24, 45, 55],
+    sizes=[(30, 2, 20, 0, 6), (11, 11, 11, 11, 11)],
+)
 def test_rows_contribute_equal_numbers_of_candidates(kind, capacity, sizes):
     sizes = np.array(sizes)
     tables, codes, owner = apart(sizes)
