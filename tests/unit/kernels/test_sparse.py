@@ -105,6 +105,13 @@ def test_gather_converts_sparse_rows_to_dense(kernels, shape):
     assert_array_equal(out, toarray(inputs, out.shape[1])[rows])
 
 
+def test_gather_adds_up_a_feature_that_occurs_twice_in_a_row(kernels):
+    inputs = csr_inputs(np.array([0, 3]), np.array([1, 0, 1], np.int32), np.float32([2, 3, 4]))
+    out = junk(2, 4)
+    kernels.gather(inputs, np.array([0, 0]), out)
+    assert_array_equal(out, [[3, 6, 0, 0]] * 2)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @examples
 @given(shape=shapes)

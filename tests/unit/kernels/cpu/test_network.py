@@ -187,6 +187,18 @@ def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
             assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
+@forms
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_an_outlier_is_bounded_as_on_the_reference(optimizer, sparse):
+    fast, slow = (Case(optimizer=optimizer, sparse=sparse) for _ in range(2))
+    for case in (fast, slow):
+        cells = case.inputs.values[case.inputs.indptr[-2] :] if sparse else case.inputs.dense[-1]
+        cells *= 100  # the last row, which is full
+        case.order = np.array([1, SET - 1, 2, 3])
+    fast.compile(), slow.interpret()
+    assert_allclose(fast.params, slow.params, rtol=1e-3, atol=1e-4)
+
+
 def test_one_of_four_threads_scales_its_own_sums_of_squares_by_four():
     alone, among = (Case(optimizer="adagrad") for _ in range(2))
     alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)

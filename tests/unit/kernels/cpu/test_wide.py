@@ -4,6 +4,7 @@ Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
 """
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
@@ -42,6 +43,16 @@ def test_it_trains_as_the_reference_does(optimizer, loss, sparse, hidden):
         assert (tensor != start[name]).any(), f"{name} did not train"
     assert_allclose(ours.totals, theirs.totals, rtol=1e-5)
     assert ours.totals[UPDATES] == ours.steps[0] == 3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_an_outlier_is_bounded_as_on_the_reference(optimizer):
+    ours, theirs = (case(optimizer=optimizer, hidden=(20, 33)) for _ in "ab")
+    for each in (ours, theirs):
+        each.order = each.order[:BATCH]
+        each.inputs.dense[each.order[2]] *= 100
+    train(ours), theirs.interpret()
+    assert_allclose(ours.params, theirs.params, rtol=1e-3, atol=1e-4)
 
 
 def test_padding_stays_zero():
