@@ -105,7 +105,8 @@ def test_cpu_and_host_gpu_train_one_model(job):
         assert worker["batch_trace"], "a first size at least"
         assert all(smallest <= size <= largest for _, size in worker["batch_trace"])
         assert worker["batch_size"] == worker["batch_trace"][-1][1]
-        assert worker["update_trace"][-1][1] == worker["updates"]
+        # Ctrl-C ends a run without an evaluation, and so without a last entry.
+        assert 0 < worker["update_trace"][-1][1] <= worker["updates"]
     assert sum(worker["rows"] for worker in summary["workers"]) == summary["rows"]
     assert sum(worker["update_share"] for worker in summary["workers"]) == pytest.approx(1)
     assert summary["test"]["value"] > 0.8
