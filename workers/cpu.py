@@ -240,8 +240,15 @@ class CpuEngine:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
             loop.train(
-                *(thread.model, train.inputs, train.labels, rows),
-                *(lease, hyper, thread.head, self._line, totals),
+                thread.model,
+                train.inputs,
+                train.labels,
+                rows,
+                lease,
+                hyper,
+                thread.head,
+                self._line,
+                totals,
             )
         return totals
 

@@ -56,8 +56,15 @@ def _timer(
     def mean_seconds(rows: int, batches: int) -> float:
         began = time.perf_counter()
         loop.train(
-            *(model, train.inputs, train.labels, np.arange(batches * rows)),
-            *(settings._replace(batch_size=rows), hyper, thread.head, fence, np.zeros(TOTALS)),
+            model,
+            train.inputs,
+            train.labels,
+            np.arange(batches * rows),
+            settings._replace(batch_size=rows),
+            hyper,
+            thread.head,
+            fence,
+            np.zeros(TOTALS),
         )
         return (time.perf_counter() - began) / batches
 

@@ -55,7 +55,8 @@ class RowSet:
         lengths = [
             min(batch, len(dense)),
             batch + 1 if len(indptr) else 0,
-            *(stored, stored),
+            stored,
+            stored,
             min(batch, len(targets)),
             batch + 1 if len(label_indptr) else 0,
             listed,
@@ -227,8 +228,14 @@ class _HostBuffer:
         self._in_parts(batch, gather)
         sparse, lists = len(indptr) > 0, len(label_indptr) > 0
         self._filled = [
-            *(0 if sparse else batch, batch + 1 if sparse else 0, stored, stored),
-            *(0 if lists else batch, batch + 1 if lists else 0, listed, batch),
+            0 if sparse else batch,
+            batch + 1 if sparse else 0,
+            stored,
+            stored,
+            0 if lists else batch,
+            batch + 1 if lists else 0,
+            listed,
+            batch,
         ]
 
     def _in_parts(self, rows: int, gather: Callable[[int, int], None]) -> None:

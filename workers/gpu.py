@@ -114,13 +114,17 @@ class GpuEngine:
         if not by_rows:
             self._replica.exchange_all()
         self._merge_interval = first_merge_interval(
-            *(self._assignment.welcome.merge_every, self._measured.profile),
-            *(self._assignment.train.rows, self._merge_cost),
+            self._assignment.welcome.merge_every,
+            self._measured.profile,
+            self._assignment.train.rows,
+            self._merge_cost,
             by_rows=by_rows,
         )
         logging.info(
             "measured batches (rows, seconds): %s; merging every %d batches of %d rows",
-            *(self._measured.profile, self._merge_interval.batches(batch), batch),
+            self._measured.profile,
+            self._merge_interval.batches(batch),
+            batch,
         )
 
     def _merge_cost(self, rows: int) -> MergeCost:
@@ -128,7 +132,9 @@ class GpuEngine:
         cost = self._replica.measure_merge(self._trainer.rows(0, rows))
         logging.info(
             "a merge of %d rows blocks training for %.2f ms and takes %.2f ms in the background",
-            *(rows, 1e3 * cost.blocking, 1e3 * cost.background),
+            rows,
+            1e3 * cost.blocking,
+            1e3 * cost.background,
         )
         return cost
 
@@ -147,7 +153,9 @@ class GpuEngine:
         logging.info(
             "batches of %d rows take %.3g ms in training, but took %.3g ms when they were "
             "measured: the next start measures again",
-            *(found.rows, 1e3 * found.training, 1e3 * found.measured),
+            found.rows,
+            1e3 * found.training,
+            1e3 * found.measured,
         )
 
     def _train(self) -> None:

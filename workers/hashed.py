@@ -83,8 +83,16 @@ class HashedLayer:
                 self._tables.begin(batches)
             with self._finder() as finder:
                 self._train(
-                    *(thread.model, finder, train.inputs, train.labels, rows[:until]),
-                    *(lease, hyper, own, fence, totals),
+                    thread.model,
+                    finder,
+                    train.inputs,
+                    train.labels,
+                    rows[:until],
+                    lease,
+                    hyper,
+                    own,
+                    fence,
+                    totals,
                 )
             self._end(batches, int(totals[UPDATES] - before))
             rows = rows[until:]

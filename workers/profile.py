@@ -89,9 +89,15 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     welcome, train = assignment.welcome, assignment.train
     stored = len(train.inputs.indices) / train.rows if train.sparse else train.features
     key = [
-        *(version(), trainer.device.model, welcome.loss, welcome.optimizer.name),
+        version(),
+        trainer.device.model,
+        welcome.loss,
+        welcome.optimizer.name,
         *(layer_to_file(layer) for layer in assignment.network.layers),
-        *(trainer.may_densify, train.sparse, float(f"{stored:.1e}"), train.rows),
+        trainer.may_densify,
+        train.sparse,
+        float(f"{stored:.1e}"),
+        train.rows,
     ]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
     return cache_root() / "profiles" / f"{name}.json"

@@ -66,8 +66,17 @@ class ThreadTeam:
 
         def part(member: int) -> None:
             compiled.train(
-                *(model, inputs, labels, rows, lease, hyper, heads[member], fence),
-                *(self._totals[member], self._team, member),
+                model,
+                inputs,
+                labels,
+                rows,
+                lease,
+                hyper,
+                heads[member],
+                fence,
+                self._totals[member],
+                self._team,
+                member,
             )
 
         self._run(part, totals)

@@ -15,7 +15,11 @@ Files = Mapping[str, Callable[[], Chunks]]  # by name; written in this order, po
 TEMPORARY_SUFFIX: Final = ".tmp"  # of a file or directory that is being written
 # Errors of a file system without unnamed files, or of a system without /proc to link them.
 TMPFILE_UNSUPPORTED: Final = (
-    *(errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EPERM, errno.EXDEV),
+    errno.EOPNOTSUPP,
+    errno.EISDIR,
+    errno.ENOENT,
+    errno.EPERM,
+    errno.EXDEV,
 )
 
 

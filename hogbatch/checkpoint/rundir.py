@@ -39,6 +39,7 @@ from hogbatch.checkpoint.names import (
 )
 from hogbatch.checkpoint.snapshots import MAX_CHECKPOINTS
 from hogbatch.errors import RunDirectoryHeld, SaveError, UsageError
+from hogbatch.machine.printable import plural
 from hogbatch.store import quarantine, segment_server
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
@@ -57,8 +58,13 @@ RUN_FILES: Final = (
     quarantine.NAME,
 )  # plus logs of workers and files of trackers
 DIRECTORY_FILES: Final = (
-    *(address.NAME, address.SOCKET, segment_server.NAME),
-    *(FOLDER, PREVIOUS, MOVING, UNSAVED),
+    address.NAME,
+    address.SOCKET,
+    segment_server.NAME,
+    FOLDER,
+    PREVIOUS,
+    MOVING,
+    UNSAVED,
 )
 
 CONTENTS: Final = {  # folder of a run: its files in it
@@ -114,7 +120,9 @@ class RunDirectory:
         if not (model or count):
             return
         resume = "--resume to continue it, " if count else ""
-        found = [MODEL] * model + [f"{count} checkpoint{'s'[: count > 1]}"] * (count > 0)
+        found = [MODEL] if model else []
+        if count:
+            found.append(plural(count, "checkpoint"))
         raise UsageError(
             f"{self.path} contains a run ({' and '.join(found)}): give {resume}--overwrite to "
             "replace it, or another --run-dir"

@@ -98,7 +98,11 @@ def predict(task: Task, link: ServerLink, share: float, servers: Iterable[int]) 
     """The predictions for some numbers of `servers`, and the largest number for `share`."""
     once = replace(task, merges_per_epoch=1.0)
     return ClusterPlan(
-        *(task, link, share, most_servers(task, link, share), most_servers(once, link, share)),
+        task,
+        link,
+        share,
+        most_servers(task, link, share),
+        most_servers(once, link, share),
         most_with_efficiency(task, link, EFFICIENCY),
         tuple(_plan(task, link, share, each) for each in servers),
     )
@@ -108,7 +112,10 @@ def _plan(task: Task, link: ServerLink, share: float, servers: int) -> ServerPla
     merge, interval = merge_of(task, servers, link), task.seconds_between_merges(servers)
     needed = merge.seconds / share * servers  # seconds of one server between two merges
     return ServerPlan(
-        *(servers, merge, interval, merge.seconds / interval),
+        servers,
+        merge,
+        interval,
+        merge.seconds / interval,
         epoch=interval * task.merges_per_epoch,
         fewest_rows=math.ceil(needed * task.rows_per_second),
         most_merges=task.rows / (needed * task.rows_per_second) if needed else math.inf,

@@ -15,8 +15,19 @@ from hogbatch.config.train import FLAGS
 
 # Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
-    *("pin", "listen", "insecure", "checkpoint_seconds", "resume", "deterministic"),
-    *("plain", "cluster", "per_server", "data_copies", "transfer", "robust", "plane"),
+    "pin",
+    "listen",
+    "insecure",
+    "checkpoint_seconds",
+    "resume",
+    "deterministic",
+    "plain",
+    "cluster",
+    "per_server",
+    "data_copies",
+    "transfer",
+    "robust",
+    "plane",
 )
 MOST_PARAMETERS: Final = 10**12  # of a simulated model
 MOST_LOST: Final = 10_000  # servers

@@ -14,8 +14,18 @@ from hogbatch.errors import UsageError
 from hogbatch.machine.process import worker_environment
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
-    *("workers", "pin", "cluster", "servers", "per_server", "data_copies", "merge_rows"),
-    *("server_merge", "server_momentum", "transfer", "robust", "plane"),
+    "workers",
+    "pin",
+    "cluster",
+    "servers",
+    "per_server",
+    "data_copies",
+    "merge_rows",
+    "server_merge",
+    "server_momentum",
+    "transfer",
+    "robust",
+    "plane",
 )
 
 TRAIN: Final = Usage(

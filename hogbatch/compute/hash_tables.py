@@ -59,7 +59,7 @@ class HashTables:
         self._sketches = empty_sketches(self._fan_in, self._neurons, lsh.seed)
         self._sets = [
             NeuronFinder(
-                *(rule, functions, empty_tables(lsh.tables, lsh.bits, lsh.bucket)), self._sketches
+                rule, functions, empty_tables(lsh.tables, lsh.bits, lsh.bucket), self._sketches
             )
             for _ in range(2)
         ]
@@ -174,8 +174,12 @@ class HashTables:
 
         def hash_part(first: int, last: int) -> None:
             hash_neurons(
-                *(functions, self._sketches, self._weights, ids[first:last]),
-                *(self._changed, self._codes),
+                functions,
+                self._sketches,
+                self._weights,
+                ids[first:last],
+                self._changed,
+                self._codes,
             )
 
         def fill(first: int, last: int) -> None:

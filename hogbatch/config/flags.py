@@ -55,7 +55,7 @@ def flag(
     return field(default=default, metadata={"flag": described})
 
 
-def choice(group: Group, default: str, help: str, *choices: str) -> str:
+def choice(group: Group, default: str, help: str, choices: tuple[str, ...]) -> str:
     """Return the field of a name out of `choices`; "module:Class" accepts any name of that form."""
 
     def accepts(name: str) -> bool:

@@ -107,7 +107,7 @@ def parse(text: str, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
     """
     name, _, rest = text.partition(":")
     families: tuple[Family, ...] = get_args(Family)
-    named = [family for family in families if family == name] or [AUTO] * (name == "auto")
+    named = [AUTO] if name == "auto" else [family for family in families if family == name]
     if not named:
         raise UsageError(f"lsh: expected auto or one of {', '.join(families)}; got {name!r}")
     chosen = defaults(named[0], labels, seed, rehash)

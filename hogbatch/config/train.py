@@ -117,13 +117,13 @@ class TrainConfig:
         "NAME,...",
     )
     index_base: str = choice(
-        Group.DATA, "auto", "number of the first feature in libsvm files", "auto", "0", "1"
+        Group.DATA, "auto", "number of the first feature in libsvm files", ("auto", "0", "1")
     )
     header: str = choice(
         Group.DATA,
         "auto",
         "presence of a header line in CSV files; auto: detected from the cells",
-        *("auto", "yes", "no"),
+        ("auto", "yes", "no"),
     )
     features: int | None = flag(
         Group.DATA,
@@ -139,7 +139,7 @@ class TrainConfig:
         "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1), "
         "quantile (place among the quantiles; tables only); auto: standard for tables, else max "
         "for sparse and standard for dense data, if any feature needs it",
-        *SCALES,
+        SCALES,
     )
     bad_lines: float = flag(
         Group.DATA,
@@ -169,14 +169,14 @@ class TrainConfig:
         Group.MODEL,
         "relu",
         "activation function of the hidden layers",
-        *("relu", "sigmoid", "tanh"),
+        ("relu", "sigmoid", "tanh"),
     )
     output: str = choice(
         Group.MODEL,
         "auto",
         "output layer: dense, or lsh (only the outputs found by hashing are computed); "
         "auto: lsh for 10,000 or more outputs",
-        *("auto", "dense", "lsh"),
+        ("auto", "dense", "lsh"),
     )
     lsh: str = flag(
         Group.MODEL,
@@ -190,14 +190,14 @@ class TrainConfig:
         Group.MODEL,
         "auto",
         "loss function; auto: chosen from the labels",
-        *("auto", *LOSSES),
+        ("auto", *LOSSES),
     )
 
     optimizer: str = choice(
         Group.OPTIMIZATION,
         "adagrad",
         "update rule (optimizer)",
-        *OPTIMIZERS,
+        tuple(OPTIMIZERS),
     )
     lr: float | None = flag(
         Group.OPTIMIZATION,
@@ -212,7 +212,7 @@ class TrainConfig:
         Group.OPTIMIZATION,
         "auto",
         "scaling of the learning rate with the batch size; auto: depends on the optimizer",
-        *("auto", "none", "linear", "sqrt"),
+        ("auto", "none", "linear", "sqrt"),
     )
     lr_batch: int = flag(
         Group.OPTIMIZATION,
@@ -293,7 +293,7 @@ class TrainConfig:
         Group.BATCH_POLICY,
         "adaptive",
         "batch policy; module:Class: your own, see docs/batch-policy.md",
-        *("adaptive", "paper-adaptive", "hogbatch", "fixed", "module:Class"),
+        ("adaptive", "paper-adaptive", "hogbatch", "fixed", "module:Class"),
     )
     cpu_batch: BatchLimits | None = flag(  # noqa: RUF009
         Group.BATCH_POLICY,
@@ -360,7 +360,7 @@ class TrainConfig:
         Group.GPU_MERGING,
         "delta",
         "merge rule: how a GPU's change is applied to the shared model",
-        *("delta", "overwrite", "average"),
+        ("delta", "overwrite", "average"),
     )
     merge_every: int | None = flag(
         Group.GPU_MERGING,
@@ -385,7 +385,7 @@ class TrainConfig:
         Group.GPU_MERGING,
         "float32",
         "precision of the matrix products on a GPU",
-        *("float32", "tf32", "bfloat16"),
+        ("float32", "tf32", "bfloat16"),
     )
 
     cluster: str | None = flag(
@@ -436,7 +436,7 @@ class TrainConfig:
         "adasum",
         "how models are merged: adasum: changes are added, less where they agree; sum: they are "
         "added; average: averaged by updates, as by Adaptive SGD",
-        *("adasum", "sum", "average"),
+        ("adasum", "sum", "average"),
     )
     server_momentum: float = flag(
         Group.SEVERAL_SERVERS, 0.0, NUMBER, "momentum of the merged model", "X", FRACTION
@@ -446,21 +446,21 @@ class TrainConfig:
         "float32",
         "what servers send in a merge: all of a change, rounded to 16 bits, or its largest parts; "
         "what is left out is sent later",
-        *("float32", "bfloat16", "top-k"),
+        ("float32", "bfloat16", "top-k"),
     )
     robust: str = choice(
         Group.SEVERAL_SERVERS,
         "none",
         "median: the geometric median of the servers' changes in place of their sum, which is not "
         "affected by a minority of servers that send garbage",
-        *("none", "median"),
+        ("none", "median"),
     )
     plane: str = choice(
         Group.SEVERAL_SERVERS,
         "auto",
         "how models are moved: nixl: one-sided writes; relay: through the object store of Ray; "
         "auto: nixl if it is installed",
-        *("auto", "nixl", "relay"),
+        ("auto", "nixl", "relay"),
     )
 
     epochs: int | None = flag(
@@ -505,19 +505,19 @@ class TrainConfig:
         "test",
         "rows to evaluate; train,test: also all training rows, after each epoch and at the end, "
         "for the exact training loss (not within the training time)",
-        *("test", "train,test"),
+        ("test", "train,test"),
     )
     average: str = choice(
         Group.STOPPING,
         "auto",
         "evaluation and saving of the mean of recent models; auto: with --output lsh",
-        *("auto", "on", "off"),
+        ("auto", "on", "off"),
     )
     keep: str = choice(
         Group.STOPPING,
         "best",
         "model to save: the one with the best test results, or the last one",
-        *("best", "last"),
+        ("best", "last"),
     )
 
     checkpoint_seconds: float = flag(

@@ -67,7 +67,7 @@ class Membership:
         """
         self.accounting.faults["workers_lost"] += 1
         lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
-        killed = [Kill(worker.pid)] * kill
+        killed = [Kill(worker.pid)] if kill else []
         died = died and worker.device != "server"  # rows kill workers of a server, not the server
         return [lost, Revoke(worker.number), *killed, *self._remove(worker, now, died)]
 

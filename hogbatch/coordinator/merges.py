@@ -142,8 +142,10 @@ class ServerMerges:
         self._loading = ""
         ready = self._members[key] = self._waiting.pop(key)
         self._addresses[key] = ready.address
-        told, self.plane = self.plane, ready.plane
-        return ready, [Record("plane", {"plane": ready.plane})] * (told != ready.plane)
+        if ready.plane == self.plane:
+            return ready, []
+        self.plane = ready.plane
+        return ready, [Record("plane", {"plane": ready.plane})]
 
     def removed(self, key: str, now: float) -> list[Command]:
         """Server `key` has left or is lost; its leases have been taken back."""

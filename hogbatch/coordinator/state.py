@@ -334,7 +334,8 @@ class Coordinator(Workforce):
         interrupted = self.phase != "evaluate"  # then the mean, which is kept, is not shown
         self.phase = "train"
         commands, diverged = self.evaluator.end()
-        commands[:0] = [ShowMean(True)] * (interrupted and self.plan.stopping.average)
+        if interrupted and self.plan.stopping.average:
+            commands.insert(0, ShowMean(True))
         if diverged:
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:
@@ -377,7 +378,8 @@ class Coordinator(Workforce):
         self.phase = "finished"
         self.ending.status = end.status
         stops = [Send(key, Stop()) for key in self.workers]
-        return [*[ShowMean(False)] * mean_shown, *stops, end]
+        restored = [ShowMean(False)] if mean_shown else []
+        return [*restored, *stops, end]
 
     def saved(self, now: float) -> SavedState:
         """Everything needed to resume from `now`."""

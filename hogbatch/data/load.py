@@ -25,7 +25,7 @@ from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
-from hogbatch.machine.printable import printable
+from hogbatch.machine.printable import plural, printable
 
 SplitRows: TypeAlias = tuple[RowNumbers | None, RowNumbers | None]  # training and test rows
 
@@ -328,16 +328,12 @@ def _match_features(raw: RawSet, features: int) -> RawSet:
         return raw
     distinct = len(np.unique(unknown))
     note = (
-        f"{_count(len(unknown), 'value')} of {_count(distinct, 'feature')} that the training data "
-        f"lack are ignored; the training data have {_count(features, 'feature')} (train with "
+        f"{plural(len(unknown), 'value')} of {plural(distinct, 'feature')} that the training data "
+        f"lack are ignored; the training data have {plural(features, 'feature')} (train with "
         "--features N for more)"
     )
     inputs = csr.below(raw.inputs, features)
     return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("s" if number != 1 else "")
 
 
 def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:

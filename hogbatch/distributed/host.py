@@ -275,7 +275,13 @@ def _command(run_dir: Path, fds: list[int]) -> list[str]:
     names = ("--socket", "--relay", "--data", "--weights")
     flags = [text for pair in zip(names, map(str, fds), strict=False) for text in pair]
     return [
-        *(sys.executable, "-P", "-m", "hogbatch.distributed.server"),
-        *("--run-dir", str(run_dir), "--launched", str(os.getpid())),
+        sys.executable,
+        "-P",
+        "-m",
+        "hogbatch.distributed.server",
+        "--run-dir",
+        str(run_dir),
+        "--launched",
+        str(os.getpid()),
         *flags,
     ]

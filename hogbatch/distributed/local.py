@@ -91,7 +91,8 @@ class LocalCluster:
         return f"{self.size} servers on this machine, each with cpu:{self._threads}{gpus}"
 
     def workers(self, place: int) -> str:
-        return ",".join([f"cpu:{self._threads}", *(self._gpus if place == 0 else [])])
+        gpus = self._gpus if place == 0 else []
+        return ",".join([f"cpu:{self._threads}", *gpus])
 
     def survey(self, requests: Sequence[bytes]) -> list[bytes]:
         return [answer(request) for request in requests]

@@ -51,7 +51,12 @@ class ServerMemory(msgspec.Struct, frozen=True):
 def plan_of_server(plan: Plan, workers: int) -> Plan:
     """The plan of a server with `workers` workers: others decide about its rows and its end."""
     ending = StoppingCriteria(
-        *(None, None, None, None, "last", plan.stopping.wait_for_workers),
+        None,
+        None,
+        None,
+        None,
+        "last",
+        plan.stopping.wait_for_workers,
         by_epoch=True,
         average=plan.stopping.average,
     )

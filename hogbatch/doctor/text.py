@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from hogbatch.doctor.checks import Status, Verdict
-from hogbatch.machine.printable import printable
+from hogbatch.machine.printable import plural, printable
 
 LABELS: Final = {Status.OK: "ok", Status.WARN: "warn", Status.UNKNOWN: "?"}
 
@@ -33,7 +33,8 @@ def to_text(headline: str, rows: Sequence[CheckResult]) -> str:
             below = filter(None, (verdict.advice, verdict.command))
             lines += [" " * len(start) + printable(text) for text in below]
     count = sum(row.verdict.status is Status.WARN for row in rows)
-    return "\n".join([*lines, "", f"{count or 'no'} warning" + "s" * (count != 1)])
+    summary = plural(count, "warning") if count else "no warnings"
+    return "\n".join([*lines, "", summary])
 
 
 def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> str:

@@ -138,7 +138,11 @@ class HogbatchEstimator(BaseEstimator):
         if len(inputs.indptr):
             inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))
         raw = RawSet(
-            *(inputs, features, labels.labels, labels.lists, "X, y"),
+            inputs,
+            features,
+            labels.labels,
+            labels.lists,
+            "X, y",
             classes_hint=labels.outputs,
             label_names=labels.names,
             columns=Columns(tuple(getattr(self, "feature_names_in_", ()))),
@@ -150,7 +154,8 @@ class HogbatchEstimator(BaseEstimator):
         if part:
             settings |= self._part(rows)
         trained = train_rows(raw, settings, encoding=encoding, earlier=earlier)
-        self.loss_curve_ = [*(self.loss_curve_ if continues else ()), *trained.losses]
+        losses_before = self.loss_curve_ if continues else []
+        self.loss_curve_ = [*losses_before, *trained.losses]
         self.n_iter_ = round(trained.epochs) + (self.n_iter_ if continues else 0)
         self.trained_ = trained
         return self
@@ -162,8 +167,18 @@ class HogbatchEstimator(BaseEstimator):
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         """The settings of the run, as for `hogbatch.train`."""
         names = (
-            *("activation", "optimizer", "lr", "l2", "epochs", "patience", "max_seconds"),
-            *("cpu_batch", "gpu_batch", "scale", "workers", "policy"),
+            "activation",
+            "optimizer",
+            "lr",
+            "l2",
+            "epochs",
+            "patience",
+            "max_seconds",
+            "cpu_batch",
+            "gpu_batch",
+            "scale",
+            "workers",
+            "policy",
         )
         given = {name: _plain(getattr(self, name)) for name in names}
         given["hidden"] = _widths(self.hidden, rows, earlier)

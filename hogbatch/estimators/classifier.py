@@ -135,7 +135,9 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def _validated(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
         X, y = validate_data(
-            *(self, X, y),
+            self,
+            X,
+            y,
             accept_sparse="csr",
             dtype=FLOATS,
             multi_output=True,

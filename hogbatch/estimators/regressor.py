@@ -33,7 +33,9 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, part: bool) -> Self:
         X, y = validate_data(
-            *(self, X, y),
+            self,
+            X,
+            y,
             accept_sparse="csr",
             dtype=FLOATS,
             y_numeric=True,

@@ -275,8 +275,14 @@ class Executor:
             kernels.csr_bound_rows(optimizer, hyper, inputs, rows, grad)
             self._sparse = None  # a step that fails leaves its scratch unusable
             kernels.csr_step(
-                *(optimizer, hyper, inputs, rows, grad),
-                *(self._csr_scratch, layer.weight_slots, layer.weights),
+                optimizer,
+                hyper,
+                inputs,
+                rows,
+                grad,
+                self._csr_scratch,
+                layer.weight_slots,
+                layer.weights,
             )
             self._sparse = True
             kernels.bias_gradient(grad, layer.bias_gradient)

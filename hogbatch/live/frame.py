@@ -111,7 +111,8 @@ class Drawing:
         ]
         lines: list[Text] = []
         for part in filter(None, parts):
-            lines += [Text("")] * (chosen.gap if lines else 0)
+            if lines:
+                lines += [Text("")] * chosen.gap
             lines += part
         return [self.cropped(line) for line in lines]
 

@@ -47,6 +47,11 @@ def rounded(value: float) -> str:
     return f"{value:.6g}" if not 1e5 <= abs(value) < EXACT else f"{value:.0f}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return `count` with `noun`, which gets an "s" unless there is exactly one."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def encodable(text: str, stream: TextIO) -> str:
     """Escape characters that the encoding of a terminal or pipe does not have."""
     encoding = stream.encoding or "utf-8"

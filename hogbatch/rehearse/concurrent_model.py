@@ -111,8 +111,13 @@ class StagedBatch:
     def _train(self) -> None:
         """All stages at once, as in a real thread."""
         self._kernels.loop.train(
-            *(*self._model, *self._data, self._settings, self._hyper),
-            *(self._own, self._fence, self.totals),
+            *self._model,
+            *self._data,
+            self._settings,
+            self._hyper,
+            self._own,
+            self._fence,
+            self.totals,
         )
 
     def _open(self) -> None:

@@ -251,8 +251,13 @@ class RehearsedCpu:
         chosen = self._assignment.evaluated(work)
         rows = np.arange(part.start, part.stop)
         self._loop.evaluate(
-            *(self._evaluating, chosen.inputs, chosen.labels, rows, self._settings(work)),
-            *(self._assignment.fence, part.totals),
+            self._evaluating,
+            chosen.inputs,
+            chosen.labels,
+            rows,
+            self._settings(work),
+            self._assignment.fence,
+            part.totals,
         )
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:

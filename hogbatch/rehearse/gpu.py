@@ -102,7 +102,10 @@ class RehearsedGpu:
         by_rows = self._by_rows = self._touches_few_rows(profile[-1][0])
         self._replica = RehearsedReplica(assignment, by_rows=by_rows)
         self._merge_interval = first_merge_interval(
-            *(welcome.merge_every, profile, assignment.train.rows, self._merge_cost),
+            welcome.merge_every,
+            profile,
+            assignment.train.rows,
+            self._merge_cost,
             by_rows=by_rows,
         )
         self._exchange = RehearsedExchange(assignment, self._replica, host, self._exchanged)

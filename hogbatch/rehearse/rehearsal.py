@@ -141,13 +141,18 @@ class Rehearsal:
     ) -> tuple[RehearsedEffects, World[RehearsedEffects]]:
         setup, segments = components.setup, components.segments
         teams = teams_of(
-            *(self._server.cpu, workers, setup.plan.training),
-            *(setup.network, setup.loaded.train),
+            self._server.cpu,
+            workers,
+            setup.plan.training,
+            setup.network,
+            setup.loaded.train,
             pin=setup.config.pin,
         )
         alone = len(workers) == 1 and teams[0] is not None and teams[0].count == 1
         model = ConcurrentModel(
-            *(segments.model, setup.network, setup.loaded.train),
+            segments.model,
+            setup.network,
+            setup.loaded.train,
             lsh=setup.plan.training.lsh,
             alone=alone,
             interleave=self._interleave,
@@ -195,7 +200,10 @@ class EngineFactory:
         setup, noise = self.components.setup, Noise(self.rng, SPREAD)
         spec, rule = OPTIMIZERS[setup.config.optimizer], MERGE_RULES[setup.config.merge]
         workload = Workload.of(
-            *(setup.network, setup.loaded.train, spec.slots, setup.plan.training.lsh),
+            setup.network,
+            setup.loaded.train,
+            spec.slots,
+            setup.plan.training.lsh,
             may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
             exchanges_sums=spec.summed_slots and rule.additive,
         )

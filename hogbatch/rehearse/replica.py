@@ -230,8 +230,15 @@ class RehearsedReplica:
         train, spec = self._assignment.train, self._assignment.welcome.optimizer
         hyper = Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
         self._loop.train(
-            *(self._view, train.inputs, train.labels, rows, self._settings(batch_size)),
-            *(hyper, self._head, self._line, self.totals),
+            self._view,
+            train.inputs,
+            train.labels,
+            rows,
+            self._settings(batch_size),
+            hyper,
+            self._head,
+            self._line,
+            self.totals,
         )
 
     def take(self, upcoming: RowNumbers | None) -> bool:
@@ -271,8 +278,13 @@ class RehearsedReplica:
         """
         chosen, totals = self._assignment.evaluated(work), np.zeros(TOTALS)
         self._loop.evaluate(
-            *(self._shared_view, chosen.inputs, chosen.labels, np.arange(work.start, work.stop)),
-            *(self._settings(work.batch_size), self._line, totals),
+            self._shared_view,
+            chosen.inputs,
+            chosen.labels,
+            np.arange(work.start, work.stop),
+            self._settings(work.batch_size),
+            self._line,
+            totals,
         )
         return totals
 

@@ -39,8 +39,16 @@ from hogbatch.telemetry.records import Evaluation
 MOST_WITH_BOTH: Final = 4  # runs whose losses are all drawn; of more, only one kind is
 MAX_BARS: Final = 40
 HEADER: Final = (
-    *("run", "state", "seconds", "epochs", "rows/s", "best loss", "at", "final loss"),
-    *("best metric", "final metric"),
+    "run",
+    "state",
+    "seconds",
+    "epochs",
+    "rows/s",
+    "best loss",
+    "at",
+    "final loss",
+    "best metric",
+    "final metric",
 )
 
 

@@ -13,8 +13,18 @@ from hogbatch.status.workers import ObservedWorker
 
 MAX_WORKERS: Final = 200  # rows of the table
 WORKER_HEADER: Final = (
-    *("worker", "device", "state", "rows", "updates", "share", "rows/s", "utilization"),
-    *("staleness", "batch", "ready at", "left at"),
+    "worker",
+    "device",
+    "state",
+    "rows",
+    "updates",
+    "share",
+    "rows/s",
+    "utilization",
+    "staleness",
+    "batch",
+    "ready at",
+    "left at",
 )
 GIB: Final = 1 << 30
 

@@ -13,9 +13,17 @@ OnWorker = Callable[[str, Mapping[str, Any]], object]
 
 WORKER_EVENTS: Final = frozenset(
     (
-        *("worker_joined", "worker_ready", "worker_compiles"),
-        *("worker_parked", "worker_unparked", "out_of_memory"),
-        *("worker_lost", "goodbye", "worker_left", "worker_restarted", "worker_given_up"),
+        "worker_joined",
+        "worker_ready",
+        "worker_compiles",
+        "worker_parked",
+        "worker_unparked",
+        "out_of_memory",
+        "worker_lost",
+        "goodbye",
+        "worker_left",
+        "worker_restarted",
+        "worker_given_up",
     )
 )
 

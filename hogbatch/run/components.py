@@ -77,8 +77,7 @@ class RunComponents:
             directory.saving,
         )
         return cls(
-            *(setup, segments, directory, console, recorder),
-            *(coordinator, moving_mean, snapshots),
+            setup, segments, directory, console, recorder, coordinator, moving_mean, snapshots
         )
 
     def assign(self, welcome: Welcome) -> Assignment:

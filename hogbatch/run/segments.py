@@ -43,8 +43,12 @@ class TrainingRows:
         """The rows of `data`."""
         train = data.train_sizes
         return cls(
-            *(train.rows, train.features, data.fingerprint),
-            *(config.seed, data.weights, data.mean_square),
+            train.rows,
+            train.features,
+            data.fingerprint,
+            config.seed,
+            data.weights,
+            data.mean_square,
         )
 
 

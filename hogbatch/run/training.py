@@ -72,7 +72,9 @@ def open_run(
     make_policy = platform.policy(find(config.policy))
     logs = [log_name(number) for number in range(len(workers))]
     logged = [file for name in config.log for file in FILES[name]]
-    files = [*logs, *logged, *[SERVERS] * (config.cluster is not None)]
+    files = [*logs, *logged]
+    if config.cluster is not None:
+        files.append(SERVERS)
     with RunDirectory.hold(run_dir, files) as directory, ExitStack() as cleanup:
         _print_if_any(console, directory.recover())
         setup = prepare(config, directory, platform.in_memory(workers), console, read)

@@ -182,9 +182,7 @@ class Audit:
             rate = usual / 2**self._counted
             _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
         pid = self._pids[key]
-        hold = HeldRows(
-            *(key, pid, work.task, work.rows_of, work.start, work.stop, work.batch_size)
-        )
+        hold = HeldRows(key, pid, work.task, work.rows_of, work.start, work.stop, work.batch_size)
         for other in self._held.values():  # all have one task, so that one comparison is enough
             _check(hold.task == other.task, f"{work} while others {other.task}")
             break

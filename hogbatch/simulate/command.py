@@ -16,8 +16,14 @@ from hogbatch.simulate.speed import parse_workers
 DEFAULT_S = 10.0  # of training, if no flag ends the run
 PROGRESS = 50  # seeds between two progress lines
 ONE_SERVER = (  # flags about the workers of one server
-    *("policy", "alpha", "beta", "critical_batch", "min_utilization"),
-    *("cpu_batch", "gpu_batch", "lease_ms"),
+    "policy",
+    "alpha",
+    "beta",
+    "critical_batch",
+    "min_utilization",
+    "cpu_batch",
+    "gpu_batch",
+    "lease_ms",
 )
 SEVERAL_SERVERS = ("merge_rows", "server_merge")
 

@@ -67,7 +67,13 @@ def simulated_plan(
     return Plan(
         identity=Identity("simulated", "0", ""),
         training=Training(
-            *(layers, "logistic", optimizer, "delta", 1, "auto", "float32"),
+            layers,
+            "logistic",
+            optimizer,
+            "delta",
+            1,
+            "auto",
+            "float32",
             evaluate_train=evaluate_train,
         ),
         limits=limits,

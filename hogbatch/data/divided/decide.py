@@ -172,7 +172,10 @@ def _encoded(part: Part, encoding: Encoding, features: int) -> Part:
 def _fingerprint(parts: Sequence[Part], reading: PartReading, scaler: Scaler | None) -> str:
     """Digest of what determines the rows and their order; not of paths, which may change."""
     described = (
-        *(reading.features, reading.encoding, reading.test_fraction, reading.seed),
+        reading.features,
+        reading.encoding,
+        reading.test_fraction,
+        reading.seed,
         [part.digest.hex() for part in parts],
     )
     arrays = () if scaler is None else (scaler.mean, scaler.scale)

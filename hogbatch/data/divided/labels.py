@@ -105,7 +105,11 @@ def _joined_single(folder: Path, surveys: Sequence[PartSurvey]) -> JoinedLabels:
         ]
     parts = tuple((shown(survey.part.path), survey.part.rows) for survey in surveys)
     return JoinedLabels(
-        *(NO_INPUTS, 0, np.concatenate(values), None, shown(folder)),
+        NO_INPUTS,
+        0,
+        np.concatenate(values),
+        None,
+        shown(folder),
         label_names=tuple(names),
         parts=parts,
     )

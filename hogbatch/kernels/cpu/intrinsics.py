@@ -45,10 +45,26 @@ def outer(typing, rows, vectors, lanes, tiles, stacked, k, a, b, c, blocks, epil
         column_step = builder.mul(width, builder.sub(number(1), stacked))
         c_tile = builder.add(builder.mul(row_step, c_row), column_step)
         passed = [
-            *(rows, vectors, tiles, lanes, a, builder.mul(row_step, a_row), a_row, a_column),
-            *(b, column_step, b_row, c, c_tile, c_row),
-            *(builder.inttoptr(offsets, INT.as_pointer()), count, k),
-            *(kind, builder.fptrunc(alpha, FLOAT), builder.inttoptr(bias, POINTER)),
+            rows,
+            vectors,
+            tiles,
+            lanes,
+            a,
+            builder.mul(row_step, a_row),
+            a_row,
+            a_column,
+            b,
+            column_step,
+            b_row,
+            c,
+            c_tile,
+            c_row,
+            builder.inttoptr(offsets, INT.as_pointer()),
+            count,
+            k,
+            kind,
+            builder.fptrunc(alpha, FLOAT),
+            builder.inttoptr(bias, POINTER),
             builder.fptrunc(floor, FLOAT),
         ]
         library.call(builder, OUTER, passed)
@@ -71,8 +87,20 @@ def dot(typing, rows, columns, tiles, k, a, b, c, alpha, beta):
         b, b_row, _ = _matrix(builder, b)
         c, c_row, _ = _matrix(builder, c)
         passed = [
-            *(rows, columns, tiles, a, builder.mul(rows, a_row), a_row, b, b_row),
-            *(c, builder.mul(rows, c_row), c_row, k, builder.fptrunc(alpha, FLOAT), beta),
+            rows,
+            columns,
+            tiles,
+            a,
+            builder.mul(rows, a_row),
+            a_row,
+            b,
+            b_row,
+            c,
+            builder.mul(rows, c_row),
+            c_row,
+            k,
+            builder.fptrunc(alpha, FLOAT),
+            beta,
         ]
         library.call(builder, DOT, passed)
         return context.get_dummy_value()

@@ -90,8 +90,17 @@ def _ahead(lines: int, vectors: int) -> int:
 
 # lanes; rows, count, indptr, indices, values; weights, width, bias, out, floor
 _FORWARD_ARGUMENTS = [
-    *(INT, INT.as_pointer(), INT, INT.as_pointer(), INT32.as_pointer(), POINTER),
-    *(POINTER, INT, POINTER, POINTER, FLOAT),
+    INT,
+    INT.as_pointer(),
+    INT,
+    INT.as_pointer(),
+    INT32.as_pointer(),
+    POINTER,
+    POINTER,
+    INT,
+    POINTER,
+    POINTER,
+    FLOAT,
 ]
 
 
@@ -159,9 +168,21 @@ def _least(w: FunctionBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 # lanes, reset; touched, count, head, following, member, shifts, values;
 # weights, first, second, grad, width; rate, l2, momentum, fresh first, fresh second, epsilon
 _STEP_ARGUMENTS = [
-    *(INT, INT, INT32.as_pointer(), INT, INT32.as_pointer(), INT32.as_pointer()),
-    *(INT32.as_pointer(), INT.as_pointer(), POINTER),
-    *(POINTER, POINTER, POINTER, POINTER, INT, *[FLOAT] * 6),
+    INT,
+    INT,
+    INT32.as_pointer(),
+    INT,
+    INT32.as_pointer(),
+    INT32.as_pointer(),
+    INT32.as_pointer(),
+    INT.as_pointer(),
+    POINTER,
+    POINTER,
+    POINTER,
+    POINTER,
+    POINTER,
+    INT,
+    *[FLOAT] * 6,
 ]
 _SLOTS = {spec.kind: spec.slots for spec in optimizers.OPTIMIZERS.values()}
 

@@ -235,6 +235,16 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
             model.steps[0] += 1
             totals[UPDATES] += 1.0
         update(
-            *(model, inputs, part, lease.optimizer, exact, own),
-            *(starts, team, member, links, space, scratch),
+            model,
+            inputs,
+            part,
+            lease.optimizer,
+            exact,
+            own,
+            starts,
+            team,
+            member,
+            links,
+            space,
+            scratch,
         )

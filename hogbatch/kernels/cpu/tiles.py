@@ -84,8 +84,25 @@ def dot_columns(rows: int) -> int:
 # tiles, lanes; a, its strides by tile, row, k; b, its strides by tile, k; c, its strides by tile,
 # row; block offsets, number of blocks, k; epilogue: kind, alpha, bias, floor
 _OUTER_ARGUMENTS = [
-    *(INT, INT, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, INT, INT),
-    *(INT.as_pointer(), INT, INT, INT, FLOAT, POINTER, FLOAT),
+    INT,
+    INT,
+    POINTER,
+    INT,
+    INT,
+    INT,
+    POINTER,
+    INT,
+    INT,
+    POINTER,
+    INT,
+    INT,
+    INT.as_pointer(),
+    INT,
+    INT,
+    INT,
+    FLOAT,
+    POINTER,
+    FLOAT,
 ]
 
 

@@ -192,8 +192,16 @@ class CublasLt:
                 self._set(setter, preference, attribute, ctypes.c_uint32(alignment))
             self._call(
                 "cublasLtMatmulAlgoGetHeuristic",
-                *(self._handle, description, a, b, out, out, preference),
-                *(1, ctypes.byref(found), ctypes.byref(count)),
+                self._handle,
+                description,
+                a,
+                b,
+                out,
+                out,
+                preference,
+                1,
+                ctypes.byref(found),
+                ctypes.byref(count),
             )
         finally:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
@@ -225,9 +233,21 @@ class CublasLt:
         a, b, c = plan.layouts
         self._call(
             "cublasLtMatmul",
-            *(self._handle, plan.description, ctypes.byref(one), left, a, right, b),
-            *(ctypes.byref(zero), out, c, out, c, ctypes.byref(plan.found)),
-            *(pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)),
+            self._handle,
+            plan.description,
+            ctypes.byref(one),
+            left,
+            a,
+            right,
+            b,
+            ctypes.byref(zero),
+            out,
+            c,
+            out,
+            c,
+            ctypes.byref(plan.found),
+            pointer(self._workspace),
+            ctypes.c_size_t(WORKSPACE_BYTES),
             ctypes.c_void_p(cupy.cuda.get_current_stream().ptr),
         )
 

@@ -98,7 +98,5 @@ def forget_not_finite(totals, values):
 def step(kind, hyper, gradient, slots, weights):
     count = weights.size
     over_cells(
-        _step,
-        count,
-        *(kind, rate_of(hyper), *map(float, hyper[1:]), count, gradient, *slots, weights),
+        _step, count, kind, rate_of(hyper), *map(float, hyper[1:]), count, gradient, *slots, weights
     )

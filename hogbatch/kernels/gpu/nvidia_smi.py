@@ -15,7 +15,9 @@ FIELDS = {  # our key: the property of nvidia-smi --query-gpu
 def query_gpu(pci_bus_id: str) -> dict[str, str]:
     """Return the FIELDS of the GPU at `pci_bus_id` that are known; none if nvidia-smi fails."""
     command = [
-        *("nvidia-smi", f"--id={pci_bus_id}", f"--query-gpu={','.join(FIELDS.values())}"),
+        "nvidia-smi",
+        f"--id={pci_bus_id}",
+        f"--query-gpu={','.join(FIELDS.values())}",
         "--format=csv,noheader,nounits",
     ]
     try:

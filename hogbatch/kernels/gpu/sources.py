@@ -44,25 +44,28 @@ def _text(name: str) -> str:
 
 KERNELS: Final = {  # the extern "C" names of each source
     "dense": (
-        *(
-            "gather_dense",
-            "to_operands",
-            "add_bias_and_activate",
-            "add_bias",
-            "activate_backward",
-            "scale",
-        ),
-        *("bound_rows", "sum_columns", "forget_not_finite", "step"),
+        "gather_dense",
+        "to_operands",
+        "add_bias_and_activate",
+        "add_bias",
+        "activate_backward",
+        "scale",
+        "bound_rows",
+        "sum_columns",
+        "forget_not_finite",
+        "step",
     ),
     "sparse": (
-        *("gather_sparse", "csr_forward", "csr_bound_rows"),
-        *("find_touched", "unmark", "add_up", "step_touched"),
+        "gather_sparse",
+        "csr_forward",
+        "csr_bound_rows",
+        "find_touched",
+        "unmark",
+        "add_up",
+        "step_touched",
     ),
     "losses": ("loss_gradient", "loss_and_metrics"),
-    "replica": (
-        *("take", "rejoin", "add", "add_damped"),
-        *("take_rows", "rejoin_rows", "add_rows"),
-    ),
+    "replica": ("take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows", "add_rows"),
     "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
 }
 

@@ -142,8 +142,15 @@ class _Run:
             self.found = mean_found(finder.tables.counts, probe.lsh.bucket)
             before = (model, finder)
         self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
-            *(*before, examples.inputs, examples.labels, rows),
-            *(settings, hyper, own_state, fence, self.totals),
+            *before,
+            examples.inputs,
+            examples.labels,
+            rows,
+            settings,
+            hyper,
+            own_state,
+            fence,
+            self.totals,
         )
 
     def draw(self, rows: int) -> NDArray[np.int64]:

@@ -33,8 +33,14 @@ CORE = Path("/sys/devices/system/cpu/cpu0")
 
 DENSE_FIGURES: Final = (
     *(f"memory.{name}_speed" for name in ("private", "shared", "memory", "server", "near")),
-    *("dense.flops", "dense.batch_seconds", "dense.layer_seconds", "dense.row_seconds"),
-    *("dense.cell_seconds", "dense.exp_seconds", "dense.score_seconds", "dense.step_seconds"),
+    "dense.flops",
+    "dense.batch_seconds",
+    "dense.layer_seconds",
+    "dense.row_seconds",
+    "dense.cell_seconds",
+    "dense.exp_seconds",
+    "dense.score_seconds",
+    "dense.step_seconds",
     "memory.barrier_seconds",
 )
 SPARSE_FIGURES: Final = tuple(
@@ -45,8 +51,15 @@ HASHED_FIGURES: Final = tuple(
     f"hashed.{name}_seconds" for name in ("candidate", "active", "step", "hash", "insert")
 )
 GPU_FIGURES: Final = (
-    *("flops", "fill_cells", "memory_speed", "step_seconds", "launch_seconds", "score_seconds"),
-    *("value_seconds", "cell_seconds", "touched_seconds"),
+    "flops",
+    "fill_cells",
+    "memory_speed",
+    "step_seconds",
+    "launch_seconds",
+    "score_seconds",
+    "value_seconds",
+    "cell_seconds",
+    "touched_seconds",
 )
 
 

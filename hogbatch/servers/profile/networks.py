@@ -89,7 +89,10 @@ class ProbeNetwork:
         """The sizes on which costs depend."""
         spec = OPTIMIZERS[self.sizes.optimizer]
         return Workload.of(
-            *(self.network, self.examples, spec.slots, self.lsh),
+            self.network,
+            self.examples,
+            spec.slots,
+            self.lsh,
             may_densify=spec.ignores_zeros,
             exchanges_sums=spec.summed_slots,
         )

@@ -52,8 +52,17 @@ def cpu_at_start(model: str, threads: int, cores: int, cores_per_cache: int, sou
         source=source,
     )
     return Cpu(
-        *(model, threads, cores, cores_per_cache, 1.0, SLICE_SECONDS),
-        *(memory, dense, sparse, hashed, source),
+        model,
+        threads,
+        cores,
+        cores_per_cache,
+        1.0,
+        SLICE_SECONDS,
+        memory,
+        dense,
+        sparse,
+        hashed,
+        source,
         sources={"smt_gain": "assumed"},
     )
 

@@ -76,8 +76,7 @@ def draw(
     multipliers, shift = _mixing(random, hashes, tables, (values - 1).bit_length(), bits)
     probe, offset = (int(number) for number in random.integers(0, 1 << 31, 2))
     return HashFunctions(
-        *(family, dimension, hashes, tables, projections, bins, multipliers, shift),
-        *(probe | 1, offset),
+        family, dimension, hashes, tables, projections, bins, multipliers, shift, probe | 1, offset
     )
 
 
