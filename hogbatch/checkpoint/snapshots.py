@@ -56,13 +56,13 @@ class ModelCopy(NamedTuple):
         for name in self._fields:
             getattr(model, name)[:] = getattr(self, name)
 
-    def not_finite(self, network: Network) -> str:
-        """The place of the first NaN or Inf, such as "layers.1.weight[3, 5]"; empty if none."""
+    def not_finite(self, network: Network) -> str | None:
+        """The place of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
         for name in ("params", "first", "second"):
             if (index := first_not_finite(getattr(self, name))) is not None:
                 place = network.place(index)
                 return place if name == "params" else f"the optimizer's slot of {place}"
-        return ""
+        return None
 
 
 @dataclass(slots=True)
@@ -74,24 +74,21 @@ class PendingCheckpoint:
     arrays: Arrays
     about: Mapping[str, object]  # for the event log
     saving: Saving = nullcontext
-    _outcome: str | None = None  # error message, or "" on success, once written
+    done: bool = False  # whether it was written, or could not be
+    _failure: str | None = None  # why it could not be written
 
-    @property
-    def done(self) -> bool:
-        """Whether it was written, or could not be."""
-        return self._outcome is not None
-
-    def write(self, find_nonfinite: Callable[[], str] = lambda: "") -> str:
-        """Write the checkpoint once and remove old ones; return an error message or "".
+    def write(self, find_nonfinite: Callable[[], str | None] = lambda: None) -> str | None:
+        """Write the checkpoint once and remove old ones; return an error message if that failed.
 
         `find_nonfinite` is called after writing, for arrays that change meanwhile; it returns the
         place of the first NaN or Inf.
         """
-        if self._outcome is None:
-            self._outcome = self._write(find_nonfinite)
-        return self._outcome
+        if not self.done:
+            self._failure = self._write(find_nonfinite)
+            self.done = True
+        return self._failure
 
-    def _write(self, find_nonfinite: Callable[[], str]) -> str:
+    def _write(self, find_nonfinite: Callable[[], str | None]) -> str | None:
         def check() -> None:
             if where := find_nonfinite():
                 raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
@@ -104,7 +101,7 @@ class PendingCheckpoint:
         finally:
             self.arrays = {}  # free memory, possibly gigabytes
         folder.prune(self.into, MAX_CHECKPOINTS)
-        return ""
+        return None
 
 
 class Snapshots:
@@ -150,8 +147,8 @@ class Snapshots:
         state = {**description, "state": asdict(saved)}
         return PendingCheckpoint(self._into, state, arrays, about, self._saving)
 
-    def copy(self, draft: PendingCheckpoint | None = None) -> str:
-        """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, or ""."""
+    def copy(self, draft: PendingCheckpoint | None = None) -> str | None:
+        """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, if any."""
         self._kept = False
         views = ModelCopy.views(self._model)
         taken = views if self._large else self._taken()
@@ -163,8 +160,8 @@ class Snapshots:
             draft.arrays.update(taken._asdict())
             self._checkpoint, self._written = draft, taken
             if self._large:  # immediately: an evaluation, which may show the mean, waits for this
-                self._kept = not draft.write(lambda: views.not_finite(self._network))
-        return ""
+                self._kept = draft.write(lambda: views.not_finite(self._network)) is None
+        return None
 
     def _taken(self) -> ModelCopy:
         """Copy the model into memory that is no longer in use; the first call allocates two copies.

@@ -137,11 +137,11 @@ def _ratio(key: str, changes: Mapping[str, ServerChange], usual: ServerChange | 
     return min(times_as_large(changes[key], each) for each in references)
 
 
-def _reason(ratio: float, in_a_row: int, *, known: bool) -> str:
-    """Why a server is an outlier; empty if it is not. `known`: its work is."""
+def _reason(ratio: float, in_a_row: int, *, known: bool) -> str | None:
+    """Why a server is an outlier; None if it is not. `known`: its work is."""
     if ratio > (AT_ONCE if known else UNKNOWN_WORK):
         return f"its change was {ratio:.3g} times as large as usual"
     if in_a_row >= IN_A_ROW:
         often = f"in {in_a_row} merges in a row"
         return f"its changes were more than {REPEATED:.0f} times as large as usual {often}"
-    return ""
+    return None

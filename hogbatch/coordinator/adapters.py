@@ -59,8 +59,8 @@ class CheckpointAdapter(Protocol):
     def about(self) -> Mapping[str, object]:
         """Fields of the event "checkpoint"."""
 
-    def write(self) -> str:
-        """Write it; return why that failed, or an empty string. May take long."""
+    def write(self) -> str | None:
+        """Write it; return why that failed, if it did. May take long."""
 
 
 class SnapshotAdapter(Protocol):
@@ -69,7 +69,7 @@ class SnapshotAdapter(Protocol):
     def draft(self, saved: SavedState) -> CheckpointAdapter:
         """Begin a checkpoint with the current state of everything except the model."""
 
-    def copy(self, draft: Any) -> str:
+    def copy(self, draft: Any) -> str | None:
         """Copy the model, also into `draft`; return the parameter that is not finite, if any.
 
         May take long.
@@ -93,10 +93,10 @@ class FenceAdapter(Protocol):
 class ServersAdapter(Protocol):
     """The servers whose models the coordinator merges."""
 
-    def load(self, worker: str, source: str) -> str:
+    def load(self, worker: str, source: str | None) -> str | None:
         """Write the model of server `source` to the memory of server `worker`; see LoadServer.
 
-        Returns why that failed, or an empty string. May take long.
+        Returns why that failed, if it did. May take long.
         """
 
     def limit_restarts(self, worker: str, reason: str) -> None:
@@ -121,18 +121,23 @@ class UpstreamAdapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Everything outside the coordinator's state, as the run has set it up."""
+    """What every coordinator needs from outside its state, as the run has set it up."""
 
     endpoint: CoordinatorChannel
     segment_server: SegmentServer | None  # None: no other process attaches
     fences: FenceAdapter
     processes: ProcessAdapter
-    snapshots: SnapshotAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
     quarantine: Callable[[int, int, int], None]
     record: Callable[[str, Mapping[str, object]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdapters(Adapters):
+    """The same for a coordinator that decides about the model."""
+
+    snapshots: SnapshotAdapter
     report: Callable[[Evaluation, RunTotals], None]
     show_mean: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
     servers: ServersAdapter | None = None  # None: the workers share one model
-    upstream: UpstreamAdapter | None = None  # None: this coordinator decides about the rows

@@ -1,6 +1,6 @@
 """The commands that the coordinator's state gives to its loop.
 
-The state decides and returns commands; :mod:`hogbatch.coordinator.loop` carries them out.
+The state decides and returns commands; :mod:`hogbatch.coordinator.execution` carries them out.
 """
 
 from collections.abc import Mapping
@@ -106,11 +106,11 @@ class LoadServer:
     """Write the model to the memory of server `worker`, in the background; answered by
     `Coordinator.model_written`.
 
-    It is the model of server `source`, or this process's if that is empty.
+    It is the model of server `source`, or that of this process.
     """
 
     worker: str
-    source: str
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Finish:
     """End the run."""
 
     status: Status
-    reason: str  # for the user, where the status alone does not explain the end
+    reason: str | None = None  # for the user, where the status alone does not explain the end
     diverged: bool = False  # the status is "failed" because training has diverged
     by_policy: bool = False  # the status is "failed" because the batch policy failed
 

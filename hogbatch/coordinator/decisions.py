@@ -19,7 +19,7 @@ class Decisions:
 
     policy: BatchPolicy
     roster: Roster
-    failure: str = ""  # message of the policy's PolicyError
+    failure: str | None = None  # message of the policy's PolicyError
     _next_review: float = field(default=-math.inf)  # training seconds
 
     def first_size(self, worker: Worker) -> int:

@@ -22,7 +22,7 @@ class Ending:
     progress: Progress
     part_names: Sequence[str] = ()  # of parts of divided data, for messages
     status: Status | None = None  # set once the end is decided
-    reason: str = ""  # of the first interrupt, or of the failure
+    reason: str | None = None  # of the first interrupt, or of the failure
     _interrupted_at: float | None = None
     _no_workers_since: float | None = None
     # Part of divided data → since when it was needed and no worker has held it.
@@ -72,12 +72,12 @@ class Ending:
         """No worker is attached from `now` on."""
         self._no_workers_since = now
 
-    def miss_parts(self, parts: Iterable[int], now: float) -> None:
+    def set_missing_parts(self, parts: Iterable[int], now: float) -> None:
         """No attached worker holds `parts` of the data, which are needed at `now`."""
         self._missing_since = {part: self._missing_since.get(part, now) for part in parts}
 
-    def missing_workers(self, now: float) -> str:
-        """Why the run fails for lack of workers; empty if it does not."""
+    def missing_workers(self, now: float) -> str | None:
+        """Why the run fails for lack of workers; None if it does not."""
         waited = now - self._no_workers_since if self._no_workers_since is not None else 0.0
         if waited > self.stopping.wait_for_workers:
             return f"no worker for {waited:.0f} s"
@@ -85,7 +85,7 @@ class Ending:
             if now - since > self.stopping.wait_for_workers:
                 name = self.part_names[part] if self.part_names else f"part {part} of the data"
                 return f"no server has had {name} for {now - since:.0f} s"
-        return ""
+        return None
 
     def skip(self, seconds: float) -> None:
         """Leave out `seconds` in which the coordinator's process was stopped."""

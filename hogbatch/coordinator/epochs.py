@@ -82,9 +82,13 @@ class Epochs:
             self.rows.take_back(lease, died)
             return []
         self.rows.acknowledge(lease, stop - start)
-        self.quarantined += stop - start
+        self._quarantine(start, stop)
         fields = {"epoch": self.number, "rows": [start, stop], "deaths": deaths}
         return [Quarantine(self.number, start, stop), Record("quarantined", fields)]
+
+    def _quarantine(self, start: int, stop: int) -> None:
+        """Count rows [start, stop), which are left out from now on."""
+        self.quarantined += stop - start
 
     def _request(self, epoch: int, without: int) -> list[Command]:
         if self._requested.get(epoch) == without:

@@ -17,7 +17,7 @@ class TestResult(NamedTuple):
 
     evaluation: Evaluation  # without the exact training loss
     best: bool  # no earlier model was better
-    diverged: str  # why training has diverged; empty if it has not
+    diverged: str | None  # why training has diverged, if it has
     warnings: list[Command]
 
 
@@ -47,20 +47,23 @@ class Evaluator:
 
         After an interruption, only those rows that it has interrupted.
         """
-        rows_of: Literal["train", "test"] = "train" if self.test_is_done else "test"
-        return [*self._evaluate(rows_of), *[ShowMean(True)] * self.plan.stopping.average]
+        rows_of: Literal["train", "test"] = "train" if self.test_is_evaluated else "test"
+        return [*self._evaluate(rows_of), *self._show_mean(True)]
 
     def interrupt(self) -> list[Command]:
         """Give up the evaluation of these rows, until `begin`; workers may write the model."""
-        return [ShowMean(False)] * self.plan.stopping.average
+        return self._show_mean(False)
 
-    def go_on(self, now: float) -> list[Command]:
+    def _show_mean(self, shown: bool) -> list[Command]:
+        return [ShowMean(shown)] if self.plan.stopping.average else []
+
+    def continue_evaluation(self, now: float) -> list[Command]:
         """Make all training rows available if they are to be evaluated, too; else no commands.
 
         To be called when all rows so far are done; without commands, `end` follows. Decides the end
         of the run where the target is met or the test loss has stalled.
         """
-        if self.test_is_done:
+        if self.test_is_evaluated:
             return []
         epoch_ended = self.progress.epoch_ended
         tested = self._tested = self._end_test(now)
@@ -81,7 +84,7 @@ class Evaluator:
         return self.progress.rows > 0 and (epoch_ended or self.ending.status is not None)
 
     @property
-    def test_is_done(self) -> bool:
+    def test_is_evaluated(self) -> bool:
         """Whether an evaluation has a result for the test set already."""
         return self._tested is not None
 
@@ -99,13 +102,13 @@ class Evaluator:
             self.ending.decide("finished")
         return TestResult(evaluation, best, too_many_skipped(trained), warnings)
 
-    def end(self) -> tuple[list[Command], str]:
-        """Commands that follow from the result, and why training has diverged; empty if not.
+    def end(self) -> tuple[list[Command], str | None]:
+        """Commands that follow from the result, and why training has diverged, if it has.
 
         The result has no exact training loss if not all training rows are evaluated.
         """
         tested, self._tested = self._tested, None
-        assert tested is not None, "end follows go_on"
+        assert tested is not None, "the test rows were evaluated"
         evaluation = tested.evaluation
         if self.leases.rows_of == "train" and self.leases.evaluated.finished:
             evaluation = self.progress.with_training_rows(evaluation)
@@ -113,5 +116,5 @@ class Evaluator:
         keep_last = self.ending.status is not None and self.progress.wants_current_model
         if self.progress.rows > 0 and (tested.best or keep_last):
             commands.append(Keep(evaluation))
-        commands += [ShowMean(False)] * self.plan.stopping.average
+        commands += self._show_mean(False)
         return commands, tested.diverged

@@ -1,7 +1,7 @@
 """The coordinator's event loop: sockets, clock, exits of processes and signals.
 
-It passes every event to :class:`Coordinator` and carries out the commands that come back. It makes
-no decisions.
+It passes every event to the coordinator's state and carries out the commands that come back. It
+makes no decisions.
 """
 
 import os
@@ -9,41 +9,52 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import assert_never
 
-from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, NotRestarted, Restarted
-from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import (
-    Answer,
-    Command,
-    Finish,
-    Keep,
-    Kill,
-    LimitRestarts,
-    LoadServer,
-    MergeStep,
-    Quarantine,
-    Record,
-    Report,
-    Revoke,
-    RollBack,
-    Send,
-    ShowMean,
-    Shuffle,
-    Snapshot,
+from hogbatch.coordinator.actions import RunModel, Servers, UpstreamOrders
+from hogbatch.coordinator.adapters import (
+    Adapters,
+    NotRestarted,
+    Restarted,
+    RunAdapters,
+    UpstreamAdapter,
 )
+from hogbatch.coordinator.background import BackgroundTasks, Event
+from hogbatch.coordinator.commands import Command, Finish
+from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.supplied import SuppliedCoordinator
+from hogbatch.coordinator.workforce import Workforce
 from hogbatch.telemetry.records import RunTotals
-from hogbatch.wire.messages import ToCoordinator
+from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
+
+
+def coordinator_loop(
+    state: Coordinator, adapters: RunAdapters, interrupts: Interrupts | None = None
+) -> "Loop":
+    """The loop of a coordinator that decides about the rows and the model."""
+    background = BackgroundTasks()
+    model = RunModel(state, adapters, background, lambda: state.totals(time.monotonic()))
+    servers = None
+    if adapters.servers is not None:
+        servers = Servers(state, adapters.servers, background)
+    return Loop(state, adapters, background, interrupts, model=model, servers=servers)
+
+
+def server_loop(
+    state: SuppliedCoordinator, adapters: Adapters, upstream: UpstreamAdapter
+) -> "Loop":
+    """The loop of the coordinator of one of several servers."""
+    background = BackgroundTasks()
+    orders = UpstreamOrders(state, upstream, background)
+    return Loop(state, adapters, background, upstream=orders)
 
 
 class Loop:
@@ -51,17 +62,24 @@ class Loop:
 
     def __init__(
         self,
-        state: Coordinator | SuppliedCoordinator,
+        state: Workforce,
         adapters: Adapters,
+        background: BackgroundTasks,
         interrupts: Interrupts | None = None,
+        *,
+        model: RunModel | None = None,
+        servers: Servers | None = None,
+        upstream: UpstreamOrders | None = None,
     ) -> None:
         self._state = state
         self._adapters = adapters
+        self._background = background
+        self._upstream = upstream
+        self._executor = Executor(self, model, servers, upstream)
         # (seconds, worker, message): the last messages, for a crash report
         self.received: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_RECEIVED)
         # pidfd → pid of all children and of all processes that have mapped our memory
         self._pidfds: dict[int, int] = {}
-        self._background = BackgroundTasks()
         self._interrupts = interrupts or Interrupts()
         self._finish: Finish | None = None
 
@@ -86,10 +104,7 @@ class Loop:
             self._background.wakeup.close()
             for pidfd in self._pidfds:
                 os.close(pidfd)
-        return self._finish, self._totals()
-
-    def _totals(self) -> RunTotals:
-        return self._state.totals(time.monotonic())
+        return self._finish, state.totals(time.monotonic())
 
     def _run_once(self, ready: list[int]) -> None:
         """Handle the clock, then everything that has happened since the last call."""
@@ -101,10 +116,9 @@ class Loop:
         if server is not None and server.fileno() in ready:
             for peer in server.serve():
                 self._watch(peer.pid)
-        if adapters.upstream is not None:
-            assert isinstance(state, SuppliedCoordinator), "only it takes rows from upstream"
-            for order in adapters.upstream.receive():
-                self._execute(state.order(order, time.monotonic()))
+        if self._upstream is not None:
+            for order in self._upstream.events():
+                self._execute(order(time.monotonic()))
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))
             self._execute(state.receive(key, message, time.monotonic()))
@@ -121,80 +135,52 @@ class Loop:
 
     def _execute(self, commands: list[Command]) -> None:
         for command in commands:
-            match command:
-                case Send(worker, message):
-                    if not self._adapters.endpoint.send(worker, message) and not self._is_watched(
-                        worker
-                    ):
-                        lost = self._state.lose(worker, "is unreachable", time.monotonic())
-                        self._execute(lost)
-                case Revoke(number):
-                    self._adapters.fences.revoke(number)
-                case Kill(pid):
-                    self._kill(pid)
-                case Shuffle(epoch, without):
-                    self._background.shuffles.submit(self._shuffle, epoch, without)
-                case Quarantine(epoch, start, stop):
-                    self._adapters.quarantine(epoch, start, stop)
-                case Snapshot(saved):
-                    draft = None if saved is None else self._adapters.snapshots.draft(saved)
-                    self._background.copies.submit(self._copy, draft)
-                case RollBack():
-                    self._adapters.snapshots.roll_back()
-                case Record(event, fields):
-                    self._adapters.record(event, fields)
-                case Report(evaluation):
-                    self._adapters.report(evaluation, self._totals())
-                case ShowMean(shown):
-                    self._adapters.show_mean(shown)
-                case Keep(evaluation):
-                    self._adapters.keep(evaluation)
-                case LoadServer(worker, source):
-                    self._background.exchanges.submit(self._load, worker, source)
-                case LimitRestarts(worker, reason):
-                    assert self._adapters.servers is not None, "only servers have a limit"
-                    self._adapters.servers.limit_restarts(worker, reason)
-                case Answer(message):
-                    assert self._adapters.upstream is not None, "it answers to upstream only"
-                    self._adapters.upstream.send(message)
-                case MergeStep():
-                    assert self._adapters.upstream is not None, "upstream has asked for it"
-                    self._adapters.upstream.interrupt_exchange()
-                    self._background.exchanges.submit(self._exchange, command)
-                case Finish():
-                    self._finish = command
-                case _:
-                    assert_never(command)
+            self._executor.execute(command)
 
-    # These run on background threads; the loop passes the events they return to the state.
+    # Actions --------------------------------------------------------------------------------
+
+    def send(self, worker: str, message: ToWorker) -> None:
+        """Send `message`; a worker without a process that is watched is lost if it is gone."""
+        if not self._adapters.endpoint.send(worker, message) and not self._is_watched(worker):
+            self._execute(self._state.lose(worker, "is unreachable", time.monotonic()))
+
+    def revoke(self, number: int) -> None:
+        """Raise a fence."""
+        self._adapters.fences.revoke(number)
+
+    def kill(self, pid: int) -> None:
+        """Kill a child or a process that has mapped our segments; no other is ever signalled.
+
+        Returns when it can no longer run, and so no longer write; its exit is handled later.
+        """
+        for pidfd in [fd for fd, known in self._pidfds.items() if known == pid]:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            exited = select.poll()
+            exited.register(pidfd, select.POLLIN)
+            exited.poll(KILLED_WITHIN_MS)  # it takes longer only if the kernel itself is stuck
+
+    def shuffle(self, epoch: int, without: int) -> None:
+        """Write a row order in the background."""
+        self._background.shuffles.submit(self._shuffle, epoch, without)
 
     def _shuffle(self, epoch: int, without: int) -> Event:
         self._adapters.shuffle(epoch, without)
         return partial(self._state.order_ready, epoch, without)
 
-    def _copy(self, draft: CheckpointAdapter | None) -> Event:
-        bad = self._adapters.snapshots.copy(draft)
-        if draft is not None and not bad:
-            self._background.writes.submit(self._write, draft)
-        return partial(self._state.snapshot_taken, bad)
+    def quarantine(self, epoch: int, start: int, stop: int) -> None:
+        """Record rows that kill workers."""
+        self._adapters.quarantine(epoch, start, stop)
 
-    def _write(self, draft: CheckpointAdapter) -> Event:
-        return partial(self._written, draft, draft.write())
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        """Append to the event log."""
+        self._adapters.record(event, fields)
 
-    def _written(self, draft: CheckpointAdapter, failure: str, now: float) -> list[Command]:
-        if not failure:
-            self._adapters.record("checkpoint", draft.about)
-        return self._state.checkpoint_written(failure, now)
+    def end(self, finish: Finish) -> None:
+        """End the loop."""
+        self._finish = finish
 
-    def _load(self, worker: str, source: str) -> Event:
-        state, servers = self._state, self._adapters.servers
-        assert servers is not None and isinstance(state, Coordinator), "only it has servers"
-        return partial(state.model_written, worker, servers.load(worker, source))
-
-    def _exchange(self, asked: MergeStep) -> Event:
-        state, upstream = self._state, self._adapters.upstream
-        assert upstream is not None and isinstance(state, SuppliedCoordinator)
-        return partial(state.exchanged, asked, upstream.exchange(asked))
+    # Processes ------------------------------------------------------------------------------
 
     def _watch(self, pid: int) -> None:
         """Watch for the exit of process `pid`, which the kernel reports within a millisecond."""
@@ -234,15 +220,3 @@ class Loop:
                     self._watch(change.pid)
                 case NotRestarted():
                     self._adapters.record("worker_given_up", asdict(change))
-
-    def _kill(self, pid: int) -> None:
-        """Kill a child or a process that has mapped our segments; no other is ever signalled.
-
-        Returns when it can no longer run, and so no longer write; its exit is handled later.
-        """
-        for pidfd in [fd for fd, known in self._pidfds.items() if known == pid]:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            exited = select.poll()
-            exited.register(pidfd, select.POLLIN)
-            exited.poll(KILLED_WITHIN_MS)  # it takes longer only if the kernel itself is stuck

@@ -24,8 +24,8 @@ class Membership:
     accounting: LeaseAccounting
     decisions: Decisions
 
-    def refusal(self, hello: Hello) -> str:
-        """Why the worker that sent `hello` cannot be admitted; empty if it can."""
+    def refusal(self, hello: Hello) -> str | None:
+        """Why the worker that sent `hello` cannot be admitted; None if it can."""
         if (hello.device == "server") != (self.plan.merging is not None):
             expected = "a worker" if self.plan.merging is None else "a server"
             return f"expected {expected} of this run; got {hello.name}, which is another kind"

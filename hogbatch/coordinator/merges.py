@@ -54,7 +54,7 @@ from hogbatch.wire.messages import (
     UseModel,
 )
 
-Step = Literal["", "collect", "connect", "reduce", "apply"]
+Step = Literal["collect", "connect", "reduce", "apply"]
 
 SAMPLE_S: Final = 0.1  # between two samples of the moving mean
 
@@ -70,10 +70,10 @@ class ServerMerges:
     roster: Roster
     epochs: Epochs
     number: int = 0  # of the last merge that was begun
-    step: Step = ""  # of the merge that is under way; "": none is
+    step: Step | None = None  # of the merge that is under way
     attempt: int = 0  # of its step "reduce"
     poisoned: bool = False  # no server has a finite model
-    plane: str = ""  # by which the last server that joined moves its changes
+    plane: str | None = None  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
     outliers: dict[str, str] = field(default_factory=dict)  # in the last merge: reasons by key
     _detector: OutlierDetector = field(default_factory=OutlierDetector)
@@ -82,7 +82,7 @@ class ServerMerges:
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
     _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
     _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
-    _loading: str = ""  # the key of the server that a model is being written to
+    _loading: str | None = None  # the key of the server that a model is being written to
     _failures: int = 0  # to write it, in a row
     _copied: bool = True  # whether this process has the merged model, too
     _asked: list[str] = field(default_factory=list)  # servers in the current step
@@ -122,7 +122,7 @@ class ServerMerges:
         """
         self._failures += 1
         at_fault = key == self._loading and self._failures > len(self._members)
-        self._loading = ""
+        self._loading = None
         self._failures = 0 if at_fault else self._failures
         return at_fault
 
@@ -139,7 +139,7 @@ class ServerMerges:
         """Server `key` uses the model: return its Ready; None if it was not given a model."""
         if key != self._loading:
             return None
-        self._loading = ""
+        self._loading = None
         ready = self._members[key] = self._waiting.pop(key)
         self._addresses[key] = ready.address
         if ready.plane == self.plane:
@@ -150,7 +150,8 @@ class ServerMerges:
     def removed(self, key: str, now: float) -> list[Command]:
         """Server `key` has left or is lost; its leases have been taken back."""
         self._waiting.pop(key, None)
-        self._loading = "" if self._loading == key else self._loading
+        if self._loading == key:
+            self._loading = None
         self._members.pop(key, None)
         self._addresses.pop(key, None)
         self._detector.forget(key)
@@ -160,7 +161,7 @@ class ServerMerges:
         self._answers.pop(key, None)
         self._collected.pop(key, None)
         if not self._asked:
-            self.step = ""
+            self.step = None
         elif self.step == "reduce":
             collected = all(each in self._collected for each in self._asked)
             return self._reduce(now) if collected else self._collect(list(self._asked), now)
@@ -182,8 +183,9 @@ class ServerMerges:
             return []
         if self._waiting and may_load:
             self._loading = next(iter(self._waiting))
-            sources = list(self._members) or [""]
-            return [LoadServer(self._loading, sources[self._failures % len(sources)])]
+            sources = list(self._members)
+            source = sources[self._failures % len(sources)] if sources else None
+            return [LoadServer(self._loading, source)]
         if self.due_at(draining=draining) > now:
             return []
         self._pace.begin(now)
@@ -247,8 +249,8 @@ class ServerMerges:
         self._answers[worker.key] = message
         return self._next_step(now)
 
-    def unreachable(self, message: FromServer) -> str:
-        """The key of the server that another one could not reach in the current step; "" if none.
+    def unreachable(self, message: FromServer) -> str | None:
+        """The key of the server that another one could not reach in the current step, if any.
 
         A merge with it cannot succeed, so it counts as lost.
         """
@@ -258,10 +260,10 @@ class ServerMerges:
             sent = message.merge, message.attempt
             current = self.step == "reduce" and sent == (self.number, self.attempt)
         else:
-            return ""
+            return None
         attached = self.roster.attached
         found = [key for key in self._asked if attached[key].number == message.unreachable]
-        return found[0] if current and found else ""
+        return found[0] if current and found else None
 
     def late(self, now: float) -> list[str]:
         """Keys of the servers that have not answered the current step in time."""
@@ -302,7 +304,7 @@ class ServerMerges:
         usable = (key for key, collected in self._collected.items() if collected.finite)
         finite = [key for key in usable if key not in self.outliers]
         if not finite:
-            self.step, self.poisoned = "", bool(self._collected)
+            self.step, self.poisoned = None, bool(self._collected)
             return []
         if len(finite) > 1 and list(self._members) != self._connected:
             return self._connect(now)
@@ -389,7 +391,7 @@ class ServerMerges:
             busy = answer.cpu_seconds / self.roster.attached[key].threads
             busy_seconds = max(busy_seconds, busy)
         self._pace.end(seconds, busy_seconds, now)
-        self.step = ""
+        self.step = None
         fields = {
             "merge": self.number,
             "servers": [self.roster.attached[key].name for key in self._asked],

@@ -23,8 +23,8 @@ class Identity:
     package: str  # version of hogbatch
     fingerprint: str  # of the dataset
 
-    def mismatch(self, hello: Hello) -> str:
-        """Why the worker that sent `hello` cannot be admitted; empty if it can."""
+    def mismatch(self, hello: Hello) -> str | None:
+        """Why the worker that sent `hello` cannot be admitted; None if it can."""
         if hello.package != self.package:
             return (
                 f"the coordinator runs hogbatch {self.package}, this worker {hello.package}: "
@@ -35,7 +35,7 @@ class Identity:
                 f"the coordinator's dataset is {self.fingerprint}, this worker mapped "
                 f"{hello.fingerprint or 'none'}: attach to the run directory again"
             )
-        return ""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,13 @@ class Plan:
     part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
 
-    def wrong_parts(self, hello: Hello) -> str:
-        """Why the parts of the worker that sent `hello` cannot be those of this plan; empty if
+    def wrong_parts(self, hello: Hello) -> str | None:
+        """Why the parts of the worker that sent `hello` cannot be those of this plan; None if
         they can.
         """
         parts, count = hello.parts, max(len(self.train_parts), len(self.test_parts))
         if not count or (all(map(lt, parts, parts[1:])) and max(parts, default=0) < count):
-            return ""
+            return None
         return (
             f"{hello.name} has the parts {list(parts[:MAX_NAMED_PARTS])} of the data; expected "
             f"numbers below {count} in ascending order: start the run again with the same data on "

@@ -270,8 +270,8 @@ class Progress:
         patience = self.plan.stopping.patience
         return patience > 0 and self._epochs_since_best >= patience
 
-    def why_finished(self) -> str:
-        """Why a run ended before its target or its planned length; empty otherwise."""
+    def why_finished(self) -> str | None:
+        """Why a run ended before its target or its planned length; None otherwise."""
         reasons = []
         if self.plan.stopping.target_loss is not None:
             reasons.append(f"the target loss {self.plan.stopping.target_loss:g} was not reached")
@@ -280,7 +280,7 @@ class Progress:
             reasons.append(f"the test loss has not improved for {since:.0f} epochs")
         elif reasons:
             reasons.append(f"training ended after {self.epochs:.0f} epochs")
-        return "; ".join(reasons)
+        return "; ".join(reasons) or None
 
     @property
     def best_loss(self) -> float | None:

@@ -15,10 +15,10 @@ MAX_NAMED = 20  # leases with skipped rows that are reported in one run
 ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 
-def too_many_skipped(trained: LossSums) -> str:
-    """Why a run with these skipped rows must end; empty if it need not."""
+def too_many_skipped(trained: LossSums) -> str | None:
+    """Why a run with these skipped rows must end; None if it need not."""
     if trained.fraction_skipped <= MAX_SKIPPED:
-        return ""
+        return None
     fraction = f"{trained.fraction_skipped:.0%} of the rows since the last evaluation"
     return f"{fraction} gave no finite gradient; {ADVICE}"
 
@@ -34,7 +34,7 @@ class Recovery:
     every: float  # seconds between checkpoints; inf: none
     copying: bool = False  # a snapshot is being taken
     writing: bool = False  # a checkpoint is being written
-    not_finite_at: str = ""  # the parameter that is not finite; a roll-back is due
+    not_finite_at: str | None = None  # the parameter that is not finite; a roll-back is due
     rollbacks: RollBacks = field(default_factory=RollBacks)
     # the first leases with skipped rows since the last good snapshot: possible causes
     suspects: list[dict[str, object]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Recovery:
         self._copied_rows = rows
         self.writing = self.writing or with_checkpoint
 
-    def end_snapshot(self, not_finite_at: str) -> list[Command]:
+    def end_snapshot(self, not_finite_at: str | None) -> list[Command]:
         """The copy is made, or was refused because of the parameter `not_finite_at`."""
         self.copying = False
         self.not_finite_at = not_finite_at
@@ -97,17 +97,17 @@ class Recovery:
     def roll_back(self, rows: int) -> list[Command]:
         """Restore the last good snapshot; `diverged` decides whether the run continues."""
         where, suspects = self.not_finite_at, list(self.suspects)
-        self.not_finite_at = ""
+        self.not_finite_at = None
         self.suspects.clear()
         self.rollbacks.add(rows)
         times = {"times": self.rollbacks.counted, "most": MAX_ROLLBACKS}
         return [Record("poisoned", {"where": where, **times, "suspects": suspects}), RollBack()]
 
-    def diverged(self, where: str) -> str:
-        """Why the run must end after a roll-back caused by the parameter at `where`; empty if it
+    def diverged(self, where: str | None) -> str | None:
+        """Why the run must end after a roll-back caused by the parameter at `where`; None if it
         need not.
         """
         if not self.rollbacks.too_many:
-            return ""
+            return None
         times = f"{self.rollbacks.counted} times with too little progress between them"
         return f"the model was not finite {times}, the last time at {where}; {ADVICE}"

@@ -104,10 +104,11 @@ class Roster:
             sizes[device] = sizes.get(device, []) + unused
         return sizes
 
-    def why_full(self) -> str:
-        """Why there is no room for another worker; empty if there is."""
-        full = len(self.attached) >= MAX_WORKERS
-        return f"this run has {MAX_WORKERS} workers, which is the maximum" if full else ""
+    def why_full(self) -> str | None:
+        """Why there is no room for another worker; None if there is."""
+        if len(self.attached) < MAX_WORKERS:
+            return None
+        return f"this run has {MAX_WORKERS} workers, which is the maximum"
 
     def admit(self, key: str, hello: Hello, now: float) -> Worker:
         """Admit a worker and give it a name and a fence."""
@@ -422,8 +423,8 @@ class Roster:
         return heappop(self._revoked)
 
 
-def _why_unresponsive(worker: Worker, now: float) -> str:
-    """Why `worker` must be removed; empty if it need not."""
+def _why_unresponsive(worker: Worker, now: float) -> str | None:
+    """Why `worker` must be removed; None if it need not."""
     beats = MAX_MISSED_BEATS_AT_WORK if worker.leases else MAX_MISSED_BEATS
     if now - worker.last_seen > beats * worker.beat_seconds:
         return f"silent for {now - worker.last_seen:.0f} s"
@@ -431,5 +432,5 @@ def _why_unresponsive(worker: Worker, now: float) -> str:
         return f"not ready after {now - worker.admitted_at:.0f} s"
     late = next((lease for lease in worker.leases.values() if now > lease.deadline), None)
     if late is None:
-        return ""
+        return None
     return f"did not finish lease {late.number} of {late.stop - late.start} rows in time"

@@ -65,8 +65,7 @@ class Coordinator(Workforce):
     evaluator: Evaluator = field(init=False)
     merges: ServerMerges = field(init=False)
 
-    def __post_init__(self) -> None:
-        Workforce.__post_init__(self)
+    def _add_parts(self) -> None:
         parts = self.progress, self.recovery, self.leases, self.ending
         self.evaluator = Evaluator(self.plan, *parts)
         self.merges = ServerMerges(self.plan.merging, self.roster, self.epochs)
@@ -101,7 +100,7 @@ class Coordinator(Workforce):
         self.epochs.order_ready(epoch, without)
         return self._advance(now)
 
-    def snapshot_taken(self, not_finite_at: str, now: float) -> list[Command]:
+    def snapshot_taken(self, not_finite_at: str | None, now: float) -> list[Command]:
         """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
         commands = self.recovery.end_snapshot(not_finite_at)
         if self.phase == "inspect":
@@ -111,28 +110,27 @@ class Coordinator(Workforce):
             self.phase = "drain"
         return commands + self._advance(now)
 
-    def checkpoint_written(self, failure: str, now: float) -> list[Command]:
+    def checkpoint_written(self, failure: str | None, now: float) -> list[Command]:
         """A checkpoint is on disk, or writing it has failed with the reason `failure`."""
-        self.recovery.end_checkpoint(bool(failure), now)
-        if not failure:
+        self.recovery.end_checkpoint(failure is not None, now)
+        if failure is None:
             return []
         self.accounting.faults["checkpoints_failed"] += 1
         return [Record("checkpoint_failed", {"reason": failure})]
 
-    def model_written(self, key: str, failure: str, now: float) -> list[Command]:
+    def model_written(self, key: str, failure: str | None, now: float) -> list[Command]:
         """The model is in the memory of server `key`, or writing it has failed."""
-        if not failure:
+        if failure is None:
             return self.merges.written(key)
         if self.merges.not_written(key):
             return self.lose(key, failure, now, died=False)
         return self._advance(now, [])
 
-    def tick(self, now: float) -> list[Command]:
-        """Handle the passing of time; called several times a second."""
+    def _check_deadlines(self, now: float) -> list[Command]:
         commands: list[Command] = []
         for key in self.merges.late(now):
             commands += self.lose(key, "did not finish its part of a merge in time", now)
-        return commands + Workforce.tick(self, now)
+        return commands
 
     def until_tick(self, now: float) -> float:
         """Seconds until `tick` is to be called, if nothing else happens before."""
@@ -146,7 +144,7 @@ class Coordinator(Workforce):
         if self.phase == "finished":
             return []
         self.ending.interrupt(now, reason)
-        if self.evaluator.test_is_done:  # only the exact training loss is missing
+        if self.evaluator.test_is_evaluated:  # only the exact training loss is missing
             return self._end_evaluation(now)
         if self.phase == "waiting" or not self.workers:  # no lease is in flight
             return self._stop_here(now)
@@ -154,7 +152,7 @@ class Coordinator(Workforce):
 
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed; the best model so far is kept, or else the last one."""
-        if self.evaluator.test_is_done:  # only the exact training loss is missing
+        if self.evaluator.test_is_evaluated:  # only the exact training loss is missing
             self.ending.abandon(reason)
             return self._end_evaluation(now)
         return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
@@ -202,7 +200,7 @@ class Coordinator(Workforce):
             self.progress.begin_evaluation(now)
             commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
         if self.phase == "evaluate" and self.leases.evaluated.finished:
-            if more := self.evaluator.go_on(now):
+            if more := self.evaluator.continue_evaluation(now):
                 commands += more
                 to = None
             else:
@@ -228,7 +226,7 @@ class Coordinator(Workforce):
             return False
         if self.merges.poisoned:
             return True
-        no_evaluation = self.ending.status == "stopped" or self.recovery.not_finite_at != ""
+        no_evaluation = self.ending.status == "stopped" or self.recovery.not_finite_at is not None
         return self.merges.settled and (no_evaluation or self.leases.can_evaluate)
 
     def _start_training(self, now: float) -> list[Command]:
@@ -252,24 +250,24 @@ class Coordinator(Workforce):
 
     def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
         if worker.device != "server":
-            return Workforce._make_ready(self, worker, ready, now)
+            return self._prepare(worker, ready, now)
         self.merges.wait_for_model(worker.key, ready)
         return self._advance(now, [])
 
     def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
         if worker.device != "server":
-            return Workforce._record_figures(self, worker, message, now)
+            return self._refuse_message()
         return record_figures(worker, message, now)
 
     def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
         """Handle a message about a merge, or about the model that was written to a server."""
         if worker.device != "server":
-            return Workforce._from_server(self, worker, message, now)
+            return self._refuse_message()
         if isinstance(message, Loaded):
             if (loaded := self.merges.loaded(worker.key)) is None:
                 return []
             ready, commands = loaded
-            return commands + Workforce._make_ready(self, worker, ready, now)
+            return commands + self._prepare(worker, ready, now)
         unreachable = self.merges.unreachable(message)
         commands = self.merges.receive(worker, message, now)
         if unreachable:
@@ -345,23 +343,22 @@ class Coordinator(Workforce):
 
     # End ------------------------------------------------------------------------------------
 
-    def _reason(self, status: Status) -> str:
-        """Why the run ends after an evaluation."""
+    def _reason(self, status: Status) -> str | None:
+        """Why the run ends after an evaluation, if the status does not explain it."""
         match status:
             case "finished":
                 return self.progress.why_finished()
             case "stopped" | "failed":
                 return self.ending.reason
-        return ""
+        return None
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while no worker writes the model."""
         return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
 
-    def _lose_busy_workers(self, now: float) -> list[Command]:
-        commands = Workforce._lose_busy_workers(self, now)
+    def _busy_workers_lost(self, now: float) -> list[Command]:
         waits = self.phase == "drain" and not self.leases.can_evaluate
-        return commands + (self._stop_here(now) if waits or self.phase == "evaluate" else [])
+        return self._stop_here(now) if waits or self.phase == "evaluate" else []
 
     def _keep_last(self) -> list[Command]:
         return self.ending.keep_last() if self.phase != "finished" else []

@@ -69,11 +69,9 @@ class SuppliedEpochs(Epochs):
     def ready(self) -> bool:
         return self.number in self._ready
 
-    def take_back(self, lease: int, died: bool) -> list[Command]:
-        held = self.rows.held[lease]
-        commands = Epochs.take_back(self, lease, died)
-        self.excluded += [held.rows] * bool(commands)
-        return commands
+    def _quarantine(self, start: int, stop: int) -> None:
+        self.quarantined += stop - start
+        self.excluded.append((start, stop))
 
 
 @dataclass(slots=True)
@@ -84,6 +82,7 @@ class SuppliedCoordinator(Workforce):
     the number of servers of the run.
     """
 
+    epochs: SuppliedEpochs = field(init=False)
     address: bytes = b""
     plane: str = ""
     servers: int = 1
@@ -95,7 +94,10 @@ class SuppliedCoordinator(Workforce):
     _figures: ServerWorkers = field(default_factory=ServerWorkers)  # as sent the last time
     _figures_due: float = -math.inf  # when others may be sent
 
-    def _new_epochs(self) -> Epochs:
+    def _add_parts(self) -> None:
+        self.leases.evaluated.grows = True
+
+    def _new_epochs(self) -> SuppliedEpochs:
         return SuppliedEpochs(self.plan.train_rows)
 
     @property
@@ -106,7 +108,6 @@ class SuppliedCoordinator(Workforce):
 
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers."""
-        self.leases.evaluated.grows = True
         self.ending.no_workers(now)
         return []
 
@@ -116,7 +117,7 @@ class SuppliedCoordinator(Workforce):
             case Work():
                 return [*self._supply(message, now), *self._advance(now)]
             case Stop():
-                return self._finish(Finish("finished", ""), now)
+                return self._finish(Finish("finished"), now)
             case Refused(reason):
                 return self._finish(Finish("failed", f"this server was refused: {reason}"), now)
             case Welcome():  # it came before the first worker was started
@@ -142,21 +143,11 @@ class SuppliedCoordinator(Workforce):
         self.epochs.order_ready(epoch, without)
         return self._advance(now)
 
-    def snapshot_taken(self, not_finite_at: str, now: float) -> list[Command]:
-        """Never called: the coordinator of all servers takes snapshots."""
-        raise AssertionError("a supplied coordinator requests no snapshots")
-
-    def checkpoint_written(self, failure: str, now: float) -> list[Command]:
-        """Never called: the coordinator of all servers writes checkpoints."""
-        raise AssertionError("a supplied coordinator requests no checkpoints")
-
-    def tick(self, now: float) -> list[Command]:
-        """Handle the passing of time; called several times a second."""
-        commands: list[Command] = []
-        if now >= self._beat_at and not self.finished:
-            self._beat_at = now + BEAT_S
-            commands.append(Answer(self._beat(now)))
-        return commands + Workforce.tick(self, now)
+    def _check_deadlines(self, now: float) -> list[Command]:
+        if now < self._beat_at or self.finished:
+            return []
+        self._beat_at = now + BEAT_S
+        return [Answer(self._beat(now))]
 
     def _beat(self, now: float) -> Heartbeat | ServerWorkers:
         """What is sent once a second: the figures of the workers, if they are due and others."""
@@ -194,14 +185,12 @@ class SuppliedCoordinator(Workforce):
         # The plan is that of the other coordinator, so the rates differ by its roll-backs only.
         usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
         self.recovery.rollbacks.counted = round(math.log2(usual / work.learning_rate))
-        assert isinstance(self.epochs, SuppliedEpochs)
         return self.epochs.supply(work.epoch, work.start, work.stop)
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
         return [Answer(each) for each in self.supply.credit(lease, done, worker.last_seen)]
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:
-        assert isinstance(self.epochs, SuppliedEpochs)
         excluded, self.epochs.excluded = self.epochs.excluded, []
         return [
             Answer(done)

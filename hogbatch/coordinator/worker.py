@@ -38,8 +38,8 @@ class Lease:
     deaths: int = 0  # of workers that held these rows
     deadline: float = math.inf  # by the caller's clock; then its worker counts as lost
 
-    def error_in(self, done: Done) -> str:
-        """Why the worker that sent `done` for this lease must be removed; empty if it need not."""
+    def error_in(self, done: Done) -> str | None:
+        """Why the worker that sent `done` for this lease must be removed; None if it need not."""
         rows = self.stop - self.start
         if done.rows > rows or (done.rows < rows and not done.too_large):
             return f"reported {done.rows} rows for lease {done.lease} of {rows} rows"
@@ -47,7 +47,7 @@ class Lease:
             return f"refused {done.refused} merges of {done.rows} rows"
         if self.failed_batch(done) == 1:
             return "its device has no memory for a batch of one row"
-        return ""
+        return None
 
     def failed_batch(self, done: Done) -> int:
         """Rows of the batch of this lease that did not fit into memory; 0 if all batches fitted."""
@@ -149,25 +149,27 @@ class Worker:
         self.compiling |= starts
         return starts
 
-    def prepare(self, ready: Ready, given: Limits, train_rows: int) -> str:
-        """Set its teams and its batch limits; return why that fails."""
+    def prepare(self, ready: Ready, run_limits: Limits, train_rows: int) -> str | None:
+        """Set its teams and its batch limits; return why that fails, if it does."""
         self.teams, self.members = ready.teams, ready.members
         self.profile = tuple(point for point in ready.profile if _plausible(*point))
         blocking, background = ready.merge
         self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
-        limits = given.cpu if self.device == "cpu" else given.gpu
+        limits = run_limits.cpu if self.device == "cpu" else run_limits.gpu
         if self.device == "server":
             limits = (min(SERVER_UNIT, train_rows),) * 2
         if limits is None and self.device == "cpu":
             largest = largest_cpu_batch(train_rows, ready.members)
-            smallest = smallest_cpu_batch(self.profile, given.cpu_min_utilization)
+            smallest = smallest_cpu_batch(self.profile, run_limits.cpu_min_utilization)
             limits = min(smallest, largest), largest
         elif limits is None:
             if not self.profile:
                 return "sent no measured batch sizes"
-            limits = useful_limits(self.profile, given.min_utilization, given.largest_useful)
+            limits = useful_limits(
+                self.profile, run_limits.min_utilization, run_limits.largest_useful
+            )
         self.limits = limits
-        return ""
+        return None
 
     @property
     def _peak(self) -> float | None:

@@ -73,6 +73,7 @@ class Workforce(ABC):
         accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
         decisions = self.decisions = Decisions(self.policy, roster)
         self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
+        self._add_parts()
 
     def _new_epochs(self) -> Epochs:
         plan = self.plan
@@ -80,10 +81,26 @@ class Workforce(ABC):
 
     # Decided by subclasses --------------------------------------------------------------------
 
+    @abstractmethod
+    def _add_parts(self) -> None:
+        """Set up the further parts of the state, which use those of every coordinator."""
+
     @property
     @abstractmethod
     def finished(self) -> bool:
         """Whether the end of the run was commanded."""
+
+    @abstractmethod
+    def begin(self, now: float) -> list[Command]:
+        """Start waiting for workers."""
+
+    @abstractmethod
+    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
+        """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
+
+    @abstractmethod
+    def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
+        """End the run at the user's request."""
 
     @abstractmethod
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
@@ -93,12 +110,13 @@ class Workforce(ABC):
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed."""
 
-    def _lose_busy_workers(self, now: float) -> list[Command]:
-        """Lose the workers that have not finished their leases in time after an interrupt."""
-        commands: list[Command] = []
-        for worker in [worker for worker in self.workers.values() if worker.leases]:
-            commands += self.lose(worker.key, "still busy some time after the interrupt", now)
-        return commands
+    def _check_deadlines(self, now: float) -> list[Command]:
+        """Check what is due at `now`, besides the deadlines of workers."""
+        return []
+
+    def _busy_workers_lost(self, now: float) -> list[Command]:
+        """What follows when the workers that were busy after an interrupt are lost."""
+        return []
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
         """What follows from a lease that `worker` has done, besides its accounting."""
@@ -112,15 +130,17 @@ class Workforce(ABC):
         """Parts of divided data that are needed now and that no attached worker holds."""
         return ()
 
+    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+        """Worker `worker` is ready for leases."""
+        return self._prepare(worker, ready, now)
+
     def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
-        """Record what a server tells about its own workers; here there are no servers."""
-        self.accounting.faults["messages_refused"] += 1
-        return []
+        """Record what a server tells about its own workers, if `worker` is one."""
+        return self._refuse_message()
 
     def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
-        """Handle a message about merges of servers; here there are none."""
-        self.accounting.faults["messages_refused"] += 1
-        return []
+        """Handle a message about merges of servers, if `worker` is one."""
+        return self._refuse_message()
 
     # Events -----------------------------------------------------------------------------------
 
@@ -171,20 +191,22 @@ class Workforce(ABC):
 
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
+        commands = self._check_deadlines(now)
         if self._ticked is not None and now - self._ticked > MAX_TICK_GAP_S:
             self._skip_stopped_time(now - self._ticked, now)
         self._ticked = now
         if now < self._next_check:
-            return self._advance(now, [])
+            return commands + self._advance(now, [])
         self._next_check = now + CHECK_INTERVAL_S
-        commands: list[Command] = []
         for worker, reason in self.roster.unresponsive(now):
             commands += self.lose(worker.key, reason, now)
         if self.ending.interrupt_expired(now):
-            commands += self._lose_busy_workers(now)
-        self.ending.miss_parts(self._missing_parts(now), now)
-        if (reason := self.ending.missing_workers(now)) and not self.finished:
-            return commands + self.abandon(reason, now)
+            for worker in [worker for worker in self.workers.values() if worker.leases]:
+                commands += self.lose(worker.key, "still busy some time after the interrupt", now)
+            commands += self._busy_workers_lost(now)
+        self.ending.set_missing_parts(self._missing_parts(now), now)
+        if (missing := self.ending.missing_workers(now)) and not self.finished:
+            return commands + self.abandon(missing, now)
         return commands + self._advance(now)
 
     def until_tick(self, now: float) -> float:
@@ -211,7 +233,12 @@ class Workforce(ABC):
             return [Send(key, Stop())]
         return self.membership.admit(key, hello, now)
 
-    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+    def _refuse_message(self) -> list[Command]:
+        self.accounting.faults["messages_refused"] += 1
+        return []
+
+    def _prepare(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+        """Give leases to `worker` from now on, unless its figures are impossible."""
         if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
             return self.lose(worker.key, reason, now)
         return [*self.membership.make_ready(worker, now), *self._advance(now, [worker])]
@@ -225,8 +252,7 @@ class Workforce(ABC):
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
         lease = worker.leases.pop(done.lease, None)
         if lease is None:  # reported twice, or never handed out
-            self.accounting.faults["messages_refused"] += 1
-            return []
+            return self._refuse_message()
         if error := lease.error_in(done):
             worker.leases[lease.number] = lease
             return self.lose(worker.key, error, now, died=False)

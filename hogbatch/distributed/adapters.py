@@ -25,17 +25,19 @@ class ModelOfServers:
     def __init__(self, model: SharedModel, channel: ServersChannel) -> None:
         self._model, self._channel = model, channel
 
-    def load(self, worker: str, source: str) -> str:
+    def load(self, worker: str, source: str | None) -> str | None:
         """See ServersAdapter."""
         channel = self._channel
-        target, origin = channel.handle(worker), channel.handle(source) if source else None
-        if target is None or (source and origin is None):
-            return f"server {worker if target is None else source} has ended"
+        target, origin = channel.handle(worker), None if source is None else channel.handle(source)
+        if target is None:
+            return f"server {worker} has ended"
+        if source is not None and origin is None:
+            return f"server {source} has ended"
         try:
             target.write_model(origin.read_model() if origin else self._own())
         except LOST as error:
             return f"its model could not be written: {error}"
-        return ""
+        return None
 
     def limit_restarts(self, worker: str, reason: str) -> None:
         """See ServersAdapter."""
@@ -70,7 +72,7 @@ class SnapshotsOfServers:
     def draft(self, saved: SavedState) -> CheckpointAdapter:
         return self._snapshots.draft(saved)
 
-    def copy(self, draft: Any) -> str:
+    def copy(self, draft: Any) -> str | None:
         self._model.pull()
         return self._snapshots.copy(draft)
 

@@ -14,7 +14,7 @@ from hogbatch.cluster.settings import LEASE_S, MergeSettings, rows_between_merge
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.server_figures import EVENT, event_fields
 from hogbatch.data.divided.decide import DividedData
@@ -135,8 +135,8 @@ class SeveralServers:
                 keep=mean.keep,
                 servers=model,
             )
-            loop = Loop(
-                components.coordinator, self.callbacks.of(adapters), self.callbacks.interrupts
+            loop = coordinator_loop(
+                components.coordinator, self.callbacks.wrapped(adapters), self.callbacks.interrupts
             )
             with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()

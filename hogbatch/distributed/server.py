@@ -29,7 +29,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import server_loop
 from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.data.cache import DataCache
 from hogbatch.distributed.buffers import ExchangeBuffers
@@ -56,21 +56,6 @@ from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.codec import encode as encode_message
 from hogbatch.wire.messages import Failed
 from hogbatch.wire.sockets import Dealer
-
-
-class NoSnapshots:
-    """The coordinator of all servers takes snapshots and writes checkpoints, not a server."""
-
-    kept = False
-
-    def draft(self, saved: object) -> Any:
-        raise AssertionError("a server writes no checkpoints")
-
-    def copy(self, draft: object) -> str:
-        raise AssertionError("a server takes no snapshots")
-
-    def roll_back(self) -> None:
-        raise AssertionError("a server does not roll back")
 
 
 class Inherited(NamedTuple):
@@ -128,16 +113,12 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             segment_server=segment_server,
             fences=segments.fences,
             processes=launcher,
-            snapshots=NoSnapshots(),
             shuffle=segments.shuffle,
             quarantine=segments.quarantine,
             record=log.write,
-            report=_nothing,
-            show_mean=_nothing,
-            keep=_nothing,
-            upstream=Upstream(dealer, frames, merges, own),
         )
-        finish, totals = Loop(coordinator, adapters).run()
+        upstream = Upstream(dealer, frames, merges, own)
+        finish, totals = server_loop(coordinator, adapters, upstream).run()
         write_summary(run_dir, finish, totals)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 
@@ -146,10 +127,6 @@ def _tensors(network: Network) -> list[slice]:
     """Where the tensors are in the parameters, each with the padding after it."""
     starts = [tensor.offset for tensor in network.tensors()]
     return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
-
-
-def _nothing(*_: object) -> None:
-    """Evaluations are reported by the coordinator of all servers."""
 
 
 def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:
@@ -183,7 +160,7 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
     """Write the summary of this server; without room on the disk, print one sentence."""
     summary: Mapping[str, Any] = {
         "status": finish.status,
-        "reason": finish.reason,
+        "reason": finish.reason or "",
         "train_seconds": totals.seconds,
         "rows": totals.rows,
         "workers": [asdict(worker) for worker in totals.workers],

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.run.components import RunComponents
 from hogbatch.servers.host_cost import HostCost
-from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
@@ -35,26 +33,11 @@ class RehearsedEffects:
         arrays = model.params, model.first, model.second
         return self.cost.copy_seconds(sum(array.nbytes for array in arrays))
 
-    def copy(self) -> str:
+    def copy(self) -> str | None:
         return self.components.snapshots.copy()
-
-    def write_seconds(self) -> float:
-        raise AssertionError("a rehearsal writes no checkpoints")
-
-    def write(self, saved: SavedState) -> str:
-        raise AssertionError("a rehearsal writes no checkpoints")
-
-    def load_seconds(self) -> float:
-        raise AssertionError("a rehearsed server has a coordinator of its own")
-
-    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
-        raise AssertionError("a rehearsed server has a coordinator of its own")
 
     def roll_back(self) -> None:
         self.components.snapshots.roll_back()
-
-    def restart(self, saved: SavedState | None) -> None:
-        raise AssertionError("the coordinator of a rehearsal is not killed")
 
     def record(self, event: str, fields: Mapping[str, object]) -> None:
         self.components.record(event, fields)

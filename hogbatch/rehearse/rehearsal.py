@@ -159,7 +159,7 @@ class Rehearsal:
         )
         effects = RehearsedEffects(components, HostCost(self._server.cpu))
         rng = Random(setup.config.seed)
-        world = World(lambda saved: components.coordinator, effects, rng, queue=self._queue)
+        world = World(components.coordinator, effects, rng, queue=self._queue)
         cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
         threads = sum(each.threads for each in teams if each)
         engines = EngineFactory(self._server, components, model, rng, cores, threads)

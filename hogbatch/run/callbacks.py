@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
@@ -41,7 +41,7 @@ class Callbacks:
     interrupts: Interrupts = field(default_factory=Interrupts)
     error: BaseException | None = None  # raised by a callback; to raise when the run has ended
 
-    def of(self, adapters: Adapters) -> Adapters:
+    def wrapped(self, adapters: RunAdapters) -> RunAdapters:
         """Return adapters that do what `adapters` do, and call the callbacks."""
 
         def report(evaluation: Evaluation, totals: RunTotals) -> None:

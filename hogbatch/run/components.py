@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.checkpoint.snapshots import Snapshots
 from hogbatch.compute.assignment import Assignment
-from hogbatch.coordinator.adapters import Adapters, ProcessAdapter
+from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import BatchPolicy
@@ -98,9 +98,9 @@ class RunComponents:
         endpoint: CoordinatorChannel,
         segment_server: SegmentServer | None,
         processes: ProcessAdapter,
-    ) -> Adapters:
+    ) -> RunAdapters:
         """Return what the coordinator's loop needs, with these connections to workers."""
-        return Adapters(
+        return RunAdapters(
             endpoint=endpoint,
             segment_server=segment_server,
             fences=self.segments.fences,

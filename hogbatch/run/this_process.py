@@ -16,7 +16,7 @@ from hogbatch.checkpoint.names import CRASH
 from hogbatch.compute.assignment import Assignment
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.errors import HogbatchError
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
@@ -44,8 +44,8 @@ def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
     setup = components.setup
     components.console.say("small data: training on one thread of this process")
     with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-        adapters = callbacks.of(components.adapters(worker, None, worker))
-        loop = Loop(components.coordinator, adapters, callbacks.interrupts)
+        adapters = callbacks.wrapped(components.adapters(worker, None, worker))
+        loop = coordinator_loop(components.coordinator, adapters, callbacks.interrupts)
         with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
             return Outcome(*loop.run(), RefusalCounts(0, 0))
 

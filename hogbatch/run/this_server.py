@@ -9,7 +9,7 @@ from typing import Any
 from hogbatch.checkpoint.names import CRASH
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.launch.find import check_workers, find_workers
 from hogbatch.machine.environment import read_environment
@@ -82,8 +82,8 @@ class ThisServer:
             router, segment_server = planes
             if not self.launch:
                 components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            adapters = self.callbacks.of(components.adapters(*planes, launcher))
-            loop = Loop(components.coordinator, adapters, self.callbacks.interrupts)
+            adapters = self.callbacks.wrapped(components.adapters(*planes, launcher))
+            loop = coordinator_loop(components.coordinator, adapters, self.callbacks.interrupts)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             segment_server.close()  # rejects workers that are still connecting

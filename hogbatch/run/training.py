@@ -111,7 +111,7 @@ def _outcome(
         raise
     finish, totals = outcome.finish, outcome.totals
     reached = {"seconds": totals.seconds, "epochs": totals.epochs, "rows": totals.rows}
-    record("ended", {"status": finish.status, "reason": finish.reason, **reached})
+    record("ended", {"status": finish.status, "reason": finish.reason or "", **reached})
     return outcome
 
 
@@ -122,7 +122,7 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     if totals.rows:
         params, marks = recorder.params, recorder.marks
         trained = build_model(setup.config, setup.data, setup.network, params, marks)
-    summary = recorder.summary(finish.status, finish.reason, totals, refused)
+    summary = recorder.summary(finish.status, finish.reason or "", totals, refused)
     recorder.log.close()
     tracking.conclude(summary)
     run = Run(setup.run_dir, trained, summary, exit_code(finish))

@@ -88,7 +88,8 @@ def show_scenario(seed: int) -> None:
     for at, what in world.events:
         print(f"{at:10.3f} s  {what}")
     if world.finish is not None:
-        print(f"{world.queue.now:10.3f} s  {world.finish.status} {world.finish.reason}")
+        reason = world.finish.reason or ""
+        print(f"{world.queue.now:10.3f} s  {world.finish.status} {reason}")
 
 
 def run_all(seeds: Iterable[int]) -> None:

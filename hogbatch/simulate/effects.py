@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 
 
@@ -29,26 +28,11 @@ class Effects(Protocol):
     def copy_seconds(self) -> float:
         """Seconds until `copy` is called."""
 
-    def copy(self) -> str:
+    def copy(self) -> str | None:
         """Take a snapshot of the model; return the parameter that is not finite, if any."""
-
-    def write_seconds(self) -> float:
-        """Seconds until `write` is called."""
-
-    def write(self, saved: SavedState) -> str:
-        """Write the snapshot as a checkpoint; return why that failed, or an empty string."""
-
-    def load_seconds(self) -> float:
-        """Seconds until `load_server` is called."""
-
-    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
-        """Give server `to` the model of another one, or of this process; return why that failed."""
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot."""
-
-    def restart(self, saved: SavedState | None) -> None:
-        """A new coordinator process starts, from `saved` if there is a checkpoint."""
 
     def record(self, event: str, fields: Mapping[str, object]) -> None:
         """Append an event to the event log."""
@@ -61,3 +45,13 @@ class Effects(Protocol):
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the parameters in their current state."""
+
+
+class Checkpoints(Protocol):
+    """Writes checkpoints."""
+
+    def write_seconds(self) -> float:
+        """Seconds until `write` is called."""
+
+    def write(self, saved: SavedState) -> str | None:
+        """Write the snapshot as a checkpoint; return why that failed, if it did."""

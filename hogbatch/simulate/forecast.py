@@ -73,7 +73,7 @@ def forecast(
         critical_batch=config.critical_batch or critical_batch(rows, dense=True),
         rows_between_pauses=(rows, rows),
     )
-    world = simulated_world(plan, lambda: choose(config.policy, settings), Conditions(), seed)
+    world = simulated_world(plan, choose(config.policy, settings), Conditions(), seed)
     for count, speed in groups:
         for _ in range(count):
             start_worker(world, speed)

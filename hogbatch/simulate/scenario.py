@@ -50,6 +50,16 @@ class Scenario:
     conditions: Conditions
     faults: tuple[Fault, ...]
 
+    def new_policy(self) -> BatchPolicy:
+        """The batch policy, as at the start of a run."""
+        return choose(self.policy, PolicySettings(beta=self.plan.beta))
+
+    def resumed(self, saved: SavedState | None) -> Coordinator:
+        """A coordinator that continues from a checkpoint, or starts again without one."""
+        if saved is None:
+            return Coordinator(self.plan, self.new_policy())
+        return Coordinator.resumed(self.plan, self.new_policy(), saved)
+
 
 def simulated_plan(
     stopping: StoppingCriteria,
@@ -90,21 +100,23 @@ def simulated_plan(
 
 def simulated_world(
     plan: Plan,
-    policy: Callable[[], BatchPolicy],
+    policy: BatchPolicy,
     conditions: Conditions,
     seed: int,
     audit: Audit | None = None,
 ) -> World[SimulatedModel]:
     """A world in which nothing is computed; add workers with :func:`start_worker`."""
-
-    def coordinator(saved: SavedState | None) -> Coordinator:
-        if saved is None:
-            return Coordinator(plan, policy())
-        return Coordinator.resumed(plan, policy(), saved)
-
     rng = Random(seed)
     model = SimulatedModel(conditions, plan.train_rows, seed, rng)
-    return World(coordinator, model, rng, conditions.network, conditions.restarts, audit)
+    return World(
+        Coordinator(plan, policy),
+        model,
+        rng,
+        conditions.network,
+        conditions.restarts,
+        audit,
+        checkpoints=model,
+    )
 
 
 def start_worker(world: World[SimulatedModel], speed: Speed, after: float = 0.0) -> None:
@@ -222,10 +234,8 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
 
 def run_scenario(scenario: Scenario) -> World[SimulatedModel]:
     """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
-    settings = PolicySettings(beta=scenario.plan.beta)
-    policy = lambda: choose(scenario.policy, settings)  # noqa: E731
-    audit = Audit(scenario.plan)
-    world = simulated_world(scenario.plan, policy, scenario.conditions, scenario.seed, audit)
+    plan, audit = scenario.plan, Audit(scenario.plan)
+    world = simulated_world(plan, scenario.new_policy(), scenario.conditions, scenario.seed, audit)
     for speed in scenario.speeds:
         start_worker(world, speed, world.rng.uniform(0, 0.5))
     world.begin()
@@ -300,7 +310,7 @@ class FaultInjector:
 
     def _kill_coordinator(self) -> None:
         world = self.world
-        world.kill_coordinator(after=0.5)
+        world.effects.restart(world.kill_coordinator(self.scenario.resumed, after=0.5))
         speeds = self.scenario.speeds
         for speed in speeds[: world.rng.randint(1, len(speeds))]:  # possibly fewer than before
             start_worker(world, speed, 0.5 + world.rng.random())

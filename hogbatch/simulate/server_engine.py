@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.exchange import Attempt, Exchange, MergedModel, TrainedRows
 from hogbatch.simulate.speed_engine import SpeedEngine
 from hogbatch.wire.messages import (
@@ -17,7 +16,6 @@ from hogbatch.wire.messages import (
     Collect,
     Collected,
     Connected,
-    Done,
     FromServer,
     Loaded,
     Reduce,
@@ -44,7 +42,7 @@ class ServerEngine(SpeedEngine):
     change: list[TrainedRows] = field(default_factory=list)  # since the last merge
     copied: tuple[TrainedRows, ...] = ()
     attempt: Attempt | None = None
-    _trained: int = 0  # training leases
+    _leases: int = 0  # training leases that are done
     _asked: ToServer | None = None  # last
     _began: float = 0.0  # the merge
     _collected: Collected | None = None  # to be sent with the sum
@@ -54,15 +52,12 @@ class ServerEngine(SpeedEngine):
         """Whether its process has not exited."""
         return self._host.alive
 
-    def prepare(self, welcome: Welcome, host: Host) -> Prepared:
+    def _welcomed(self, welcome: Welcome) -> None:
         self.exchange.servers[welcome.worker] = self
-        return SpeedEngine.prepare(self, welcome, host)
 
-    def _done(self, work: Work, rows: int, seconds: float) -> Done:
-        if work.task == "train":
-            self._trained += 1
-            self.change.append(TrainedRows(work.epoch, work.start, work.start + rows))
-        return SpeedEngine._done(self, work, rows, seconds)
+    def _trained(self, work: Work, rows: int) -> None:
+        self._leases += 1
+        self.change.append(TrainedRows(work.epoch, work.start, work.start + rows))
 
     def serve(self, message: ToServer) -> None:
         """Do what the coordinator asks for; an attempt that is under way is given up."""
@@ -97,7 +92,7 @@ class ServerEngine(SpeedEngine):
         leases = len(self.copied)  # each counts as one update
         rows = sum(each.stop - each.start for each in self.copied)
         batch_size = max(1, rows // max(1, leases))
-        return Collected(merge, self._trained, leases, batch_size, 0.0, finite=True)
+        return Collected(merge, self._leases, leases, batch_size, 0.0, finite=True)
 
     def _join(self, asked: Reduce, collected: Collected | None) -> None:
         if self._asked is not asked:

@@ -7,7 +7,6 @@ from random import Random
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.messages import Work
 
@@ -76,27 +75,27 @@ class SimulatedModel:
     def copy_seconds(self) -> float:
         return self.rng.uniform(0, self.conditions.copy_seconds)
 
-    def copy(self) -> str:
-        return "layers.0.weight[1, 2]" if self.corrupted else ""
+    def copy(self) -> str | None:
+        return self.not_finite_at
+
+    @property
+    def not_finite_at(self) -> str | None:
+        """The parameter that is not finite, if any."""
+        return "layers.0.weight[1, 2]" if self.corrupted else None
 
     def write_seconds(self) -> float:
         return self.rng.uniform(0, self.conditions.write_seconds)
 
-    def write(self, saved: SavedState) -> str:
+    def write(self, saved: SavedState) -> str | None:
         del saved
         full = self.rng.random() < self.conditions.disk_full
-        return "No space left on device" if full else ""
-
-    def load_seconds(self) -> float:
-        raise AssertionError("no simulated worker is a server here")
-
-    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
-        raise AssertionError("no simulated worker is a server here")
+        return "No space left on device" if full else None
 
     def roll_back(self) -> None:
         self.corrupted = False
 
     def restart(self, saved: SavedState | None) -> None:
+        """A new coordinator process starts, from `saved` if there is a checkpoint."""
         self.corrupted = False
         self._fences.clear()
         kept = saved.quarantined if saved else 0

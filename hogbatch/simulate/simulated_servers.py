@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from hogbatch.cluster.link import ServerLink
 from hogbatch.cluster.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
+from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
@@ -42,22 +43,17 @@ class SimulatedServers(SimulatedModel):
     lost: int = 0  # servers
     _model: MergedModel = field(default_factory=MergedModel)  # of this process
 
-    def copy(self) -> str:
+    def copy(self) -> str | None:
         loaded = [each for each in self.exchange.servers.values() if each.alive]
         self._model = loaded[0].merged if loaded else self._model
-        return SimulatedModel.copy(self)
+        return self.not_finite_at
 
-    def load_seconds(self) -> float:
-        return self.exchange.link.seconds(self.exchange.model_bytes)
-
-    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str:
+    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str | None:
+        """Give server `to` the model of another one, or of this process; return why that failed."""
         if source is not None and not source.alive:
             return "the server that has the model is lost"
         engine_of(to).merged = self._model if source is None else engine_of(source).merged
-        return ""
-
-    def restart(self, saved: SavedState | None) -> None:
-        raise AssertionError("the coordinator of simulated servers is not killed")
+        return None
 
     def record(self, event: str, fields: Mapping[str, object]) -> None:
         match event, fields:
@@ -74,6 +70,27 @@ class SimulatedServers(SimulatedModel):
         assert cost is not None, "a merge has a sum"
         sent = cost.models * exchange.model_bytes
         self.merges.append(SimulatedMerge(seconds, rows, cost.messages, sent))
+
+
+class ServerLoads:
+    """Writes models to servers (ServersActions)."""
+
+    def __init__(self, world: World[SimulatedServers]) -> None:
+        self._world = world
+
+    def load_server(self, worker: str, source: str | None) -> None:
+        exchange = self._world.effects.exchange
+        seconds = exchange.link.seconds(exchange.model_bytes)
+        self._world.background("load", seconds, partial(self._load, worker, source))
+
+    def limit_restarts(self, worker: str, reason: str) -> None:
+        """Do nothing: the conditions say how often servers are restarted."""
+
+    def _load(self, worker: str, source: str | None, now: float) -> list[Command]:
+        world = self._world
+        origin = None if source is None else world.worker(source)
+        failure = world.effects.load_server(world.worker(worker), origin)
+        return world.state.model_written(worker, failure, now)
 
 
 def engine_of(worker: SimulatedWorker) -> ServerEngine:
@@ -111,16 +128,15 @@ def servers_world(
     """
     plan = replace(plan, merging=merging, lease_seconds=LEASE_S)
 
-    def coordinator(saved: SavedState | None) -> Coordinator:
-        assert saved is None, "the coordinator of simulated servers is not killed"
-        return Coordinator(plan, Fixed(PolicySettings()))
-
+    coordinator = Coordinator(plan, Fixed(PolicySettings()))
     rng, queue = Random(seed), EventQueue()
     conditions = Conditions(restarts=restarts)
     exchange = Exchange(merging.parameters, link, queue)
     model = SimulatedServers(conditions, plan.train_rows, seed, rng, exchange=exchange)
     network, audit = conditions.network, Audit(plan)
-    return World(coordinator, model, rng, network, restarts, audit, queue)
+    world = World(coordinator, model, rng, network, restarts, audit, queue, model)
+    world.executor.servers = ServerLoads(world)
+    return world
 
 
 def start_server(

@@ -37,10 +37,16 @@ class SpeedEngine:
         return self.speed.device
 
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
-        del welcome
         self._host = host
+        self._welcomed(welcome)
         seconds = self.speed.startup * self.rng.uniform(0.5, 1.5)
         return Prepared(seconds, Ready(self.speed.profile(), teams=self.threads))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        """The worker is admitted."""
+
+    def _trained(self, work: Work, rows: int) -> None:
+        """The first `rows` of a training lease are done."""
 
     def submit(self, work: Work) -> None:
         self._works.append(work)
@@ -79,6 +85,8 @@ class SpeedEngine:
             self._begin()
 
     def _done(self, work: Work, rows: int, seconds: float) -> Done:
+        if work.task == "train":
+            self._trained(work, rows)
         misreported, self.misreports = self.misreports, False
         return Done(
             lease=work.lease,

@@ -40,14 +40,14 @@ class Environment(Protocol):
     def identity(self) -> tuple[str, str]:
         """The version of hogbatch and the fingerprint of the data, as in Hello."""
 
-    def send(self, worker: "SimulatedWorker", message: ToCoordinator) -> None:
+    def send_to_coordinator(self, worker: "SimulatedWorker", message: ToCoordinator) -> None:
         """Send `message` to the coordinator."""
 
     def fence(self, number: int) -> int:
         """The fence of worker `number` in shared memory."""
 
-    def exited(self, worker: "SimulatedWorker", cause: str) -> None:
-        """The process of `worker` has exited; `cause` is empty if that was intended."""
+    def exited(self, worker: "SimulatedWorker", cause: str | None) -> None:
+        """The process of `worker` has exited; `cause` is None if that was intended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,15 +99,18 @@ class SimulatedWorker:
     def leave(self) -> None:
         """Send Goodbye and exit."""
         self._send(Goodbye())
-        self.exit("")
+        self.exit()
 
     def fail(self) -> None:
         """Report an error and exit."""
         self._send(Failed("RuntimeError: simulated"))
         self.exit("exit code 1")
 
-    def exit(self, cause: str) -> None:
-        """Exit; messages that were sent before still arrive."""
+    def exit(self, cause: str | None = None) -> None:
+        """Exit, because of `cause` unless that is intended.
+
+        Messages that were sent before still arrive.
+        """
         if self.alive:
             self.alive = False
             self.environment.exited(self, cause)
@@ -155,7 +158,7 @@ class SimulatedWorker:
             case Work():
                 self.engine.submit(message)
             case Stop() | Refused():
-                self.exit("")
+                self.exit()
             case _ if isinstance(self.engine, ServerEngine):
                 self.engine.serve(message)
 
@@ -175,4 +178,4 @@ class SimulatedWorker:
 
     def _send(self, message: ToCoordinator) -> None:
         self.sent_at = self.environment.queue.now
-        self.environment.send(self, message)
+        self.environment.send_to_coordinator(self, message)

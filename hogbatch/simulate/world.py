@@ -2,38 +2,22 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, TypeVar
 
-from hogbatch.coordinator.commands import (
-    Answer,
-    Command,
-    Finish,
-    Keep,
-    Kill,
-    LimitRestarts,
-    LoadServer,
-    MergeStep,
-    Quarantine,
-    Record,
-    Report,
-    Revoke,
-    RollBack,
-    Send,
-    ShowMean,
-    Shuffle,
-    Snapshot,
-)
+from hogbatch.coordinator.commands import Command, Finish
+from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.simulate.audit import Audit
-from hogbatch.simulate.effects import Effects
+from hogbatch.simulate.effects import Checkpoints, Effects
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.worker import SimulatedWorker
+from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
 E = TypeVar("E", bound=Effects)
@@ -44,25 +28,29 @@ PARKING = {"worker_parked": "{worker} is parked: {reason}", "worker_unparked": "
 
 
 class World(Generic[E]):
-    """The loop, the workers and their server, simulated. `audit` checks the run, if given."""
+    """The loop, the workers and their server, simulated.
+
+    Its actions are those of a coordinator with one model; `executor` may be given others.
+    """
 
     def __init__(
         self,
-        coordinator: Callable[[SavedState | None], Coordinator],
+        state: Coordinator,
         effects: E,
         rng: Random,
         network: LinkQuality = DIRECT,
         restarts: int | None = 0,
         audit: Audit | None = None,
         queue: EventQueue | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
-        """`coordinator` creates one at the start of the run, or at a checkpoint. `restarts` is the
-        number of restarts of all workers together; None: unlimited.
+        """`restarts` is the number of restarts of all workers together; None: unlimited. `audit`
+        checks the run, if given. Without `checkpoints`, none are written.
         """
-        self.coordinator, self.effects, self.audit = coordinator, effects, audit
+        self.state, self.effects, self.audit = state, effects, audit
+        self.executor = Executor(self, self)
         self.network, self.restarts, self.rng = network, restarts, rng
         self.queue = EventQueue() if queue is None else queue
-        self.state = coordinator(None)
         self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
         self.finish: Finish | None = None
         self.coordinator_stopped_for = 0.0  # seconds
@@ -77,7 +65,8 @@ class World(Generic[E]):
         self._life = 0  # number of times that the coordinator was killed
         self._stopped_until = 0.0
         self._tick_at = math.inf  # the next one
-        self._checkpoint: SavedState | None = None
+        self._checkpoints = checkpoints
+        self._checkpoint: SavedState | None = None  # the last one
         self._pids = 0
         self._pending = 0  # processes that will start, or whose exit is not noticed yet
         self._restarts = 0
@@ -126,8 +115,14 @@ class World(Generic[E]):
         """Ctrl-C."""
         self._handle(self.state.interrupt)
 
-    def kill_coordinator(self, after: float) -> None:
-        """Kill the coordinator, and its workers with it; resume the run `after` seconds later."""
+    def kill_coordinator(
+        self, resumed: Callable[[SavedState | None], Coordinator], after: float
+    ) -> SavedState | None:
+        """Kill the coordinator, and its workers with it; resume the run `after` seconds later.
+
+        `resumed` creates the coordinator that continues from the last checkpoint, which is
+        returned; without one, training begins again.
+        """
         self._life += 1
         for process in self.processes.values():
             process.alive = False
@@ -136,11 +131,11 @@ class World(Generic[E]):
         self._task_ends.clear()
         self._pending = 0
         saved = self._checkpoint
-        self.effects.restart(saved)
-        self.state = self.coordinator(saved)
+        self.state = resumed(saved)
         if self.audit:
             self.audit.resume(saved)
         self._in_this_life(after, self.begin)
+        return saved
 
     def _in_this_life(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` in `seconds`, unless the coordinator was killed by then."""
@@ -166,7 +161,7 @@ class World(Generic[E]):
 
     # Environment of the workers --------------------------------------------------------------
 
-    def send(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
+    def send_to_coordinator(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
         self._count(message)
         life = self._life
         for arrival in worker.outbox.arrivals(self.queue.now, isinstance(message, Hello)):
@@ -194,14 +189,14 @@ class World(Generic[E]):
     def reachable(self, key: str) -> bool:
         return self._keys[key].alive
 
-    def exited(self, worker: SimulatedWorker, cause: str) -> None:
+    def exited(self, worker: SimulatedWorker, cause: str | None) -> None:
         self.processes.pop(worker.pid, None)
         self._pending += 1
         self._in_this_life(
             self.rng.uniform(0, NOTICED_WITHIN_S), lambda: self._notice_exit(worker, cause)
         )
 
-    def _notice_exit(self, worker: SimulatedWorker, cause: str) -> None:
+    def _notice_exit(self, worker: SimulatedWorker, cause: str | None) -> None:
         if self.finish is not None:
             return
         if self.queue.now < self._stopped_until:
@@ -209,9 +204,9 @@ class World(Generic[E]):
             self._in_this_life(wait, lambda: self._notice_exit(worker, cause))
             return
         self._pending -= 1
-        self.left_for_good += not cause
+        self.left_for_good += cause is None
         self._handle(lambda now: self.state.lose(worker.key, cause or "it has exited", now))
-        if cause and (self.restarts is None or self._restarts < self.restarts):
+        if cause is not None and (self.restarts is None or self._restarts < self.restarts):
             self._restarts += 1
             self.start(self._engines[worker.pid], 0.1 if worker.finished else 1.0)
 
@@ -226,57 +221,56 @@ class World(Generic[E]):
         for command in commands:
             if self.audit:
                 self.audit.commanded(command, self)
-            match command:
-                case Send():
-                    self._send(command)
-                case Revoke(number):
-                    self.effects.revoke(number)
-                    self._end_server(number)
-                case Kill(pid):
-                    if pid in self.processes:
-                        self.processes[pid].exit("killed by the coordinator")
-                case Shuffle(epoch, without):
-                    ready = partial(self.state.order_ready, epoch, without)
-                    self._background("shuffle", self.effects.shuffle(epoch, without), ready)
-                case Quarantine(epoch, start, stop):
-                    self.effects.quarantine(epoch, start, stop)
-                    self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
-                case Snapshot(saved):
-                    seconds = self.effects.copy_seconds()
-                    self._background("copy", seconds, partial(self._copy, saved))
-                case RollBack():
-                    self.effects.roll_back()
-                    self.note("rolled back")
-                case Record(event, fields):
-                    self.effects.record(event, fields)
-                    if event in PARKING:
-                        self.note(PARKING[event].format(**fields))
-                case Report(evaluation):
-                    self.effects.report(evaluation, self.state.totals(self.queue.now))
-                case ShowMean(shown):
-                    self.effects.show_mean(shown)
-                case Keep(evaluation):
-                    self.effects.keep(evaluation)
-                case LoadServer(key, source):
-                    seconds = self.effects.load_seconds()
-                    self._background("load", seconds, partial(self._load, key, source))
-                case LimitRestarts():
-                    pass  # the conditions say how often servers are restarted
-                case Answer() | MergeStep():
-                    raise AssertionError("the coordinator of a server is not simulated")
-                case Finish():
-                    self.finish = command
-                case _:
-                    assert_never(command)
+            self.executor.execute(command)
 
-    def _send(self, command: Send) -> None:
-        worker = self._keys[command.worker]
+    def send(self, key: str, message: ToWorker) -> None:
+        worker = self._keys[key]
         if not worker.alive:
-            self._handle(lambda now: self.state.lose(command.worker, "is unreachable", now))
+            self._handle(lambda now: self.state.lose(key, "is unreachable", now))
             return
-        self._count(command.message)
+        self._count(message)
         for arrival in worker.inbox.arrivals(self.queue.now):
-            self.queue.at(arrival, lambda: worker.receive(command.message))
+            self.queue.at(arrival, lambda: worker.receive(message))
+
+    def revoke(self, number: int) -> None:
+        self.effects.revoke(number)
+        self._end_server(number)
+
+    def kill(self, pid: int) -> None:
+        if pid in self.processes:
+            self.processes[pid].exit("killed by the coordinator")
+
+    def shuffle(self, epoch: int, without: int) -> None:
+        ready = partial(self.state.order_ready, epoch, without)
+        self.background("shuffle", self.effects.shuffle(epoch, without), ready)
+
+    def quarantine(self, epoch: int, start: int, stop: int) -> None:
+        self.effects.quarantine(epoch, start, stop)
+        self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        self.effects.record(event, fields)
+        if event in PARKING:
+            self.note(PARKING[event].format(**fields))
+
+    def end(self, finish: Finish) -> None:
+        self.finish = finish
+
+    def snapshot(self, saved: SavedState | None) -> None:
+        self.background("copy", self.effects.copy_seconds(), partial(self._copy, saved))
+
+    def roll_back(self) -> None:
+        self.effects.roll_back()
+        self.note("rolled back")
+
+    def report(self, evaluation: Evaluation) -> None:
+        self.effects.report(evaluation, self.state.totals(self.queue.now))
+
+    def show_mean(self, shown: bool) -> None:
+        self.effects.show_mean(shown)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        self.effects.keep(evaluation)
 
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1
@@ -284,7 +278,7 @@ class World(Generic[E]):
         if isinstance(message, Work | Done):
             self.lease_messages[int(self.queue.now)] += 1
 
-    def _background(
+    def background(
         self, work: str, seconds: float, event: Callable[[float], list[Command]]
     ) -> None:
         """Pass `event` to the coordinator in `seconds`, after all other such `work`."""
@@ -305,23 +299,18 @@ class World(Generic[E]):
             if process.number == number and process.engine.device == "server":
                 process.exit("ended by the coordinator")
 
-    def _load(self, key: str, source: str, now: float) -> list[Command]:
-        """Give the model to server `key`."""
-        failure = self.effects.load_server(self._keys[key], self._keys.get(source))
-        return self.state.model_written(key, failure, now)
-
     def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
         """Check the model and copy it; with `saved`, also begin to write it."""
-        bad = self.effects.copy()
+        not_finite_at = self.effects.copy()
         if self.audit:
-            self.audit.copied(finite=not bad)
-        if saved is not None and not bad:
-            seconds = self.effects.write_seconds()
-            self._background("write", seconds, partial(self._write, saved))
-        return self.state.snapshot_taken(bad, now)
+            self.audit.copied(finite=not_finite_at is None)
+        if saved is not None and self._checkpoints is not None and not_finite_at is None:
+            write = partial(self._write, self._checkpoints, saved)
+            self.background("write", self._checkpoints.write_seconds(), write)
+        return self.state.snapshot_taken(not_finite_at, now)
 
-    def _write(self, saved: SavedState, now: float) -> list[Command]:
-        if failure := self.effects.write(saved):
-            return self.state.checkpoint_written(failure, now)
-        self._checkpoint = saved
-        return self.state.checkpoint_written("", now)
+    def _write(self, checkpoints: Checkpoints, saved: SavedState, now: float) -> list[Command]:
+        failure = checkpoints.write(saved)
+        if failure is None:
+            self._checkpoint = saved
+        return self.state.checkpoint_written(failure, now)

@@ -15,7 +15,7 @@ import pytest
 
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from tests.support.fault_injection import WITHIN_S, wait_for
 from tests.unit.coordinator.test_loop import FakeSegmentServer, ScriptedState, adapters
 
@@ -67,10 +67,10 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(
             writer.send_signal(signal.SIGCONT)
             sentinel[0] = 0
 
-        commands = [Revoke(0), Kill(writer.pid), Record("handed on", {}), Finish("finished", "")]
+        commands = [Revoke(0), Kill(writer.pid), Record("handed on", {}), Finish("finished")]
         with closing(FakeSegmentServer()) as segment_server:
             outside = adapters(segment_server, None, Watched(writer.pid), hand_on)
-            Loop(ScriptedState(commands), outside).run()
+            coordinator_loop(ScriptedState(commands), outside).run()
         assert seen == [True], "it was dead before its rows were handed on"
         assert writer.wait() == -signal.SIGKILL
         assert sentinel[0] == 0
@@ -264,11 +264,11 @@ def test_a_run_waits_for_workers_for_a_while_when_all_are_gone(job):
 BREAKING = """
 import os, sys
 from hogbatch import cli
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.actions import RunModel
 from hogbatch.coordinator.state import Coordinator
 
 where, name = os.environ["BUG"].split(".")
-broken = {"Loop": Loop, "Coordinator": Coordinator}[where]
+broken = {"RunModel": RunModel, "Coordinator": Coordinator}[where]
 sound = getattr(broken, name)
 
 def buggy(self, *arguments):
@@ -283,7 +283,7 @@ sys.exit(cli.main())
 
 @pytest.mark.parametrize(
     "bug",
-    ["Coordinator.receive", "Coordinator.lose", "Coordinator.interrupt", "Loop._copy"],
+    ["Coordinator.receive", "Coordinator.lose", "Coordinator.interrupt", "RunModel._copy"],
 )
 def test_a_bug_in_the_coordinator_ends_the_run_with_a_report(job, bug):
     (job.folder / "breaking.py").write_text(BREAKING)

@@ -202,7 +202,7 @@ def test_every_row_is_acknowledged_once_whoever_comes_and_goes(
         chaos.act(event, number)
     chaos.come_to_the_end()
     audit = chaos.audit
-    assert audit.finish == Finish("finished", "")
+    assert audit.finish == Finish("finished")
     assert audit.epoch == epochs or audit.quarantined == train_rows
     standing = chaos.state.totals(chaos.now)
     assert standing.rows == audit.rows

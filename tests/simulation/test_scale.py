@@ -36,7 +36,7 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
         beta=1.0,
         start_with=workers,
     )
-    world = simulated_world(plan, lambda: Adaptive(PolicySettings()), Conditions(), seed=0)
+    world = simulated_world(plan, Adaptive(PolicySettings()), Conditions(), seed=0)
     rng = Random(0)
     for _ in range(workers):
         start_worker(world, Speed("cpu", rng.uniform(1000, 4000)))

@@ -87,8 +87,8 @@ class Stage:
         self.work = defaultdict(list)  # key → Work messages it has not answered
         self.numbers = {}  # key → fence number of each attached worker
         self.orders = []  # Shuffles to carry out
-        self.bad = ""  # where the model is not finite
-        self.unwritable = ""  # why checkpoints fail
+        self.bad = None  # where the model is not finite
+        self.unwritable = None  # why checkpoints fail
         self.snapshots = []  # commanded, not taken yet
         self.at_once = True  # snapshots are taken as soon as they are commanded
         self._note(self.state.begin(self.now))
@@ -205,7 +205,7 @@ class Stage:
                 case Snapshot():
                     self.snapshots.append(command)
                 case RollBack():
-                    self.bad = ""
+                    self.bad = None
         return [*commands, *self.copy()] if self.at_once else commands
 
     def _forget(self, number):

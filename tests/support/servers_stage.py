@@ -198,7 +198,7 @@ class ServersStage:
     def _snapshot(self):
         if self.members and self.members[0].merged:
             self.model = self.members[0].model
-        self._execute(self.state.snapshot_taken("", self.now))
+        self._execute(self.state.snapshot_taken(None, self.now))
 
     def _load(self, key, source):
         server = self.servers[key]
@@ -206,7 +206,7 @@ class ServersStage:
             failure = f"{source} is gone"
         else:
             server.merged = Counter(self.servers[source].merged if source else self.model)
-            failure = ""
+            failure = None
         self._execute(self.state.model_written(key, failure, self.now))
 
     # What a server does ---------------------------------------------------------------------

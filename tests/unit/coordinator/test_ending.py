@@ -136,7 +136,7 @@ def test_the_last_model_is_kept_at_the_end_with_keep_last(tested, keep, kept):
     play = tested(keep=keep, max_seconds=1.5)
     evaluate(play, 0.4)
     commands = evaluate(play, 0.6)
-    assert of_kind(commands, Finish) == [Finish("time", "")]
+    assert of_kind(commands, Finish) == [Finish("time")]
     assert len(of_kind(commands, Keep)) == kept
 
 
@@ -146,7 +146,7 @@ def test_without_a_test_set_the_last_model_is_the_best_there_is(stage):
     play.work_on()
     (keep,) = of_kind(play.said, Keep)
     assert keep.evaluation.test_loss is None
-    assert play.finish == Finish("finished", "")
+    assert play.finish == Finish("finished")
 
 
 def test_a_model_is_kept_before_the_run_is_finished(tested):
@@ -158,7 +158,7 @@ def test_a_model_is_kept_before_the_run_is_finished(tested):
 def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     play = tested(train_rows=1000, epochs=3, eval_seconds=1e9)
     play.work_on()
-    assert play.finish == Finish("finished", "")
+    assert play.finish == Finish("finished")
     assert [fields["rows"] for fields in records(play.said, "epoch")] == [1000] * 3
     (report,) = of_kind(play.said, Report)
     assert (report.evaluation.epochs, report.evaluation.test_loss) == (3.0, 0.5)
@@ -175,7 +175,7 @@ def test_by_epoch_each_epoch_ends_with_an_evaluation(tested):
 def test_a_run_ends_when_the_target_loss_is_met(tested):
     play = tested(target_loss=0.3)
     assert of_kind(evaluate(play, 0.31), Finish) == []
-    assert of_kind(evaluate(play, 0.3), Finish) == [Finish("target", "")]
+    assert of_kind(evaluate(play, 0.3), Finish) == [Finish("target")]
 
 
 def test_a_run_ends_when_the_test_loss_has_not_improved_for_some_epochs(tested):
@@ -225,7 +225,7 @@ def test_a_target_that_was_not_reached_is_reported(tested, plan, losses, why):
 
 def test_a_target_takes_precedence_over_the_time_limit(tested):
     play = tested(target_loss=0.3, max_seconds=1.0)
-    assert of_kind(evaluate(play, 0.2), Finish) == [Finish("target", "")]
+    assert of_kind(evaluate(play, 0.2), Finish) == [Finish("target")]
 
 
 def test_at_the_time_limit_leases_are_finished_and_the_model_is_evaluated(tested):
@@ -235,7 +235,7 @@ def test_at_the_time_limit_leases_are_finished_and_the_model_is_evaluated(tested
     play.later(0.1)
     assert play.state.phase == "drain"
     play.work_on()
-    assert play.finish == Finish("time", "")
+    assert play.finish == Finish("time")
     assert len(of_kind(play.said, Report)) == 1
 
 
@@ -257,7 +257,7 @@ def test_a_model_that_was_not_trained_on_any_row_is_not_kept(tested):
     play.lose("b")
     play.attach("c")
     end_evaluation(play)
-    assert play.finish == Finish("time", "")
+    assert play.finish == Finish("time")
     assert of_kind(play.said, Report) and not of_kind(play.said, Keep)
 
 

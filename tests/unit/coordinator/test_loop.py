@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import Finish, Shuffle
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch import local, restarts
 from hogbatch.launch.local import LocalLauncher
@@ -58,7 +58,7 @@ class FiniteSnapshots:
 
     def copy(self, draft):
         assert draft is None
-        return ""
+        return None
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def segment_server():
 
 
 def adapters(segment_server, shuffle, children, record=None):
-    return Adapters(
+    return RunAdapters(
         endpoint=Loopback(),
         segment_server=segment_server,
         fences=Fences(np.zeros((4, 8), np.int64)),
@@ -91,11 +91,11 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
         written.append(epoch)
 
     ending.start()
-    loop = Loop(
-        ScriptedState([Shuffle(0), Finish("finished", "")]),
+    loop = coordinator_loop(
+        ScriptedState([Shuffle(0), Finish("finished")]),
         adapters(segment_server, shuffle, LocalLauncher()),
     )
-    assert loop.run() == (Finish("finished", ""), "totals")
+    assert loop.run() == (Finish("finished"), "totals")
     assert written == [0]
 
 
@@ -122,7 +122,7 @@ def run(segment_server, tmp_path, monkeypatch):
         monkeypatch.setattr(restarts, "MAX_PAUSE_S", 0.01)
         launcher.start(WorkerRequest("gpu", ordinal=0), tmp_path)
         given = adapters(segment_server, lambda *_: None, launcher, lambda *r: recorded.append(r))
-        finish, _ = Loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
+        finish, _ = coordinator_loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
         return finish, recorded, log.read_text()
 
     yield call

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,
@@ -22,7 +22,7 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.wire.messages import Heartbeat
 from tests.support.loopback import Loopback
 
@@ -69,10 +69,10 @@ def everything():
         }
     )
     made.all_ended.return_value = made.died.return_value = None
-    made.copy.return_value = made.write.return_value = ""
+    made.copy.return_value = made.write.return_value = None
     made.until_tick.return_value = 0.05
     made.draft.return_value = made
-    made.abandon.return_value = [Finish("failed", "")]
+    made.abandon.return_value = [Finish("failed")]
     made.fileno.return_value = os.eventfd(1)
     yield made
     os.close(made.fileno())
@@ -81,11 +81,20 @@ def everything():
 def run(everything):
     end, each = Loopback(), everything
     end.connect("w").send(Heartbeat())
-    adapters = Adapters(
-        *(end, each, each, each, each),
-        *(each.shuffle, each.quarantine, each.record, each.report, each.show_mean, each.keep),
+    adapters = RunAdapters(
+        endpoint=end,
+        segment_server=each,
+        fences=each,
+        processes=each,
+        shuffle=each.shuffle,
+        quarantine=each.quarantine,
+        record=each.record,
+        snapshots=each,
+        report=each.report,
+        show_mean=each.show_mean,
+        keep=each.keep,
     )
-    Loop(each, adapters).run()
+    coordinator_loop(each, adapters).run()
 
 
 @pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])

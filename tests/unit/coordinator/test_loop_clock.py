@@ -9,7 +9,7 @@ import pytest
 
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import PolicySettings
@@ -76,7 +76,7 @@ class NoSnapshots:
     """A model that is always finite."""
 
     def copy(self, draft):
-        return ""
+        return None
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1.0])
@@ -90,7 +90,7 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     with closing(FakeSegmentServer()) as segment_server:
         given = adapters(segment_server, ignore, LocalLauncher(), ignore)
         given = replace(given, endpoint=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
-        finish, totals = Loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
-    assert finish == Finish("finished", "")
+        finish, totals = coordinator_loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
+    assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0
     assert late_s < totals.seconds < late_s + 2.0

@@ -115,7 +115,7 @@ class TestCheckpoints:
         commands = play.later(10.2)
         assert records(commands, "checkpoint_failed") == [{"reason": "No space left"}]
         assert not checkpoints(play.later(19.0))
-        play.unwritable = ""
+        play.unwritable = None
         assert checkpoints(play.later(1.5))
         assert play.state.totals(play.now).faults.checkpoints_failed == 1
 
@@ -145,7 +145,7 @@ class TestPoison:
             play.shuffle()
         assert (work.learning_rate, work.rollbacks) == (rate / 2, 1)
         play.work_on()
-        assert play.finish == Finish("finished", "")
+        assert play.finish == Finish("finished")
         assert play.state.totals(play.now).faults.roll_backs == 1
 
     def test_leases_with_skipped_rows_since_the_last_good_snapshot_are_named(self):
@@ -209,7 +209,7 @@ class TestPoison:
             train_epochs(play, PROGRESS + 1)
             assert play.work["a"][0].learning_rate == rate
         play.work_on()
-        assert play.finish == Finish("finished", "")
+        assert play.finish == Finish("finished")
         times = [fields["times"] for fields in records(play.said, "poisoned")]
         assert times == [1] * 10
         recovered = {"counted": 0, "rate_factor": 1.0}
@@ -240,7 +240,7 @@ class TestPoison:
         play.work_on()
         kinds = [type(command) for command in play.said]
         assert kinds.index(RollBack) < kinds.index(Report) < kinds.index(Keep)
-        assert play.finish == Finish("finished", "")
+        assert play.finish == Finish("finished")
 
     def test_skipped_rows_are_told_of_with_one_of_them(self):
         play = Stage(train_rows=40)
@@ -283,7 +283,7 @@ class TestQuarantine:
                 commands = play.lose(key)
         assert of_kind(commands, Quarantine) == [Quarantine(0, 0, 10)]
         play.work_on()
-        assert play.finish == Finish("finished", "")
+        assert play.finish == Finish("finished")
         leases = [(r["epoch"], *r["rows"]) for r in records(play.said, "lease")]
         assert sorted(leases)[0] == (0, 10, 20)
         assert max(stop for epoch, _, stop in leases if epoch == 1) == 90

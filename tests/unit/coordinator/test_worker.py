@@ -171,14 +171,14 @@ def test_a_lease_without_any_row_done_does_not_change_the_speed(gpu):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, ""),
+        ({}, None),
         ({"rows": 99}, "reported 99 rows for lease 5 of 100 rows"),
         ({"rows": 101}, "reported 101 rows for lease 5 of 100 rows"),
         ({"rows": 101, "too_large": 10}, "reported 101 rows for lease 5 of 100 rows"),
-        ({"rows": 0, "too_large": 10}, ""),
-        ({"rows": 100, "too_large": 10}, ""),
+        ({"rows": 0, "too_large": 10}, None),
+        ({"rows": 100, "too_large": 10}, None),
         ({"rows": 30, "too_large": 1}, "its device has no memory for a batch of one row"),
-        ({"refused": 100}, ""),
+        ({"refused": 100}, None),
         ({"refused": 101}, "refused 101 merges of 100 rows"),
     ],
 )
@@ -202,7 +202,7 @@ def test_active_outputs_are_a_mean_over_all_updates(worker):
 @pytest.mark.parametrize("point", [(0, 0.1), (64, 0.0), (64, 1e300), (2**53, 0.1)])
 def test_batches_that_nobody_can_have_measured_are_ignored(worker, gpu, point):
     limits = Limits((4, 64), None)
-    assert worker.prepare(Ready((point, (32, 0.5))), limits, 1000) == ""
+    assert worker.prepare(Ready((point, (32, 0.5))), limits, 1000) is None
     assert worker.profile == ((32, 0.5),)
     assert "no measured batch sizes" in gpu.prepare(Ready((point,)), limits, 1000)
 
@@ -217,7 +217,7 @@ def test_batches_that_nobody_can_have_measured_are_ignored(worker, gpu, point):
 )
 def test_the_limits_of_a_cpu_are_those_given_or_follow_its_profile(worker, given, limits):
     profile = ((64, 0.064), (32, 0.034), (16, 0.02), (8, 0.017), (1, 0.014))
-    assert worker.prepare(Ready(profile), given, 10_000) == ""
+    assert worker.prepare(Ready(profile), given, 10_000) is None
     assert worker.limits == limits
 
 

@@ -17,6 +17,6 @@ def test_a_server_writes_a_summary(tmp_path):
 
 
 def test_a_summary_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
-    write_summary(tmp_path / "gone", Finish("finished", ""), TOTALS)
+    write_summary(tmp_path / "gone", Finish("finished"), TOTALS)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("hogbatch server: cannot write the summary: ")

@@ -124,10 +124,10 @@ def test_quarantined_rows_belong_to_their_epoch_alone(stage):
 
 
 @pytest.mark.parametrize(
-    "command", [Send("a", lease((90, 91))), Quarantine(0, 0, 1), Finish("failed", "")]
+    "command", [Send("a", lease((90, 91))), Quarantine(0, 0, 1), Finish("failed")]
 )
 def test_after_the_end_workers_are_only_told_to_stop(stage, command):
-    stage.command(Finish("finished", ""))
+    stage.command(Finish("finished"))
     stage.command(Send("a", Stop()))
     with pytest.raises(InvariantViolation, match="after the end"):
         stage.command(command)
