@@ -142,14 +142,14 @@ class Program:
         return text
 
 
-def no_gpu(device: int) -> str:
-    """Why the GPU cannot be used; empty if it can."""
+def no_gpu(device: int) -> str | None:
+    """Why the GPU cannot be used; None if it can."""
     from hogbatch.kernels.gpu.probe import find_gpus
 
     found = find_gpus(PROBE_S)
     count = len(found.devices)
     if 0 <= device < count:
-        return ""
+        return None
     there = f"there is {count} (0)" if count == 1 else f"there are {count} (0 to {count - 1})"
     return f"--device {device}: no such GPU; {there}" if count else found.reason
 

@@ -155,21 +155,21 @@ class RunDirectory:
             except (OSError, UsageError) as error:
                 log.warning("%s: cannot remove the earlier run: %s", self.path, error)
 
-    def recover(self) -> str:
-        """Complete the moves of a killed process; return a message for the user, or ""."""
+    def recover(self) -> str | None:
+        """Complete the moves of a killed process; return a message for the user, if any."""
         with _usable(self.path):
             return self.finish_moves()
 
-    def end(self) -> str:
+    def end(self) -> str | None:
         """End the run: move an earlier run back unless this run has replaced it.
 
-        Returns a message for the user, or "". Never raises; the next start retries what fails.
+        Returns a message for the user, if any. Never raises; the next start retries what fails.
         """
         if not self._saving.acquire(blocking=False):  # a second Ctrl-C during a save
-            return ""
+            return None
         try:
             self._ended = True
-            return self.finish_moves() if self._is_in_place() else ""
+            return self.finish_moves() if self._is_in_place() else None
         except (OSError, UsageError) as error:
             return f"the earlier run in {self.path} is still in {self.path / PREVIOUS}: {error}"
         finally:
@@ -189,8 +189,8 @@ class RunDirectory:
         except OSError:
             return False
 
-    def finish_moves(self) -> str:
-        """Complete interrupted moves, as described in the module; return a message, or "".
+    def finish_moves(self) -> str | None:
+        """Complete interrupted moves, as described in the module; return a message, if any.
 
         May be repeated. Raises OSError or UsageError.
         """
@@ -198,11 +198,11 @@ class RunDirectory:
         if previous.is_dir() and not moving.is_dir():
             if any(_saved(self.path)):
                 _remove(previous, self._files_of_run(previous))
-                return ""
+                return None
             self._keep_unsaved()
             os.rename(previous, moving)
         if not moving.is_dir():
-            return ""
+            return None
         _move(self._files_of_run(moving), moving, self.path)
         _remove_empty(moving)
         sync_directory(self.path)

@@ -84,7 +84,7 @@ class SuppliedCoordinator(Workforce):
 
     epochs: SuppliedEpochs = field(init=False)
     address: bytes = b""
-    plane: str = ""
+    plane: str | None = None
     servers: int = 1
     phase: Literal["waiting", "train", "evaluate", "finished"] = "waiting"
     supply: Supply = field(default_factory=Supply)

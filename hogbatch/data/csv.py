@@ -159,10 +159,10 @@ def join(
 
 def _read_header(
     path: Source, file: TextFile, options: ReadOptions
-) -> tuple[TableForm, TextBlock, str]:
+) -> tuple[TableForm, TextBlock, str | None]:
     """Determine the table's structure from its first lines.
 
-    Returns it with the first block without the header, and a note for the user, or "".
+    Returns it with the first block without the header, and a note for the user, if any.
     """
     block = file.first
     text = block.text.lstrip(b"\r\n")

@@ -91,16 +91,16 @@ def _look_like_classes(labels: NDArray[np.float64]) -> bool:
     return bool(without_gap and rows.min() >= MIN_ROWS_MANY_CLASSES)
 
 
-def explain(raw: RawSet, encoding: Encoding) -> str:
-    """A note on how "auto" interpreted whole-number labels and how to change that; else ""."""
+def explain(raw: RawSet, encoding: Encoding) -> str | None:
+    """A note on how "auto" interpreted whole-number labels, if it did, and how to change that."""
     if raw.label_names:
-        return ""
+        return None
     if encoding.kind == "classes":
         return f"labels: {encoding.outputs} classes (--loss squared for numbers)"
     if encoding.kind != "real" or raw.labels is None:
-        return ""
+        return None
     if (raw.labels != np.floor(raw.labels)).any():
-        return ""
+        return None
     distinct = len(np.unique(raw.labels))
     return (
         f"labels: {distinct} distinct whole numbers treated as numbers (--loss softmax for classes)"

@@ -36,7 +36,7 @@ class HeaderDecision(NamedTuple):
 
     header: bool
     numbered: bool = False  # a header of column numbers
-    note: str = ""  # for the user if the decision is not obvious, else ""
+    note: str | None = None  # for the user if the decision is not obvious
 
 
 def decide(
@@ -83,7 +83,7 @@ def _by_types(
                 f"{quoted(first[column])} there and numbers below, although other columns have "
                 "numbers in both; if it is a row of data, use --header no"
             )
-            return HeaderDecision(True, note=note if numbers else "")
+            return HeaderDecision(True, note=note if numbers else None)
         words += text
     return HeaderDecision(bool(texts) and not words and not numbers)
 

@@ -80,7 +80,7 @@ class Features(NamedTuple):
     width: int  # F
     scaler: Scaler | None
     table: TableEncoding | None
-    note: str  # for the user, or ""
+    note: str | None  # for the user
 
 
 def load(
@@ -140,10 +140,10 @@ def prepare(
     rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels and a
     `Scaler` of earlier data are used as they are.
     """
-    kind = ""
+    kind = None
     if encoding is None:
         encoding = infer_encoding(raw, loss)
-        kind = explain(raw, encoding) if loss == "auto" else ""
+        kind = explain(raw, encoding) if loss == "auto" else None
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     parts = split_rows(raw.rows, 0 if test is not None else test_fraction, seed, classes)
@@ -182,7 +182,7 @@ def _scale(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Features:
     training, testing = parts
     require_memory_for_copy(raw.inputs)
     scaler, note = (
-        (setting, "")
+        (setting, None)
         if isinstance(setting, Scaler)
         else fit(setting, raw.inputs, raw.features, training)
     )
@@ -200,7 +200,7 @@ def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Featu
     table = encoding.select(raw.table.table)
     test = None if testing is None else encoding.transform(table, testing)
     train = encoding.transform(table, training)
-    return Features(train, test, encoding.features, None, encoding, "")
+    return Features(train, test, encoding.features, None, encoding, None)
 
 
 def inputs_for(

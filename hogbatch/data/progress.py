@@ -12,7 +12,7 @@ class ReadProgress:
     """
 
     def __init__(self) -> None:
-        self.name = ""  # of the file that is being read; empty before and after that
+        self.name: str | None = None  # of the file that is being read; None before and after that
         self.size: int | None = None  # bytes to read; None: not known
         self.done = 0.0  # bytes read
 
@@ -26,7 +26,7 @@ class ReadProgress:
 
     def end(self) -> None:
         """The file has been read."""
-        self.name = ""
+        self.name = None
 
     @property
     def fraction(self) -> float | None:

@@ -144,16 +144,16 @@ def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = N
 
 def fit(
     setting: str, inputs: RawInputs, features: int, rows: RowNumbers | None = None
-) -> tuple[Scaler | None, str]:
+) -> tuple[Scaler | None, str | None]:
     """Fit a scaler on the training `rows` (at least one; None: all rows).
 
     standard: mean 0 and deviation 1; only deviation 1 for sparse inputs. max: each column is
     divided by its largest |value|. auto: standard for dense and max for sparse inputs, but no
-    scaling if all columns are in range already. Also returns a sentence for the user, empty if
+    scaling if all columns are in range already. Also returns a sentence for the user, None if
     features are not scaled. UsageError for any other setting.
     """
     if not uses_statistics(setting):
-        return None, ""
+        return None, None
     sparse = len(inputs.indptr) > 0
     return scaler_for(setting, ColumnMoments.of(inputs, features, rows).statistics, sparse=sparse)
 
@@ -169,14 +169,14 @@ def uses_statistics(setting: str) -> bool:
 
 def scaler_for(
     setting: str, statistics: ColumnStatistics, *, sparse: bool
-) -> tuple[Scaler | None, str]:
+) -> tuple[Scaler | None, str | None]:
     """The scaler of columns with these statistics and the sentence for the user, as in `fit`."""
     if not uses_statistics(setting):
-        return None, ""
+        return None, None
     features = len(statistics.mean)
     if setting == "auto":
         if (_sparse_in_scale if sparse else _dense_in_scale)(statistics).all():
-            return None, ""
+            return None, None
         setting = "max" if sparse else "standard"
     form = "sparse" if sparse else "dense"
     if setting == "max":

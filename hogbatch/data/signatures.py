@@ -96,9 +96,9 @@ def is_columnar(start: bytes) -> bool:
     return start.startswith((PARQUET, ARROW))
 
 
-def compression_of(start: bytes) -> str:
-    """The compression of a file with these first bytes; "" if none."""
-    return next((name for sign, name in COMPRESSIONS if sign.match(start)), "")
+def compression_of(start: bytes) -> str | None:
+    """The compression of a file with these first bytes, if it is compressed."""
+    return next((name for sign, name in COMPRESSIONS if sign.match(start)), None)
 
 
 def not_text(start: bytes) -> str | None:

@@ -46,7 +46,7 @@ class ServerPlace:
     worked: bool = False  # its server has trained since it was started
     ended: bool = False  # its server has ended; `start_due` decides what follows
     outliers: int = 0  # servers in this place whose changes were too large
-    given_up: str = ""  # why no server is started here any more
+    given_up: str | None = None  # why no server is started here any more
 
 
 class ServerFiles(NamedTuple):

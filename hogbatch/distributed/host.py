@@ -43,7 +43,7 @@ MODEL_ARRAYS: Final = ("params", "first", "second")
 
 ModelArrays = dict[str, NDArray[np.float32]]
 # (sender, version, target offset, bytes, note): writes to another server; returns why that failed.
-WriteTo = Callable[[int, int, int, NDArray[np.uint8], bytes], str]
+WriteTo = Callable[[int, int, int, NDArray[np.uint8], bytes], str | None]
 
 
 class ServerHost:
@@ -64,7 +64,7 @@ class ServerHost:
         self._model: SharedModel | None = None
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
-        self.plane = ""
+        self.plane: str | None = None
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._segments = _segments(start, data, weights)
         self._thread = threading.Thread(
@@ -128,10 +128,10 @@ class ServerHost:
 
     def write(
         self, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
-    ) -> str:
+    ) -> str | None:
         """Write what another server sends to the buffers, then pass on the note.
 
-        Returns why it was refused: it belongs to another membership than this server's.
+        Returns why it was refused, if it was: it belongs to another membership than this server's.
         """
         _, buffers = self._memory()
         with self._membership:
@@ -139,7 +139,7 @@ class ServerHost:
                 return f"is connected with other servers ({version}, expected {self._version})"
             buffers.memory[target : target + len(array)] = array
             self._relay.send(encode(Note(sender, note)))
-        return ""
+        return None
 
     def _memory(self) -> tuple[SharedModel, ExchangeBuffers]:
         if not self._mapped.wait(ENDS_WITHIN_S) or self._model is None or self._buffers is None:
@@ -247,7 +247,7 @@ class ServerHost:
             _, buffers = self._memory()
             peer = self._peers.get(asked.to)
             if peer is None:
-                failure = "is not connected"
+                failure: str | None = "is not connected"
             else:
                 array = buffers.memory[asked.start : asked.stop]
                 failure = peer(self._number, self._version, asked.target, array, asked.note)

@@ -61,7 +61,7 @@ class LocalServer:
 
 def _write(
     peer: LocalServer, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
-) -> str:
+) -> str | None:
     try:
         return peer.host.write(sender, version, target, array, note)
     except (HogbatchError, OSError) as error:

@@ -44,8 +44,8 @@ class Verdict:
 
     status: Status
     value: str
-    advice: str = ""
-    command: str = ""  # that follows the advice, to be copied into a shell
+    advice: str | None = None
+    command: str | None = None  # that follows the advice, to be copied into a shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class UsableGpu:
 
     name: str
     memory: int  # bytes
-    pinning_error: str = ""  # why memory cannot be pinned for it; "" if it can
+    pinning_error: str | None = None  # why memory cannot be pinned for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Gpus:
     driver: str | None  # version of NVIDIA's kernel module; None: it is not loaded
     cupy: Mapping[str, str | None]  # installed packages of CuPy with their versions
     usable: tuple[UsableGpu, ...] = ()
-    reason: str = ""  # why CuPy cannot use a GPU; "" if it can, or is not installed
+    reason: str | None = None  # why CuPy, if it is installed, cannot use a GPU
 
     @property
     def found(self) -> bool:
@@ -92,12 +92,12 @@ class Gpus:
         return next((cuda for first, cuda in CUDA_OF_DRIVERS.items() if int(major) >= first), 11)
 
 
-def ok(value: str, advice: str = "", command: str = "") -> Verdict:
+def ok(value: str, advice: str | None = None, command: str | None = None) -> Verdict:
     """Nothing has to be done; advice is optional."""
     return Verdict(Status.OK, value, advice, command)
 
 
-def warn(value: str, advice: str, command: str = "") -> Verdict:
+def warn(value: str, advice: str, command: str | None = None) -> Verdict:
     """Something makes runs slower or impossible; `advice` is the effect and what to do."""
     return Verdict(Status.WARN, value, advice, command)
 
@@ -162,7 +162,7 @@ def quota(topology: Topology) -> Verdict:
     return warn(value, advice, f"docker run --cpuset-cpus {chosen}")
 
 
-def governor(governors: frozenset[str], driver: str) -> Verdict:
+def governor(governors: frozenset[str], driver: str | None) -> Verdict:
     """Check the frequency governors of the allowed cores; most virtual machines have none."""
     value = ", ".join(sorted(governors)) or "none"
     if "powersave" not in governors or driver in SELF_GOVERNED:
@@ -205,9 +205,9 @@ def memory(free: int, total: int, left: int | None) -> Verdict:
     )
 
 
-def shared_memory(error: str) -> Verdict:
+def shared_memory(error: str | None) -> Verdict:
     """Check that processes can share memory; `error` says why not."""
-    if not error:
+    if error is None:
         return ok("memfd; the size of /dev/shm does not matter")
     return warn(
         f"memfd_create: {error}",
@@ -283,7 +283,7 @@ def cupy(found: Gpus) -> Verdict:
     return warn(value, f"{UNUSED}: {found.reason}") if found.reason else ok(value)
 
 
-def kernels(folder: Folder, note: str) -> Verdict:
+def kernels(folder: Folder, note: str | None) -> Verdict:
     """Check that compiled kernels are kept; `note`: why the usual directory is not used."""
     size = f"compiled kernels, {byte_size(folder.size)}" if folder.size else "no compiled kernels"
     value = f"{folder.path}: {size}"

@@ -56,11 +56,11 @@ def read_governors(cores: frozenset[int], root: Path = ROOT) -> frozenset[str]:
     return frozenset(file.read_text().strip() for file in files if file.exists())
 
 
-def frequency_driver(root: Path = ROOT) -> str:
-    """The driver that sets the frequency of the cores; "" if there is none."""
+def frequency_driver(root: Path = ROOT) -> str | None:
+    """The driver that sets the frequency of the cores, if there is one."""
     with suppress(OSError):
         return (root / CPU_FOLDER / "cpu0/cpufreq/scaling_driver").read_text().strip()
-    return ""
+    return None
 
 
 def measure_load(
@@ -86,13 +86,13 @@ def _read_ticks(root: Path) -> dict[int, list[int]]:
     return {int(match[1]): [int(n) for n in match[2].split()[:8]] for match in found if match}
 
 
-def try_memfd() -> str:
-    """Create anonymous shared memory; return why that fails, or ""."""
+def try_memfd() -> str | None:
+    """Create anonymous shared memory; return why that fails, if it does."""
     try:
         os.close(os.memfd_create("hogbatch-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     except OSError as error:
         return reason(error)
-    return ""
+    return None
 
 
 def try_huge_page() -> bool:
@@ -125,7 +125,7 @@ def read_gpus() -> Gpus:
     found = inspect_gpus(CUDA_SECONDS)
     devices = found.devices if found is not None else ()
     usable = tuple(UsableGpu(gpu.name, gpu.memory, gpu.pinning_error) for gpu in devices)
-    why = found.reason if found is not None else ""
+    why = found.reason if found is not None else None
     return Gpus(count_pci_gpus(), nvidia_driver(), cupy, usable, why)
 
 

@@ -54,8 +54,8 @@ def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> 
 
 def redacted(verdict: Verdict, home: str, user: str) -> Verdict:
     """Remove the names of the user from a verdict."""
-    value, advice = (redact(text, home, user) for text in (verdict.value, verdict.advice))
-    return replace(verdict, value=value, advice=advice)
+    advice = None if verdict.advice is None else redact(verdict.advice, home, user)
+    return replace(verdict, value=redact(verdict.value, home, user), advice=advice)
 
 
 def redact(text: str, home: str, user: str) -> str:

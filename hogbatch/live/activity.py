@@ -18,7 +18,7 @@ class Activity(NamedTuple):
 
     text: str
     fraction: float | None = None
-    amount: str = ""  # done so far
+    amount: str | None = None  # done so far, in text
 
 
 class Preparation(NamedTuple):
@@ -33,13 +33,13 @@ def preparing(preparation: Preparation) -> Activity:
     progress = preparation.progress
     if progress is None or not progress.done:
         return Activity(preparation.text)
-    name, done = PurePath(progress.name).name, progress.done
-    if not name:
+    if progress.name is None:
         return Activity("preparing the rows: labels, split and scaling")
+    name, done = PurePath(progress.name).name, progress.done
     if progress.size is None:
         return Activity(f"reading {name}", None, byte_size(int(done)))
-    of = f"{byte_size(int(min(done, progress.size)))} of {byte_size(progress.size)}"
-    return Activity(f"reading {name}", progress.fraction, of)
+    amount = f"{byte_size(int(min(done, progress.size)))} of {byte_size(progress.size)}"
+    return Activity(f"reading {name}", progress.fraction, amount)
 
 
 def running(run: RunState, condition: Condition) -> Activity | None:

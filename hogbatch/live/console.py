@@ -34,7 +34,7 @@ class LiveConsole(Console):
         self._run = RunState()
         self._preparation = Preparation("starting")
         self._activities = ActivityClock()
-        self._status = ""  # with which the run has ended
+        self._status: str | None = None  # with which the run has ended
         self._display = Display(screen, self._frame)
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class LiveConsole(Console):
         run = self._run
         while self._events:
             run.apply(self._events.popleft())
-        condition = condition_of(run, True, "")
+        condition = condition_of(run, True)
         if run.started is None:
             activity: Activity | None = preparing(self._preparation)
         else:

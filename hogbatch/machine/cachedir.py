@@ -22,7 +22,7 @@ class CacheRoot(NamedTuple):
     """A writable cache directory, which may not exist yet."""
 
     path: Path
-    note: str  # why it is not the usual directory; empty if it is
+    note: str | None  # why it is not the usual directory
 
 
 def cache_root() -> Path:
@@ -41,7 +41,7 @@ def find_cache_root() -> CacheRoot:
         return CacheRoot(temporary := _temporary(), _note("there is no home directory", temporary))
     existing = next(path for path in (usual, *usual.parents) if os.path.exists(path))
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return CacheRoot(usual, "")
+        return CacheRoot(usual, None)
     problem = f"{existing} is not a directory writable by this user"
     return CacheRoot(temporary := _temporary(), _note(problem, temporary))
 

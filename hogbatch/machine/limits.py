@@ -39,8 +39,8 @@ def check_limits(root: Path = ROOT) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
-def explain_limit(error: OSError) -> str:
-    """Explain an `error` caused by a limit of this process; return "" for other errors."""
+def explain_limit(error: OSError) -> str | None:
+    """Explain an `error` caused by a limit of this process; return None for other errors."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return (
@@ -49,7 +49,7 @@ def explain_limit(error: OSError) -> str:
         )
     if error.errno == errno.EFBIG:
         return f"{error.filename or 'a file'} became too large; {file_size_limit()}"
-    return ""
+    return None
 
 
 def file_size_limit() -> str:

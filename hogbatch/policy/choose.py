@@ -109,8 +109,8 @@ def _expect_methods(name: str, policy: object) -> None:
         raise UsageError(f"--policy {name}: the class has no method {missing[0]}")
 
 
-def _problem(operations: Any, workers: int) -> str:
-    """What `decide` should have returned instead of `operations`; empty if they are valid."""
+def _problem(operations: Any, workers: int) -> str | None:
+    """What `decide` should have returned instead of `operations`; None if they are valid."""
     if not isinstance(operations, Sequence) or len(operations) != workers:
         return f"an Operation for each of {workers} workers; got {_short(operations)}"
     for each in operations:
@@ -121,7 +121,7 @@ def _problem(operations: Any, workers: int) -> str:
             return f"finite numbers that are not negative; got {_short(each)}"
     if not any(each.trains for each in operations):
         return "at least one worker that trains; got none"
-    return ""
+    return None
 
 
 def _shown(error: BaseException) -> str:

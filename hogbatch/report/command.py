@@ -53,7 +53,7 @@ def read_run(run_dir: Path, name: str) -> ReportedRun:
     """A run as it is now. DataError if its events cannot be read."""
     report = RunFollower(run_dir).look()
     settings: dict[str, Any] = {}
-    problem = ""
+    problem = None
     try:
         settings = read_settings(run_dir)
     except DataError as error:

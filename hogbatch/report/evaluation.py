@@ -59,8 +59,8 @@ def measure(run_dir: Path, test_loss: float, test_rows: int) -> Quality | LeftOu
     return quality_of(model, scores, data.test.labels.values.astype(np.int64))
 
 
-def _unreadable(config: TrainConfig) -> str:
-    """Why the data of a run cannot be read again cheaply, or ""."""
+def _unreadable(config: TrainConfig) -> str | None:
+    """Why the data of a run cannot be read again cheaply, if they cannot."""
     if config.data == ARRAYS:
         return "the run was trained on arrays in Python."
     size = 0
@@ -76,7 +76,7 @@ def _unreadable(config: TrainConfig) -> str:
         size += sum(file.stat().st_size for file in files)
     if size > MAX_BYTES:
         return f"the data have more than {MAX_BYTES // 1_000_000} MB; hogbatch evaluate reads them."
-    return ""
+    return None
 
 
 def _same(model: Model, data: LoadedData, test_rows: int) -> bool:

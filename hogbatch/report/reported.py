@@ -39,7 +39,7 @@ class ReportedRun:
     name: str
     report: RunReport
     settings: Mapping[str, Any] = field(default_factory=dict)
-    settings_problem: str = ""  # why they could not be read
+    settings_problem: str | None = None  # why they could not be read
     quality: Quality | LeftOut | None = None  # None: not defined for this kind of labels
 
     @property

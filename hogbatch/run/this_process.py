@@ -59,7 +59,7 @@ class OwnThread:
 
     def __init__(self, assign: Callable[[Welcome], Assignment], fingerprint: str) -> None:
         self.refused = 0
-        self._failure = ""
+        self._failure: str | None = None
         self._assign = assign
         self._engine = CpuEngine(threads=1)
         self._posted: queue.SimpleQueue[ToCoordinator | BaseException] = queue.SimpleQueue()

@@ -130,6 +130,6 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     return run
 
 
-def _print_if_any(console: Console, note: str) -> None:
+def _print_if_any(console: Console, note: str | None) -> None:
     if note:
         console.say(note)

@@ -72,7 +72,7 @@ class RunFollower:
         run = self._run
         if run.ended is None and run.started is None:
             run = self._with_summary()
-        crash = self._crash() if running is False else ""
+        crash = self._crash() if running is False else None
         damaged = self._damaged + run.damaged
         return RunReport(self._dir, run, condition_of(run, running, crash), damaged)
 
@@ -115,13 +115,13 @@ class RunFollower:
         summary = read_summary(self._dir)
         return self._run if summary is None else summarised(self._dir, summary)
 
-    def _crash(self) -> str:
-        """The crash report of the last life of the coordinator; empty if there is none."""
+    def _crash(self) -> str | None:
+        """The crash report of the last life of the coordinator, if there is one."""
         path, started = self._dir / CRASH, self._run.started
         try:
-            return str(path) if started and path.stat().st_mtime >= started.at else ""
+            return str(path) if started and path.stat().st_mtime >= started.at else None
         except OSError:
-            return ""
+            return None
 
 
 def parse(line: bytes) -> Event | None:
@@ -203,4 +203,4 @@ def glance(run_dir: Path) -> RunReport:
         return RunFollower(run_dir).look()
     run = summarised(run_dir, summary)
     run.first_at = first["at"]
-    return RunReport(run_dir, run, condition_of(run, None, ""), 0)
+    return RunReport(run_dir, run, condition_of(run, None), 0)

@@ -335,7 +335,7 @@ class Condition(NamedTuple):
         return self.state in ("finished", "stopped", "failed")
 
 
-def condition_of(run: RunState, running: bool | None, crash: str) -> Condition:
+def condition_of(run: RunState, running: bool | None, crash: str | None = None) -> Condition:
     """The condition of a run whose coordinator is `running`; None: that cannot be seen.
 
     `crash` names the crash report of the run, if there is one.

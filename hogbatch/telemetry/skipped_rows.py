@@ -16,14 +16,16 @@ def largest_feature(inputs: Inputs, row: int) -> float:
     return float(np.abs(values).max(initial=0))
 
 
-def skipped_warning(skipped: int, rows: int, skipped_row: int, largest: float, rate: float) -> str:
-    """The warning about `skipped` out of `rows` rows; empty if they are few.
+def skipped_warning(
+    skipped: int, rows: int, skipped_row: int, largest: float, rate: float
+) -> str | None:
+    """The warning about `skipped` out of `rows` rows; None if they are few.
 
     `skipped_row` is 1 + the number of one of them, as in `Done`, and `largest` its largest
     |feature|; `rate` is the learning rate.
     """
     if skipped <= WARNING_FRACTION * rows:
-        return ""
+        return None
     named = ""
     if skipped_row:
         named = f" (row {skipped_row - 1} of the training set, largest |feature| {largest:.3g})"

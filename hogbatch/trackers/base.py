@@ -32,7 +32,9 @@ class Tracker(Protocol):
     last one.
     """
 
-    note: str  # a sentence for the user, or ""
+    @property
+    def note(self) -> str | None:
+        """A sentence for the user."""
 
     def log(self, point: Point) -> None:
         """Log the values of an evaluation."""

@@ -16,7 +16,7 @@ from hogbatch.trackers.names import ROWS
 class CsvFile:
     """Writes metrics.csv into the run directory."""
 
-    note = ""
+    note = None
 
     def __init__(self, run: RunStart) -> None:
         self._path = run.run_dir / METRICS

@@ -15,7 +15,7 @@ from hogbatch.trackers.base import Point, Result, RunStart
 class TensorBoardEvents:
     """Writes one event file per start of the run into RUN_DIR/tensorboard."""
 
-    note = ""
+    note = None
 
     def __init__(self, run: RunStart) -> None:
         folder, rows = run.run_dir / TENSORBOARD, run.resumed_rows

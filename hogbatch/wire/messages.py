@@ -101,7 +101,7 @@ class Ready(Message, frozen=True):
     members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
     merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
     address: PlaneAddress = b""  # of a server
-    plane: ShortText = ""  # by which a server moves its changes, for display
+    plane: ShortText | None = None  # by which a server moves its changes, for display
 
 
 class Done(Message, frozen=True):

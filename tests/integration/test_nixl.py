@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.distributed.planes.nixl import available
+from hogbatch.distributed.planes.nixl import unavailable
 from tests.support.nixl_server import PATIENCE_S, Server
 
 SIZE = 700_000  # more than one piece of a ring for each of three servers
@@ -12,7 +12,7 @@ NOT_LONG = 3.0  # seconds, to wait for a server that cannot answer
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed(missing):
-    if reason := available():
+    if reason := unavailable():
         missing("nixl", reason)
 
 

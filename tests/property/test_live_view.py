@@ -54,7 +54,7 @@ EVENTS = st.one_of(
 SIZES = st.builds(Size, st.integers(0, 250), st.integers(0, 80))
 ABLE = st.builds(Capabilities, st.booleans(), st.booleans())
 ACTIVITIES = st.none() | st.builds(
-    Activity, NAMES, st.none() | st.floats(0, 1), st.sampled_from(["", "5 MB of 10 MB"])
+    Activity, NAMES, st.none() | st.floats(0, 1), st.sampled_from([None, "5 MB of 10 MB"])
 )
 
 
@@ -64,7 +64,7 @@ def test_every_frame_is_smaller_than_the_terminal(events, size, able, activity, 
     run = RunState()
     for each in events:
         run.apply(each)
-    condition = condition_of(run, exists, "")
+    condition = condition_of(run, exists)
     view = View(run, condition, activity or running(run, condition), 5.0)
     lines = [line.plain for line in frame(view, size, able)]
     assert len(lines) < max(1, size.height) or not lines

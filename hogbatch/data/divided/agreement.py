@@ -20,8 +20,8 @@ def expect_same_form(surveys: Sequence[PartSurvey]) -> None:
             raise DataError(f"{shown(other.part.path)}: {difference}")
 
 
-def _difference(first: PartSurvey, other: PartSurvey) -> str:
-    """How `other` differs from `first`, and what to do; empty if it does not."""
+def _difference(first: PartSurvey, other: PartSurvey) -> str | None:
+    """How `other` differs from `first`, and what to do; None if it does not."""
     file = shown(first.part.path)
     expected, found = first.part.train, other.part.train
     if expected.sparse != found.sparse:
@@ -40,7 +40,7 @@ def _difference(first: PartSurvey, other: PartSurvey) -> str:
     return _column_difference(first.columns, other.columns, file)
 
 
-def _column_difference(expected: Columns, found: Columns, file: str) -> str:
+def _column_difference(expected: Columns, found: Columns, file: str) -> str | None:
     for place, (name, own) in enumerate(zip(expected.names, found.names, strict=True)):
         if name != own:
             return (
@@ -48,7 +48,7 @@ def _column_difference(expected: Columns, found: Columns, file: str) -> str:
             )
     if expected != found:
         return f"the label is {_label(found)}, but {_label(expected)} in {file}; {SAME}"
-    return ""
+    return None
 
 
 def _label(columns: Columns) -> str:

@@ -118,7 +118,7 @@ def decide(
     encoding = infer_encoding(labels, loss)
     moments = reduce(ColumnMoments.merged, (each.moments.restored(features) for each in surveys))
     scaler, scale_note = scaler_for(scale, moments.statistics, sparse=sparse)
-    kind_note = explain(labels, encoding) if loss == "auto" else ""
+    kind_note = explain(labels, encoding) if loss == "auto" else None
     reading = PartReading(
         options=PartOptions.of(options),
         index_base=surveys[0].index_base,

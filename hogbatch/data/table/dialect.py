@@ -30,7 +30,7 @@ class Dialect(NamedTuple):
     named: bool  # whether the first line contains names
     first_line: int  # of the first row, from 1
     numeric: bool  # whether the first rows have only numbers, as the compiled reader expects
-    note: str  # about the header, or ""
+    note: str | None  # about the header
 
 
 def examine(source: Source, options: ReadOptions) -> Dialect:

@@ -137,7 +137,7 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
         if position == label or wanted.get(position) == "drop":
             continue
         column, wrong = typed(table, position, wanted.get(position))
-        reason = "" if position in wanted else reason_to_drop(name, column)
+        reason = None if position in wanted else reason_to_drop(name, column)
         if reason:
             unused[name] = reason
             del columns[position]
@@ -244,19 +244,19 @@ def _seconds(column: CategoryColumn) -> NDArray[np.float64] | None:
     return None if found is None else np.append(found, np.nan)[column.codes]
 
 
-def reason_to_drop(name: str, column: Column) -> str:
-    """Why a column is of no use as a feature, unless the user requests it; "" if it may be."""
+def reason_to_drop(name: str, column: Column) -> str | None:
+    """Why a column is of no use as a feature, unless the user requests it; None if it may be."""
     present = ~column.missing
     rows = int(np.count_nonzero(present))
     if not rows:
         return "no values"
     if isinstance(column, TextColumn):
-        return ""
+        return None
     if isinstance(column, CategoryColumn):
         distinct = np.count_nonzero(np.bincount(column.codes[present]))
         if distinct >= MOSTLY_DISTINCT * rows and rows >= MIN_DISTINCT_ROWS:
             return "text that differs in nearly every row; --text or --categorical uses it"
-        return "constant" if distinct == 1 and rows == len(column) else ""
+        return "constant" if distinct == 1 and rows == len(column) else None
     cells = column.values if isinstance(column, NumberColumn) else column.seconds
     known = cells[present]
     if rows == len(column) and (known == known[0]).all():
@@ -266,7 +266,7 @@ def reason_to_drop(name: str, column: Column) -> str:
     running = rows > 2 and rows == len(column) and bool((np.diff(known) == 1).all())
     if isinstance(column, NumberColumn) and running and ROW_NUMBER.fullmatch(name):
         return "numbers the rows; --numeric uses it"
-    return ""
+    return None
 
 
 def _summary(

@@ -313,7 +313,7 @@ class UsableRows(NamedTuple):
 
     kept: NDArray[np.int64] | None  # ascending; None: all
     skipped: SkippedLines
-    note: str  # about rows without a label, or ""
+    note: str | None  # about rows without a label
 
 
 def _usable(
@@ -334,14 +334,14 @@ def _usable(
     if len(rows) and not options.bad_lines:
         raise _unexpected_error(table, bad, len(rows), training=options.encoding is None)
     if not len(rows) and not len(missing):
-        return UsableRows(None, NONE_SKIPPED, "")
+        return UsableRows(None, NONE_SKIPPED, None)
     kept = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
     name = quoted(table.names[label])
     if not len(kept) and not len(rows):
         raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
     some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
     note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
-    return UsableRows(kept, _skipped_rows(table, bad, rows), note if len(missing) else "")
+    return UsableRows(kept, _skipped_rows(table, bad, rows), note if len(missing) else None)
 
 
 def _skipped_rows(

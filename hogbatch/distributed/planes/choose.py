@@ -15,8 +15,8 @@ def open_plane(wanted: str, buffers: ExchangeBuffers, relay: FrameSocket, name: 
     UsageError if NIXL is wanted but cannot be used.
     """
     if wanted != "relay":
-        why_not = nixl.available()
-        if not why_not:
+        why_not = nixl.unavailable()
+        if why_not is None:
             return nixl.NixlPlane(buffers)
         if wanted == "nixl":
             raise UsageError(f"NIXL cannot be used: {why_not}")

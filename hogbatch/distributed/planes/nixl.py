@@ -76,8 +76,8 @@ class _Started(NamedTuple):
     deadline: float
 
 
-def available() -> str:
-    """Why NIXL cannot be used here, in a sentence; "" if it can. Does not import PyTorch."""
+def unavailable() -> str | None:
+    """Why NIXL cannot be used here, in a sentence; None if it can. Does not import PyTorch."""
     if find_spec("nixl") is None:
         return f"NIXL is not installed: {INSTALL}"
     try:
@@ -87,7 +87,7 @@ def available() -> str:
         plugins = agent.get_plugin_list()
     except (ImportError, OSError, RuntimeError) as error:
         return f"NIXL cannot be loaded ({error}): {INSTALL}"
-    return "" if BACKEND in plugins else f"NIXL has no plugin {BACKEND}; it has {plugins}"
+    return None if BACKEND in plugins else f"NIXL has no plugin {BACKEND}; it has {plugins}"
 
 
 class NixlPlane:

@@ -26,7 +26,7 @@ class RelayedWrite(msgspec.Struct, frozen=True, array_like=True):
 class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
     """The bytes were written, or why they were not."""
 
-    failure: str = ""
+    failure: str | None = None
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, tag="note"):
@@ -70,7 +70,7 @@ class SocketRelay:
             reply = _reply.decode(self._frames.wait()) if not self._frames.ended else Written("end")
             if isinstance(reply, Note):
                 self._notes.put(reply)
-            elif reply.failure:
+            elif reply.failure is not None:
                 raise PlaneError(to, reply.failure)
             else:
                 return

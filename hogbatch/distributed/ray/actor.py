@@ -63,7 +63,7 @@ class ServerActor:
     @_method("write")
     def write(
         self, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
-    ) -> str:
+    ) -> str | None:
         """See `ServerHost.write`; called by the actors of other servers."""
         try:
             return self._hosted.write(sender, version, target, array, note)
@@ -110,10 +110,11 @@ class ServerActor:
 
 def _write(
     peer: Any, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
-) -> str:
+) -> str | None:
     """Write to the server of another actor, through the object store."""
     try:
         written = peer.write.remote(sender, version, target, array, note)
-        return str(ray.get(written, timeout=TIMEOUT_S))
+        failure: str | None = ray.get(written, timeout=TIMEOUT_S)
     except RayError as error:
         return f"cannot be reached: {type(error).__name__}"
+    return failure

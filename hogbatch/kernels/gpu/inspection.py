@@ -27,14 +27,14 @@ class InspectedGpu(msgspec.Struct, frozen=True):
     ordinal: int
     name: str
     memory: int  # bytes
-    pinning_error: str = ""  # why memory of the host cannot be pinned for it; empty: it can
+    pinning_error: str | None = None  # why memory of the host cannot be pinned for it
 
 
 class GpuInspection(msgspec.Struct, frozen=True):
     """The usable GPUs, or a sentence with the reason why there are none."""
 
     devices: tuple[InspectedGpu, ...] = ()
-    reason: str = ""
+    reason: str | None = None
 
 
 def inspect_gpus(timeout: float) -> GpuInspection | None:
@@ -65,14 +65,14 @@ def inspect() -> GpuInspection:
     return GpuInspection(devices, found.reason)
 
 
-def _pinning_error(runtime: Any, ordinal: int) -> str:
-    """Return why memory cannot be pinned for a GPU, or ""."""
+def _pinning_error(runtime: Any, ordinal: int) -> str | None:
+    """Return why memory cannot be pinned for a GPU, if it cannot."""
     try:
         runtime.setDevice(ordinal)
         _pin(runtime)
     except Exception as error:  # whatever the driver raises is the finding
         return first_line(error)
-    return ""
+    return None
 
 
 def _pin(runtime: Any) -> None:

@@ -35,7 +35,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
     """The usable GPUs, or a sentence with the reason why there are none."""
 
     devices: tuple[Gpu, ...] = ()
-    reason: str = ""
+    reason: str | None = None
 
 
 def find_gpus(timeout: float = 120.0) -> ProbeResult:

@@ -165,7 +165,7 @@ class TestReplacing:
                 assert contents(path / PREVIOUS) == OLD
                 write_run(directory, "new", what == "model", what == "checkpoint")
             assert not (path / PREVIOUS).exists()
-            assert directory.end() == ""
+            assert directory.end() is None
         saved = {"000001": "new"} if what == "checkpoint" else {MODEL: "new"}
         assert contents(path) == {CONFIG: "new", "events.jsonl": "new"} | saved
 
@@ -229,7 +229,7 @@ class TestReplacing:
         with RunDirectory.hold(path, LOGS) as directory:
             directory.begin("new", resuming=False)
             with directory.saving():
-                assert directory.end() == ""
+                assert directory.end() is None
                 assert contents(path / PREVIOUS) == OLD
 
     def test_an_earlier_run_that_cannot_come_back_is_told_of(self, path, monkeypatch):
@@ -256,7 +256,7 @@ def test_another_directory_is_left_alone(path, how):
             path.mkdir()
         with pytest.raises(SaveError, match="was removed, moved or replaced"), directory.saving():
             pass
-        assert directory.end() == ""
+        assert directory.end() is None
     assert how != "replaced" or os.listdir(path) == []
 
 

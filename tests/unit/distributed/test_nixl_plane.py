@@ -11,18 +11,18 @@ from hogbatch.distributed.planes.base import PlaneError
 
 def test_why_it_cannot_be_used_is_a_sentence(monkeypatch):
     monkeypatch.setattr(nixl, "find_spec", lambda name: None)
-    assert "pip install --no-deps nixl" in nixl.available()
+    assert "pip install --no-deps nixl" in nixl.unavailable()
 
 
 def test_a_package_that_cannot_be_loaded_is_reported(monkeypatch):
     monkeypatch.setattr(nixl, "find_spec", lambda name: True)
     monkeypatch.setitem(sys.modules, "nixl", None)  # its import raises ImportError
-    assert "cannot be loaded" in nixl.available()
+    assert "cannot be loaded" in nixl.unavailable()
 
 
 @pytest.mark.slow
 def test_every_membership_has_an_address_of_its_own(missing):
-    if reason := nixl.available():
+    if reason := nixl.unavailable():
         missing("nixl", reason)
     buffers = ExchangeBuffers.create(1000, servers=2)
     plane = nixl.NixlPlane(buffers)

@@ -52,7 +52,7 @@ def test_governors_of_the_allowed_cores_are_read(machine):
     root = machine({place.format(core): f"{name}\n" for core, name in enumerate(names)})
     assert reading.read_governors(frozenset({0, 1, 7}), root) == {"performance", "powersave"}
     assert reading.read_governors(frozenset({7}), root) == frozenset()
-    assert reading.frequency_driver(root) == ""
+    assert reading.frequency_driver(root) is None
 
 
 @pytest.mark.parametrize(("cores", "load"), [({0, 1}, (0.25, 0.25)), ({1}, (0.0, 0.0))])
@@ -74,7 +74,7 @@ def test_a_refused_memfd_is_reported(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    assert reading.try_memfd() == ""
+    assert reading.try_memfd() is None
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert reading.try_memfd() == "Operation not permitted"
 

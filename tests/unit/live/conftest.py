@@ -40,4 +40,4 @@ def short_run():
 
 def in_progress(run):
     """The condition of a run whose process exists."""
-    return condition_of(run, True, "")
+    return condition_of(run, True)

@@ -33,7 +33,7 @@ def test_the_first_variable_that_is_set_determines_the_directory(tmp_path, monke
     for name, place in zip(reversed(VARIABLES), ("xdg", "numba", "own"), strict=True):
         monkeypatch.setenv(name, str(tmp_path / place))
         assert cache_root() == tmp_path / (place if place == "own" else f"{place}/hogbatch")
-    assert find_cache_root().note == ""
+    assert find_cache_root().note is None
     assert list(tmp_path.iterdir()) == []
 
 

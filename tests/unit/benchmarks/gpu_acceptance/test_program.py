@@ -230,7 +230,7 @@ GPUS = ProbeResult((Gpu(0, "A", 1), Gpu(1, "B", 1)))
 @pytest.mark.parametrize(
     ("found", "device", "sentence"),
     [
-        (GPUS, 1, ""),
+        (GPUS, 1, None),
         (GPUS, 3, "--device 3: no such GPU; there are 2 (0 to 1)"),
         (GPUS, -1, "--device -1: no such GPU; there are 2 (0 to 1)"),
         (ProbeResult(GPUS.devices[:1]), 1, "--device 1: no such GPU; there is 1 (0)"),

@@ -44,7 +44,10 @@ def test_gpus_are_described(cupy):
 
 def test_memory_that_cannot_be_pinned_is_reported_for_its_gpu(cupy):
     cupy(count=2, failures={"pin 1": RuntimeError("cudaErrorMemoryAllocation: no\nmore")})
-    assert [gpu.pinning_error for gpu in inspect().devices] == ["", "cudaErrorMemoryAllocation: no"]
+    assert [gpu.pinning_error for gpu in inspect().devices] == [
+        None,
+        "cudaErrorMemoryAllocation: no",
+    ]
 
 
 def test_without_a_gpu_there_is_a_reason(cupy):
