@@ -63,8 +63,8 @@ def train(
             "`test` names a test file"
         )
     else:
-        given = {"data": str(data), **settings}
-        config, read = merge_sources(given, settings_file(given)), None
+        values = {"data": str(data), **settings}
+        config, read = merge_sources(values, settings_file(values)), None
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     run = execute(config, platform, read or reader(config, platform))

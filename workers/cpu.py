@@ -235,7 +235,10 @@ class CpuEngine:
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
         )
-        train, rows = self._assignment.train, self._assignment.orders.of(work.epoch)[start:stop]
+        train, rows = (
+            self._assignment.train,
+            self._assignment.orders.row_order(work.epoch)[start:stop],
+        )
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:
@@ -290,17 +293,17 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> None:
     """Attach a CPU worker to a running job."""
     flags = arguments()
-    given = flags.parse_args()
-    threads = given.threads
+    options = flags.parse_args()
+    threads = options.threads
     if threads is None:
         found = read_topology()
-        threads = len(given.cores) or training_threads(found.threads, len(found.siblings))
+        threads = len(options.cores) or training_threads(found.threads, len(found.siblings))
     if threads < 1:
         flags.error(f"--threads must be at least 1; got {threads}")
-    if given.cores and len(given.cores) != threads:
-        count = len(given.cores)
+    if options.cores and len(options.cores) != threads:
+        count = len(options.cores)
         flags.error(f"--cores must name one core for each of {threads} threads; got {count} cores")
-    run(given.run_dir, CpuEngine(threads, given.cores), given.launched)
+    run(options.run_dir, CpuEngine(threads, options.cores), options.launched)
 
 
 if __name__ == "__main__":

@@ -289,14 +289,16 @@ def main() -> None:
         metavar="N|host",
         help="number of the GPU, or host: NumPy computation in place of a GPU (default: 0)",
     )
-    given = arguments.parse_args()
-    if given.device == "host":
-        run(given.run_dir, GpuEngine("gpu:host", lambda precision: HostDevice()), given.launched)
-    elif given.device.isdecimal():
-        ordinal = int(given.device)
+    options = arguments.parse_args()
+    if options.device == "host":
+        run(
+            options.run_dir, GpuEngine("gpu:host", lambda precision: HostDevice()), options.launched
+        )
+    elif options.device.isdecimal():
+        ordinal = int(options.device)
         engine = GpuEngine(f"gpu:{ordinal}", partial(CudaDevice, ordinal))
-        run(given.run_dir, engine, given.launched)
-    arguments.error(f"--device must be a number or host; got {given.device!r}")
+        run(options.run_dir, engine, options.launched)
+    arguments.error(f"--device must be a number or host; got {options.device!r}")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class Trainer:
         if epoch == UNSHUFFLED:
             self._train_set.set_order(epoch, np.arange(self._assignment.train.rows))
         else:
-            self._train_set.set_order(epoch, self._assignment.orders.of(epoch))
+            self._train_set.set_order(epoch, self._assignment.orders.row_order(epoch))
 
     def rows(self, start: int, stop: int) -> Any:
         """Return the row numbers of [start, stop) on the device; None for a staged set."""

@@ -36,9 +36,9 @@ class SenderSlots(NamedTuple):
         """The offset after the last slot."""
         return self.start + self.stride * self.servers
 
-    def of(self, place: int) -> int:
-        """The offset of the slot of the sender at `place`."""
-        return self.start + self.stride * place
+    def offset(self, rank: int) -> int:
+        """The offset of the slot of the sender at `rank`."""
+        return self.start + self.stride * rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,9 @@ class Reduction:
 
 
 class SentPart(NamedTuple):
-    """The numbers [start, stop) of the sender's sum go to server `place`."""
+    """The numbers [start, stop) of the sender's sum go to server `rank`."""
 
-    place: int
+    rank: int
     start: int
     stop: int
     staging: int | None  # offset in the receiver's staging area; None: they go to its sum
@@ -62,9 +62,9 @@ class SentPart(NamedTuple):
 
 
 class ReceivedPart(NamedTuple):
-    """The numbers [start, stop) of the sum come from server `place`."""
+    """The numbers [start, stop) of the sum come from server `rank`."""
 
-    place: int
+    rank: int
     start: int
     stop: int
     staging: int | None  # offset in the own staging area, to be added; None: they are in the sum
@@ -83,8 +83,8 @@ def boundary(part: int, parts: int, size: int) -> int:
     return part * size // parts
 
 
-def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[ServerStep, ...]:
-    """The steps of the server at `place` for a model of `size` parameters, one for each step.
+def steps_of(schedule: ReductionSchedule, rank: int, size: int) -> tuple[ServerStep, ...]:
+    """The steps of the server at `rank` for a model of `size` parameters, one for each step.
 
     A step in which the server neither sends nor receives has neither.
     """
@@ -92,9 +92,9 @@ def steps_of(schedule: ReductionSchedule, place: int, size: int) -> tuple[Server
     for transfers in _placed(schedule, size):
         send, receive = None, None
         for transfer, (start, stop), offset, fresh in transfers:
-            if transfer.sender == place:
+            if transfer.sender == rank:
                 send = SentPart(transfer.receiver, start, stop, offset, fresh)
-            elif transfer.receiver == place:
+            elif transfer.receiver == rank:
                 add_change = transfer.then == "add" and offset is None
                 receive = ReceivedPart(transfer.sender, start, stop, offset, add_change)
         steps.append(ServerStep(send, receive))

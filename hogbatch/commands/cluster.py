@@ -26,16 +26,16 @@ MOST_ROWS: Final = 10**15
 
 def plan(arguments: Sequence[str]) -> int:
     """`hogbatch plan`."""
-    given = _parser().read(arguments)
-    counts = _counts(given.servers)
-    merges = positive("--merges-per-epoch", given.merges_per_epoch)
-    link, share = link_of(given.gbit, given.latency_us), positive("--share", given.share)
-    task = _task(given, merges)
+    options = _parser().read(arguments)
+    counts = _counts(options.servers)
+    merges = positive("--merges-per-epoch", options.merges_per_epoch)
+    link, share = link_of(options.gbit, options.latency_us), positive("--share", options.share)
+    task = _task(options, merges)
     from hogbatch.cluster import text
     from hogbatch.cluster.estimate import predict
 
     found = predict(task, link, share, counts)
-    if given.json:
+    if options.json:
         print(json.dumps(text.fields(found), indent=2))
     else:
         print(*text.lines(found), sep="\n")
@@ -94,18 +94,18 @@ def _add_problem(group: ArgumentGroup) -> None:
     )
 
 
-def _task(given: Namespace, merges: float) -> "Task":
+def _task(options: Namespace, merges: float) -> "Task":
     """The problem to plan for: that of a run, or as given by sizes."""
     sizes = {
-        "--network": given.network,
-        "--rows": given.rows,
-        "--rows-per-second": given.rows_per_second,
+        "--network": options.network,
+        "--rows": options.rows,
+        "--rows-per-second": options.rows_per_second,
     }
     named = [flag for flag, value in sizes.items() if value is not None]
-    if given.run_dir is not None and named:
+    if options.run_dir is not None and named:
         raise UsageError(f"expected either RUN_DIR or {', '.join(sizes)}; got {named[0]}, too")
-    if given.run_dir is not None:
-        return _task_of(given.run_dir, merges)
+    if options.run_dir is not None:
+        return _task_of(options.run_dir, merges)
     if len(named) < len(sizes):
         missing = " and ".join(flag for flag in sizes if flag not in named)
         raise UsageError(
@@ -115,9 +115,9 @@ def _task(given: Namespace, merges: float) -> "Task":
     from hogbatch.cluster.estimate import Task, parameters_of
 
     return Task(
-        parameters_of(_sizes(given.network)),
-        whole("--rows", given.rows, 1, MOST_ROWS),
-        positive("--rows-per-second", given.rows_per_second),
+        parameters_of(_sizes(options.network)),
+        whole("--rows", options.rows, 1, MOST_ROWS),
+        positive("--rows-per-second", options.rows_per_second),
         merges,
     )
 
@@ -144,16 +144,16 @@ def _task_of(run_dir: Path, merges: float) -> "Task":
     return Task(parameters, round(rows / epochs), rows / seconds, merges)
 
 
-def _sizes(given: str) -> list[int]:
+def _sizes(text: str) -> list[int]:
     """The sizes of the layers of a network."""
     try:
-        sizes = [int(part) for part in given.split(",")]
+        sizes = [int(part) for part in text.split(",")]
     except ValueError:
         sizes = []
     if len(sizes) < 2 or not all(0 < size < 2**31 for size in sizes):
         raise UsageError(
             "--network: expected two or more sizes from 1 to 2^31 - 1 as in 54,512,512,7; "
-            f"got {given!r}"
+            f"got {text!r}"
         )
     return sizes
 
@@ -182,17 +182,17 @@ def link_of(gbit: str, latency_us: str) -> "ServerLink":
     return ServerLink(1e-6 * latency, 1e9 / 8 * speed)
 
 
-def _counts(given: str) -> list[int]:
+def _counts(text: str) -> list[int]:
     """The numbers of servers."""
     from hogbatch.cluster.estimate import MOST_SERVERS
 
     try:
-        counts = [int(part) for part in given.split(",")]
+        counts = [int(part) for part in text.split(",")]
     except ValueError:
         counts = []
     if not counts or not all(2 <= count <= MOST_SERVERS for count in counts):
         raise UsageError(
             f"--servers: expected whole numbers from 2 to {MOST_SERVERS} as in 2,8,100; "
-            f"got {given!r}"
+            f"got {text!r}"
         )
     return counts

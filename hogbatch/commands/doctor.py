@@ -26,7 +26,7 @@ def doctor(arguments: Sequence[str]) -> int:
         action="store_true",
         help="all checks and versions as JSON, for bug reports; without names of users",
     )
-    given = parser.read(arguments)
+    options = parser.read(arguments)
     from hogbatch.doctor.command import execute
 
-    return execute(json=given.json)
+    return execute(json=options.json)

@@ -23,11 +23,11 @@ PREDICT: Final = Usage(
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    given = _read_model_flags(_model_parser(EVALUATE, "bad_lines"), arguments)
+    options = _read_model_flags(_model_parser(EVALUATE, "bad_lines"), arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
 
-    data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
-    results = evaluate_file(given.model, data, **hashing)
+    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
+    results = evaluate_file(options.model, data, **hashing)
     write_lines((f"{name} {rounded(value)}" for name, value in results.items()), None)
     return 0
 
@@ -45,12 +45,12 @@ def predict(arguments: Sequence[str]) -> int:
         help="the K most likely labels of each row; as XMC text for a multi-label model",
     )
     output.add_argument("--output", metavar="FILE", help="output file (default: standard output)")
-    given = _read_model_flags(parser, arguments)
+    options = _read_model_flags(parser, arguments)
     from hogbatch.model.prediction import predict_file, write_lines
 
-    data, hashing = _data_file(given), {"approximate": given.approximate, "lsh": given.lsh}
-    lines = predict_file(given.model, data, proba=given.proba, top=given.top, **hashing)
-    write_lines(lines, given.output)
+    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
+    lines = predict_file(options.model, data, proba=options.proba, top=options.top, **hashing)
+    write_lines(lines, options.output)
     return 0
 
 
@@ -84,7 +84,7 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
     return parser
 
 
-def _data_file(given: argparse.Namespace) -> "DataFile":
+def _data_file(options: argparse.Namespace) -> "DataFile":
     """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
     from hogbatch.config.sources import flag_value
     from hogbatch.data.cache import DataCache
@@ -93,13 +93,13 @@ def _data_file(given: argparse.Namespace) -> "DataFile":
     def print_note(line: str) -> None:
         print(f"hogbatch: note: {line}", file=sys.stderr)
 
-    bad_lines = flag_value("bad_lines", given.bad_lines)
-    cache = DataCache.of(given.data_cache)
-    return DataFile(given.data, given.label, given.header, cache, print_note, bad_lines)
+    bad_lines = flag_value("bad_lines", options.bad_lines)
+    cache = DataCache.of(options.data_cache)
+    return DataFile(options.data, options.label, options.header, cache, print_note, bad_lines)
 
 
 def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    given = parser.read(arguments)
-    if given.lsh is not None and not given.approximate:
+    options = parser.read(arguments)
+    if options.lsh is not None and not options.approximate:
         parser.error("--lsh requires --approximate; add --approximate, or omit --lsh")
-    return given
+    return options

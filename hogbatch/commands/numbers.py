@@ -3,35 +3,35 @@
 from hogbatch.errors import UsageError
 
 
-def positive(flag: str, given: str) -> float:
+def positive(flag: str, text: str) -> float:
     """A finite number above 0."""
-    value = _number(given)
+    value = _number(text)
     if not 0.0 < value < float("inf"):
-        raise UsageError(f"{flag}: expected a number above 0; got {given!r}")
+        raise UsageError(f"{flag}: expected a number above 0; got {text!r}")
     return value
 
 
-def up_to_one(flag: str, given: str) -> float:
+def up_to_one(flag: str, text: str) -> float:
     """A number above 0, at most 1."""
-    value = _number(given)
+    value = _number(text)
     if not 0.0 < value <= 1.0:
-        raise UsageError(f"{flag}: expected a number above 0, at most 1; got {given!r}")
+        raise UsageError(f"{flag}: expected a number above 0, at most 1; got {text!r}")
     return value
 
 
-def whole(flag: str, given: str, least: int, most: int) -> int:
+def whole(flag: str, text: str, least: int, most: int) -> int:
     """A whole number from `least` to `most`."""
     try:
-        value = int(given)
+        value = int(text)
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise UsageError(f"{flag}: expected a whole number from {least} to {most}; got {given!r}")
+        raise UsageError(f"{flag}: expected a whole number from {least} to {most}; got {text!r}")
     return value
 
 
-def _number(given: str) -> float:
+def _number(text: str) -> float:
     try:
-        return float(given)
+        return float(text)
     except ValueError:
         return float("nan")

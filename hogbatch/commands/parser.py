@@ -35,9 +35,9 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse all of `arguments`."""
-        given, unknown = self.parse_known_args(arguments)
+        options, unknown = self.parse_known_args(arguments)
         if not unknown:
-            return given
+            return options
         flags = [text for text in self._option_string_actions if text.startswith("--")]
         got = unknown[0].split("=")[0]
         replaced = REPLACED.get(got.removeprefix("--").removeprefix("no-"))

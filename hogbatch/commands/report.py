@@ -38,13 +38,13 @@ def report(arguments: Sequence[str]) -> int:
         help="file to write (default: RUN_DIR/report.html; for several runs report.html)",
     )
     output.add_argument("--open", action="store_true", help="open the file in the browser")
-    given = parser.read(arguments)
+    options = parser.read(arguments)
     from hogbatch.report.command import write_report
 
-    path = write_report(given.run_dirs, given.output)
+    path = write_report(options.run_dirs, options.output)
     size = path.stat().st_size / 1000
     print(encodable(f"report: {printable(str(path))} ({size:,.0f} kB)", sys.stdout))
-    if given.open:
+    if options.open:
         _open(path)
     return 0
 

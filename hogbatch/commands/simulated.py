@@ -47,11 +47,13 @@ PROFILE: Final = Usage(
 
 def simulate(arguments: Sequence[str]) -> int:
     """`hogbatch simulate`."""
-    given = vars(_simulate_parser().read(arguments))
-    own = {name: given.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")}
-    parameters, share, lost = (given.pop(name) for name in ("parameters", "share", "lost"))
-    link = link_of(given.pop("gbit"), given.pop("latency_us"))
-    config = merge_sources({"data": "simulated", **given})
+    options = vars(_simulate_parser().read(arguments))
+    own = {
+        name: options.pop(name) for name in ("workers", "rows", "seed", "json", "faults", "seeds")
+    }
+    parameters, share, lost = (options.pop(name) for name in ("parameters", "share", "lost"))
+    link = link_of(options.pop("gbit"), options.pop("latency_us"))
+    config = merge_sources({"data": "simulated", **options})
     from hogbatch.simulate.command import execute
     from hogbatch.simulate.merge_forecast import SimulatedCluster
 
@@ -155,10 +157,10 @@ def rehearse(arguments: Sequence[str]) -> int:
     groups[Group.OUTPUT].add_argument(
         "--json", action="store_true", help="the summary as JSON; progress on standard error"
     )
-    given = vars(parser.read(arguments))
-    own = {name: given.pop(name) for name in ("server", "interleave", "json")}
-    link = link_of(given.pop("gbit"), given.pop("latency_us"))
-    config = merge_sources(given, given.pop("config"))
+    options = vars(parser.read(arguments))
+    own = {name: options.pop(name) for name in ("server", "interleave", "json")}
+    link = link_of(options.pop("gbit"), options.pop("latency_us"))
+    config = merge_sources(options, options.pop("config"))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.rehearse.command import execute
 
@@ -182,9 +184,9 @@ def profile(arguments: Sequence[str]) -> int:
         action="store_true",
         help="few measurements, to test the command: the figures are inexact",
     )
-    given = parser.read(arguments)
+    options = parser.read(arguments)
     for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     from hogbatch.servers.profile.command import execute
 
-    return execute(given.output, given.name, quick=given.quick)
+    return execute(options.output, options.name, quick=options.quick)

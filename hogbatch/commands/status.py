@@ -46,15 +46,15 @@ def status(arguments: Sequence[str]) -> int:
     output.add_argument(
         "--json", action="store_true", help="one JSON object; with --follow one per line"
     )
-    given = parser.read(arguments)
+    options = parser.read(arguments)
     from hogbatch.status.run_files import RunFollower, expect_run
 
-    expect_run(given.run_dir)
-    follower = RunFollower(given.run_dir)
-    if given.follow:
-        _follow(follower.look, as_json=given.json, plain=given.plain or given.json)
+    expect_run(options.run_dir)
+    follower = RunFollower(options.run_dir)
+    if options.follow:
+        _follow(follower.look, as_json=options.json, plain=options.plain or options.json)
     else:
-        _print(_lines(follower.look(), as_json=given.json, indent=2))
+        _print(_lines(follower.look(), as_json=options.json, indent=2))
     return 0
 
 
@@ -79,16 +79,16 @@ def runs(arguments: Sequence[str]) -> int:
     )
     output.add_argument("--limit", metavar="N", help="at most N runs (default: all)")
     output.add_argument("--json", action="store_true", help="all runs as one JSON object")
-    given = parser.read(arguments)
+    options = parser.read(arguments)
     from hogbatch.status.listing import listed_runs, read_limit, table_lines
 
-    found = listed_runs(given.directory, given.sort, read_limit(given.limit))
-    if given.json:
-        _print([json.dumps({"directory": str(given.directory), "runs": found}, indent=2)])
+    found = listed_runs(options.directory, options.sort, read_limit(options.limit))
+    if options.json:
+        _print([json.dumps({"directory": str(options.directory), "runs": found}, indent=2)])
     elif found:
         _print(table_lines(found, _width()))
     else:
-        _print([f"{given.directory} contains no runs"])
+        _print([f"{options.directory} contains no runs"])
     return 0
 
 

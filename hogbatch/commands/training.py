@@ -65,8 +65,8 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     parser = Parser(usage)
     add_config(parser)
     add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
-    given = vars(parser.read(arguments))
-    config = merge_sources(given, given.pop("config") or _settings_of_resumed_run(given))
+    options = vars(parser.read(arguments))
+    config = merge_sources(options, options.pop("config") or _settings_of_resumed_run(options))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.distributed.choose import (  # here: help does not need these
         choose_platform,
@@ -80,13 +80,13 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
         return execute(config, platform, reader(config, platform), console).exit_code
 
 
-def _settings_of_resumed_run(given: Mapping[str, object]) -> Path | None:
+def _settings_of_resumed_run(options: Mapping[str, object]) -> Path | None:
     """The settings of the run to resume, which apply where no flag is given; None without one."""
-    if given.get("resume") is None:
+    if options.get("resume") is None:
         return None
     from hogbatch.run.resume import settings_file
 
-    return settings_file(given)
+    return settings_file(options)
 
 
 def worker(arguments: Sequence[str]) -> int:

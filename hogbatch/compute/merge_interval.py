@@ -89,7 +89,7 @@ class MergeInterval:
 
     def observe(self, times: IntervalTimes) -> None:
         """Add the times of an interval."""
-        estimates = self._of(times.batch_size)
+        estimates = self._estimates(times.batch_size)
         if times.batch_seconds is not None:
             estimates.batch.observe(times.batch_seconds)
         estimates.blocking.observe(times.cost.blocking)
@@ -101,10 +101,10 @@ class MergeInterval:
 
         `wanted` is the number that the batch policy wants; 0: none.
         """
-        seconds = (estimate.seconds for estimate in self._of(batch_size))
+        seconds = (estimate.seconds for estimate in self._estimates(batch_size))
         return self._chosen or wanted or batches_between_merges(*seconds)
 
-    def _of(self, batch_size: int) -> _SizeEstimates:
+    def _estimates(self, batch_size: int) -> _SizeEstimates:
         """The estimates of a batch size; those of a new size start from the last costs."""
         if batch_size not in self._sizes:
             first = self._batch_seconds(batch_size), *self._cost

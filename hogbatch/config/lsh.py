@@ -111,21 +111,21 @@ def parse(text: str, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
     if not named:
         raise UsageError(f"lsh: expected auto or one of {', '.join(families)}; got {name!r}")
     chosen = defaults(named[0], labels, seed, rehash)
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for item in rest.split(",") if rest else ():
         key, _, value = item.partition("=")
         if key not in KEYS:
             raise UsageError(
                 f"lsh: expected KEY=VALUE with one of the keys {', '.join(KEYS)}; got {item!r}"
             )
-        given[KEYS[key]] = value
-    if "hashes" in given and "bits" not in given and chosen.family == "simhash":
-        given["bits"] = given["hashes"]  # each hash of this family is one bit
+        settings[KEYS[key]] = value
+    if "hashes" in settings and "bits" not in settings and chosen.family == "simhash":
+        settings["bits"] = settings["hashes"]  # each hash of this family is one bit
     fields = {name: getattr(chosen, name) for name in chosen.__struct_fields__}
     try:
-        return msgspec.convert(list((fields | given).values()), Lsh, strict=False)
+        return msgspec.convert(list((fields | settings).values()), Lsh, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"lsh: {_explained(str(error), given, list(fields))}") from None
+        raise UsageError(f"lsh: {_explained(str(error), settings, list(fields))}") from None
 
 
 def parses(text: str) -> bool:
@@ -137,8 +137,8 @@ def parses(text: str) -> bool:
 WORDS: Final = {"`int`": "a whole number", "`float`": "a number"}
 
 
-def _explained(error: str, given: dict[str, Any], fields: list[str]) -> str:
-    """Return msgspec's error about a value of `given` with the key instead of the field's index."""
+def _explained(error: str, settings: dict[str, Any], fields: list[str]) -> str:
+    """Return msgspec's error about a value, with the key instead of the index of the field."""
     problem, _, place = error.partition(" - at `$[")
     field = fields[int(place.rstrip("]`"))]
     key = next(key for key, name in KEYS.items() if name == field)
@@ -147,4 +147,4 @@ def _explained(error: str, given: dict[str, Any], fields: list[str]) -> str:
         expected = expected.replace(word, plain)
     if not expected:  # the error is about one of several names
         expected = "one of " + ", ".join(get_args(get_type_hints(Lsh)[field]))
-    return f"{key} must be {expected}; got {given[field]!r}"
+    return f"{key} must be {expected}; got {settings[field]!r}"

@@ -26,27 +26,27 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
 
     The values of `flags` are text or Python values; None means that a flag is not given.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if file is not None:
         for key, value in _load_toml(file).items():
             if key in DROPPED:
                 continue
             name = _field_name(key, f"{file}: ")
-            if name in given:
+            if name in values:
                 raise UsageError(f"{file}: {dashed(name)} is given twice, with - and with _")
-            given[name] = _convert(name, FLAGS[name].value_type.from_value, value, f"{file}: ")
+            values[name] = _convert(name, FLAGS[name].value_type.from_value, value, f"{file}: ")
     for key, value in flags.items():
         name = _field_name(key, "")
         value_type = FLAGS[name].value_type
         if value is not None:
             converter = value_type.from_text if isinstance(value, str) else value_type.from_value
-            given[name] = _convert(name, converter, value, "")
-    return validated(TrainConfig(**given))
+            values[name] = _convert(name, converter, value, "")
+    return validated(TrainConfig(**values))
 
 
-def flag_value(name: str, given: str) -> Any:
+def flag_value(name: str, text: str) -> Any:
     """The value of one flag; UsageError if it is not of its type. The constraint is not checked."""
-    return _convert(name, FLAGS[name].value_type.from_text, given, "")
+    return _convert(name, FLAGS[name].value_type.from_text, text, "")
 
 
 def _load_toml(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The commands that the coordinator's state gives to its loop.
+"""The commands that the coordinator's state gives.
 
 The state decides and returns commands; :mod:`hogbatch.coordinator.execution` carries them out.
 """

@@ -36,27 +36,6 @@ KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
 
 
-def coordinator_loop(
-    state: Coordinator, adapters: RunAdapters, interrupts: Interrupts | None = None
-) -> "Loop":
-    """The loop of a coordinator that decides about the rows and the model."""
-    background = BackgroundTasks()
-    model = RunModel(state, adapters, background, lambda: state.totals(time.monotonic()))
-    servers = None
-    if adapters.servers is not None:
-        servers = Servers(state, adapters.servers, background)
-    return Loop(state, adapters, background, interrupts, model=model, servers=servers)
-
-
-def server_loop(
-    state: SuppliedCoordinator, adapters: Adapters, upstream: UpstreamAdapter
-) -> "Loop":
-    """The loop of the coordinator of one of several servers."""
-    background = BackgroundTasks()
-    orders = UpstreamOrders(state, upstream, background)
-    return Loop(state, adapters, background, upstream=orders)
-
-
 class Loop:
     """Runs one coordinator to its end, or until `interrupts` ask for it (default: the signals)."""
 
@@ -220,3 +199,22 @@ class Loop:
                     self._watch(change.pid)
                 case NotRestarted():
                     self._adapters.record("worker_given_up", asdict(change))
+
+
+def coordinator_loop(
+    state: Coordinator, adapters: RunAdapters, interrupts: Interrupts | None = None
+) -> Loop:
+    """The loop of a coordinator that decides about the rows and the model."""
+    background = BackgroundTasks()
+    model = RunModel(state, adapters, background, lambda: state.totals(time.monotonic()))
+    servers = None
+    if adapters.servers is not None:
+        servers = Servers(state, adapters.servers, background)
+    return Loop(state, adapters, background, interrupts, model=model, servers=servers)
+
+
+def server_loop(state: SuppliedCoordinator, adapters: Adapters, upstream: UpstreamAdapter) -> Loop:
+    """The loop of the coordinator of one of several servers."""
+    background = BackgroundTasks()
+    orders = UpstreamOrders(state, upstream, background)
+    return Loop(state, adapters, background, upstream=orders)

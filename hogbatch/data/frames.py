@@ -14,9 +14,9 @@ from hogbatch.data.columns import comparable, find_features, numbered
 from hogbatch.errors import UsageError
 
 
-def is_frame(given: Any) -> bool:
-    """Whether `given` is a data frame, an Arrow table or a dictionary of columns."""
-    return isinstance(given, Mapping) or (hasattr(given, "columns") and hasattr(given, "shape"))
+def is_frame(values: Any) -> bool:
+    """Whether `values` is a data frame, an Arrow table or a dictionary of columns."""
+    return isinstance(values, Mapping) or (hasattr(values, "columns") and hasattr(values, "shape"))
 
 
 def keys_of(frame: Any) -> list[Any]:

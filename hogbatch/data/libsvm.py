@@ -81,12 +81,12 @@ def _keep_majority(path: Source, rows: SparseRows) -> tuple[SparseRows, SkippedL
     def diagnose(line: int) -> LineError:
         row = np.searchsorted(rows.lines, line)
         begin, end = indptr[row], indptr[row + 1]
-        which = 1 if single else int(np.argmin(valid[begin:end]))
-        at = sparse.label_at(contents[line], which)
+        number = 1 if single else int(np.argmin(valid[begin:end]))
+        at = sparse.label_at(contents[line], number)
         if single:
             return LineError(
                 at, f"expected one label, as in most rows; got {end - begin or 'none'}"
             )
-        return sparse.not_listed(rows.labels[begin + which], at)
+        return sparse.not_listed(rows.labels[begin + number], at)
 
     return sparse_rows.keep(rows, ~odd), SkippedLines.of(lines, diagnose)

@@ -65,38 +65,38 @@ def raw_set(
     )
 
 
-def inputs_of(given: Any, name: str) -> tuple[RawInputs, int]:
-    """The features of the rows `given`, without loss of precision if dense, and F."""
-    if hasattr(given, "tocsr"):
-        inputs = csr_of(given)
-        return inputs, int(given.shape[1])
-    dense = frames.matrix_of(given, name) if frames.is_frame(given) else matrix_of(given)
+def inputs_of(values: Any, name: str) -> tuple[RawInputs, int]:
+    """The features of the rows `values`, without loss of precision if dense, and F."""
+    if hasattr(values, "tocsr"):
+        inputs = csr_of(values)
+        return inputs, int(values.shape[1])
+    dense = frames.matrix_of(values, name) if frames.is_frame(values) else matrix_of(values)
     return raw_inputs(dense), dense.shape[1]
 
 
-def csr_of(given: Any) -> Inputs:
+def csr_of(matrix: Any) -> Inputs:
     """A sparse matrix of any format, or an object with the arrays of the CSR form.
 
     The values may stay float64, because scaling comes before rounding. UsageError for a value that
     is not finite.
     """
-    if hasattr(given, "tocsr"):
-        given = given.tocsr()
-    expect_finite_csr(*(np.asarray(each) for each in (given.indptr, given.indices, given.data)))
-    if not getattr(given, "has_canonical_format", True):  # kernels require ascending indices
-        given = given.copy()
-        given.sum_duplicates()
+    if hasattr(matrix, "tocsr"):
+        matrix = matrix.tocsr()
+    expect_finite_csr(*(np.asarray(each) for each in (matrix.indptr, matrix.indices, matrix.data)))
+    if not getattr(matrix, "has_canonical_format", True):  # kernels require ascending indices
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
     return csr_inputs(
-        np.ascontiguousarray(given.indptr, np.int64),
-        np.ascontiguousarray(given.indices, np.int32),
-        _floats(given.data),
+        np.ascontiguousarray(matrix.indptr, np.int64),
+        np.ascontiguousarray(matrix.indices, np.int32),
+        _floats(matrix.data),
     )
 
 
-def matrix_of(given: Any) -> NDArray[Any]:
+def matrix_of(values: Any) -> NDArray[Any]:
     """A matrix [N, F] of finite numbers as float32 or float64; UsageError for anything else."""
     try:
-        matrix = np.asarray(given)
+        matrix = np.asarray(values)
         if matrix.dtype.kind not in "biuf":
             matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -132,18 +132,18 @@ def _expect_in_float32(inputs: RawInputs, name: str) -> None:
     )
 
 
-def labels_of(given: Any, rows: int, name: str) -> RowLabels:
+def labels_of(values: Any, rows: int, name: str) -> RowLabels:
     """The labels of `rows` rows; UsageError for another length, form or value."""
-    if given is None:
+    if values is None:
         raise UsageError(f"{name} is missing: expected the labels of {rows} rows")
-    if hasattr(given, "tocsr"):
-        return _of_sparse(given.tocsr(), rows, name)
-    if frames.is_frame(given):
-        given = frames.matrix_of(given, name)
+    if hasattr(values, "tocsr"):
+        return _of_sparse(values.tocsr(), rows, name)
+    if frames.is_frame(values):
+        values = frames.matrix_of(values, name)
     try:
-        labels = np.asarray(given)
+        labels = np.asarray(values)
     except ValueError:  # lists of different lengths
-        return _of_lists(given, rows, name)
+        return _of_lists(values, rows, name)
     if not labels.ndim or len(labels) != rows:
         got = f"{len(labels)} labels" if labels.ndim else "one value"
         raise UsageError(f"{name}: expected the labels of {rows} rows; got {got}")
@@ -156,8 +156,8 @@ def labels_of(given: Any, rows: int, name: str) -> RowLabels:
         indptr = np.searchsorted(marked, np.arange(rows + 1))
         lists = LabelLists(indptr, columns.astype(np.int32))
         return RowLabels(lists=lists, outputs=labels.shape[1])
-    if labels.ndim == 1 or isinstance(given, list | tuple):
-        return _of_lists(given, rows, name)
+    if labels.ndim == 1 or isinstance(values, list | tuple):
+        return _of_lists(values, rows, name)
     raise UsageError(
         f"{name}: expected one label per row, lists of labels, or a matrix of 0 and 1; got an "
         f"array of shape {labels.shape}"
@@ -214,9 +214,9 @@ def is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | set | frozenset | np.ndarray)
 
 
-def _of_lists(given: Any, rows: int, name: str) -> RowLabels:
+def _of_lists(values: Any, rows: int, name: str) -> RowLabels:
     """A list of label numbers per row."""
-    lists = [sorted(each) if is_list(each) else each for each in given]
+    lists = [sorted(each) if is_list(each) else each for each in values]
     if len(lists) != rows:
         raise UsageError(f"{name}: expected the labels of {rows} rows; got {len(lists)}")
     for row, each in enumerate(lists):
@@ -245,10 +245,10 @@ def _of_sparse(marks: Any, rows: int, name: str) -> RowLabels:
     return RowLabels(lists=lists, outputs=marks.shape[1])
 
 
-def weights_of(given: Any, rows: int) -> NDArray[np.float64]:
+def weights_of(values: Any, rows: int) -> NDArray[np.float64]:
     """The weights of `rows` rows: finite, not negative, not all 0; UsageError for others."""
     try:
-        weights = np.array(given, np.float64)
+        weights = np.array(values, np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"sample_weight: expected numbers; {error}") from None
     if weights.shape != (rows,):

@@ -261,10 +261,10 @@ def _tokens(content: str) -> tuple[list[Token], list[Token]]:
     return labels, fields
 
 
-def label_at(content: bytes, which: int) -> int:
+def label_at(content: bytes, number: int) -> int:
     """The position of a label in a line, from 0; 0 if the line has fewer labels."""
     labels, _ = _tokens(_strip_comments(content).decode("ascii", "replace"))
-    return labels[which].at if which < len(labels) else 0
+    return labels[number].at if number < len(labels) else 0
 
 
 def _parse_line(content: str, labels: list[float], indices: list[int], values: list[float]) -> None:

@@ -38,7 +38,7 @@ class Mailbox:
         self._plane = plane
         self._arrived = defaultdict[tuple[int, int], set[MessageKey]](set)  # by merge and attempt
 
-    def of(self, when: tuple[int, int]) -> set[MessageKey]:
+    def arrived(self, when: tuple[int, int]) -> set[MessageKey]:
         """The messages of this attempt, to be removed by the caller; forgets earlier attempts."""
         for each in [each for each in self._arrived if each < when]:
             del self._arrived[each]
@@ -53,33 +53,33 @@ class Mailbox:
 
 
 class Attempt:
-    """What the steps of a reduction need; servers are given by their places."""
+    """What the steps of a reduction need; servers are given by their ranks."""
 
     def __init__(
         self,
         buffers: ExchangeBuffers,
         plane: Plane,
         mailbox: Mailbox,
-        numbers: Sequence[int],  # by place
-        place: int,  # of this server
+        numbers: Sequence[int],  # by rank
+        rank: int,  # of this server
         when: tuple[int, int],  # merge, attempt
         limits: tuple[threading.Event, float],  # set to abort; seconds to wait for a message
     ) -> None:
         self.buffers = buffers
-        self.place = place
+        self.rank = rank
         self.servers = len(numbers)
         self._plane, self._mailbox, self._numbers = plane, mailbox, numbers
         self._when, (self._abort, self._timeout_s) = when, limits
-        self._arrived = mailbox.of(when)
+        self._arrived = mailbox.arrived(when)
 
     @property
     def others(self) -> list[int]:
         """The places of all other servers, from the next one on, so that all are equally busy."""
-        return [(self.place + each) % self.servers for each in range(1, self.servers)]
+        return [(self.rank + each) % self.servers for each in range(1, self.servers)]
 
     def send(
         self,
-        place: int,
+        rank: int,
         source: tuple[str, int, int],
         target: tuple[str, int],
         step: int,
@@ -93,15 +93,15 @@ class Attempt:
         area, start, stop = source
         first = self.buffers.offset(area)
         into = self.buffers.offset(target[0]) + FLOAT * target[1]
-        self.send_bytes(place, (first + FLOAT * start, first + FLOAT * stop), into, step, piece)
+        self.send_bytes(rank, (first + FLOAT * start, first + FLOAT * stop), into, step, piece)
 
     def send_bytes(
-        self, place: int, source: tuple[int, int], target: int, step: int, piece: int = 0
+        self, rank: int, source: tuple[int, int], target: int, step: int, piece: int = 0
     ) -> None:
         """The same for bytes [start, stop) of the buffers."""
         note = _NOTE.pack(*self._when, step, piece)
         with self._errors():
-            self._plane.start(self._numbers[place], source, target, note)
+            self._plane.start(self._numbers[rank], source, target, note)
 
     def finish(self) -> None:
         """Wait until everything is sent; errors as of :meth:`send`."""
@@ -123,9 +123,9 @@ class Attempt:
             self._check()
             raise
 
-    def message(self, place: int, step: int, piece: int = 0) -> MessageKey:
-        """The message of the server at `place`."""
-        return MessageKey(self._numbers[place], step, piece)
+    def message(self, rank: int, step: int, piece: int = 0) -> MessageKey:
+        """The message of the server at `rank`."""
+        return MessageKey(self._numbers[rank], step, piece)
 
     def take_one_of(self, awaited: Set[MessageKey]) -> MessageKey | None:
         """One of these messages, if it has arrived; each is taken once."""
@@ -149,13 +149,13 @@ class Attempt:
         wait_until(arrived, min(awaited).sender, self._timeout_s, self._check)
         return found[0]
 
-    def wait(self, place: int, step: int, piece: int = 0) -> None:
+    def wait(self, rank: int, step: int, piece: int = 0) -> None:
         """Wait for a message; errors as of :meth:`wait_for_one_of`."""
-        self.wait_for_one_of({self.message(place, step, piece)})
+        self.wait_for_one_of({self.message(rank, step, piece)})
 
-    def invalid(self, place: int, what: str) -> PlaneError:
+    def invalid(self, rank: int, what: str) -> PlaneError:
         """The error of a server that has sent something invalid."""
-        return PlaneError(self._numbers[place], f"sent {what}")
+        return PlaneError(self._numbers[rank], f"sent {what}")
 
     def _check(self) -> None:
         if self._abort.is_set():

@@ -60,24 +60,24 @@ def reduce_bfloat16(attempt: Attempt, weight: float) -> None:
     buffers, size = attempt.buffers, attempt.buffers.size
     want(buffers, weight)
     slots, sums = bfloat16_slots(size, attempt.servers)
-    for place in attempt.others:
-        start, stop = _part(place, attempt.servers, size)
+    for rank in attempt.others:
+        start, stop = _part(rank, attempt.servers, size)
         _round(buffers, start, stop)
-        target = buffers.offset("staging") + FLOAT * slots.of(attempt.place)
-        attempt.send_bytes(place, _halves_in(buffers, start, stop), target, step=0)
-    start, stop = _part(attempt.place, attempt.servers, size)
+        target = buffers.offset("staging") + FLOAT * slots.offset(attempt.rank)
+        attempt.send_bytes(rank, _halves_in(buffers, start, stop), target, step=0)
+    start, stop = _part(attempt.rank, attempt.servers, size)
     _add_parts(attempt, start, stop)
     buffers.kept[start:stop] = buffers.sum[start:stop]
     _round(buffers, start, stop)
     source = _halves_in(buffers, start, stop)
-    for place in attempt.others:
+    for rank in attempt.others:
         target = buffers.offset("staging") + FLOAT * sums + HALF * start
-        attempt.send_bytes(place, source, target, step=1)
+        attempt.send_bytes(rank, source, target, step=1)
     buffers.sum[start:stop] = from_bfloat16(buffers.outgoing.view(np.uint16)[start:stop])
     arrived = buffers.staging[sums:].view(np.uint16)
-    for place in attempt.others:
-        attempt.wait(place, step=1)
-        for here in _chunks(*_part(place, attempt.servers, size)):
+    for rank in attempt.others:
+        attempt.wait(rank, step=1)
+        for here in _chunks(*_part(rank, attempt.servers, size)):
             buffers.sum[here] = from_bfloat16(arrived[here])
     _finite(buffers.kept)
 
@@ -86,16 +86,16 @@ def _add_parts(attempt: Attempt, start: int, stop: int) -> None:
     """sum[start:stop] = what all servers want there, in the order of their places."""
     buffers = attempt.buffers
     slots, _ = bfloat16_slots(buffers.size, attempt.servers)
-    for place in attempt.others:
-        attempt.wait(place, step=0)
+    for rank in attempt.others:
+        attempt.wait(rank, step=0)
     with np.errstate(over="ignore", invalid="ignore"):
         for here in _chunks(start, stop):
             buffers.sum[here] = 0.0
-            for place in range(attempt.servers):
-                if place == attempt.place:
+            for rank in range(attempt.servers):
+                if rank == attempt.rank:
                     buffers.sum[here] += buffers.kept[here]
                 else:
-                    halves = buffers.staging[slots.of(place) :].view(np.uint16)
+                    halves = buffers.staging[slots.offset(rank) :].view(np.uint16)
                     part = halves[here.start - start : here.stop - start]
                     buffers.sum[here] += from_bfloat16(part)
 
@@ -123,22 +123,22 @@ def reduce_top_k(attempt: Attempt, weight: float) -> None:
     indices, values = top_k(buffers.kept, count)
     buffers.outgoing[:count].view(np.int32)[:] = indices
     buffers.outgoing[count : 2 * count] = values
-    for place in attempt.others:
-        target = ("staging", slots.of(attempt.place))
-        attempt.send(place, ("outgoing", 0, 2 * count), target, step=0)
+    for rank in attempt.others:
+        target = ("staging", slots.offset(attempt.rank))
+        attempt.send(rank, ("outgoing", 0, 2 * count), target, step=0)
     buffers.kept[indices] = 0.0
     _finite(buffers.kept)
-    for place in attempt.others:
-        attempt.wait(place, step=0)
+    for rank in attempt.others:
+        attempt.wait(rank, step=0)
     buffers.sum[:] = 0.0
-    for place in range(attempt.servers):
+    for rank in range(attempt.servers):
         slot = buffers.outgoing
-        if place != attempt.place:
-            slot = buffers.staging[slots.of(place) :]
+        if rank != attempt.rank:
+            slot = buffers.staging[slots.offset(rank) :]
         try:
             add_top_k(buffers.sum, slot[:count].view(np.int32), slot[count : 2 * count])
         except ValueError as error:
-            raise attempt.invalid(place, f"invalid top-k numbers: {error}") from error
+            raise attempt.invalid(rank, f"invalid top-k numbers: {error}") from error
 
 
 def reduce_median(attempt: Attempt, weight: float, how: Reduction) -> None:
@@ -155,13 +155,13 @@ def reduce_median(attempt: Attempt, weight: float, how: Reduction) -> None:
     points = _gather_blocks(attempt, indices, how)
     _, _, end = median_slots(buffers.size, attempt.servers, how.fraction)
     shares = buffers.staging[end : end + 2 * attempt.servers].view(np.float64)
-    if attempt.place == 0:
+    if attempt.rank == 0:
         finite = finite_servers(norms) & np.isfinite(weights)
         shares[:] = median_weights(points, weights, finite) * weights[finite].sum()
         buffers.outgoing[: 2 * attempt.servers].view(np.float64)[:] = shares
-        for place in attempt.others:
+        for rank in attempt.others:
             source = ("outgoing", 0, 2 * attempt.servers)
-            attempt.send(place, source, ("staging", end), step=2)
+            attempt.send(rank, source, ("staging", end), step=2)
     else:
         attempt.wait(0, step=2)
     buffers.sum[:] = 0.0
@@ -179,12 +179,12 @@ def _gather_norms(
     own = block_norms(buffers.kept)
     length = 1 + len(own)
     buffers.outgoing[0], buffers.outgoing[1:length] = weight, own
-    at = slots.of(attempt.place)
+    at = slots.offset(attempt.rank)
     buffers.staging[at : at + length] = buffers.outgoing[:length]
-    for place in attempt.others:
-        attempt.send(place, ("outgoing", 0, length), ("staging", at), step=0)
-    for place in attempt.others:
-        attempt.wait(place, step=0)
+    for rank in attempt.others:
+        attempt.send(rank, ("outgoing", 0, length), ("staging", at), step=0)
+    for rank in attempt.others:
+        attempt.wait(rank, step=0)
     rows = buffers.staging[slots.start : slots.end].reshape(attempt.servers, slots.stride)
     return rows[:, 0].astype(np.float64), rows[:, 1:length]
 
@@ -193,20 +193,20 @@ def _gather_blocks(attempt: Attempt, indices: NDArray[np.intp], how: Reduction) 
     """The numbers at `indices` of all servers, [N, n]."""
     buffers = attempt.buffers
     norms, slots, _ = median_slots(buffers.size, attempt.servers, how.fraction)
-    first, at = norms.stride, slots.of(attempt.place)  # after the norms
+    first, at = norms.stride, slots.offset(attempt.rank)  # after the norms
     buffers.outgoing[first : first + len(indices)] = buffers.kept[indices]
     buffers.staging[at : at + len(indices)] = buffers.kept[indices]
-    for place in attempt.others:
+    for rank in attempt.others:
         source = ("outgoing", first, first + len(indices))
-        attempt.send(place, source, ("staging", at), step=1)
-    for place in attempt.others:
-        attempt.wait(place, step=1)
+        attempt.send(rank, source, ("staging", at), step=1)
+    for rank in attempt.others:
+        attempt.wait(rank, step=1)
     rows = buffers.staging[slots.start : slots.end].reshape(attempt.servers, slots.stride)
     return rows[:, : len(indices)]
 
 
-def _part(place: int, servers: int, size: int) -> tuple[int, int]:
-    return boundary(place, servers, size), boundary(place + 1, servers, size)
+def _part(rank: int, servers: int, size: int) -> tuple[int, int]:
+    return boundary(rank, servers, size), boundary(rank + 1, servers, size)
 
 
 def _chunks(start: int, stop: int) -> Iterator[slice]:

@@ -58,9 +58,9 @@ class ChangeExchange:
         self._check_areas(len(places), how)
         self._uncommitted = False
         numbers = list(places)
-        place = numbers.index(self._number)
+        rank = numbers.index(self._number)
         when, limits = (merge, attempt), (abort, self._timeout_s)
-        port = Attempt(self._buffers, self._plane, self._mailbox, numbers, place, when, limits)
+        port = Attempt(self._buffers, self._plane, self._mailbox, numbers, rank, when, limits)
         if len(numbers) == 1 and how.compressed:
             compressed.reduce_alone(port, own_weight)
         elif len(numbers) == 1:

@@ -146,8 +146,8 @@ def _rows(
     known = start.features, start.fingerprint, config.seed
     if own is not None:
         return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
-    given = None if weights is None else weights.array("weights")
-    return TrainingRows(start.plan.train_rows, *known, given, start.mean_square)
+    row_weights = None if weights is None else weights.array("weights")
+    return TrainingRows(start.plan.train_rows, *known, row_weights, start.mean_square)
 
 
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
@@ -183,18 +183,18 @@ def main() -> None:
     made.add_argument("--weights", type=int)
     made.add_argument("--run-dir", type=Path, required=True)
     made.add_argument("--launched", type=int, required=True)
-    given = made.parse_args()
-    die_with(given.launched)
+    options = made.parse_args()
+    die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    frames = FrameSocket.inherited(given.socket)
+    frames = FrameSocket.inherited(options.socket)
     try:
         start = decode_start(frames.wait())
         weights = None
-        if given.weights is not None and start.weights is not None:
-            weights = Segment.attach(given.weights, start.weights, writable=False)
-        data = Segment.attach(given.data, start.data, writable=False)
-        inherited = Inherited(frames, FrameSocket.inherited(given.relay), data, weights)
-        code = serve(inherited, start, given.run_dir)
+        if options.weights is not None and start.weights is not None:
+            weights = Segment.attach(options.weights, start.weights, writable=False)
+        data = Segment.attach(options.data, start.data, writable=False)
+        inherited = Inherited(frames, FrameSocket.inherited(options.relay), data, weights)
+        code = serve(inherited, start, options.run_dir)
     except BaseException as error:
         code = _explain(error, frames)
     with suppress(OSError):

@@ -28,16 +28,16 @@ def reduce_float32(attempt: Attempt, weight: float, how: Reduction) -> None:
     is received, so that no server waits as long as there is something to send. Smaller pieces were
     not faster with two servers on two cores: each may wait for the scheduler.
     """
-    place, size = attempt.place, attempt.buffers.size
-    _Sum(attempt, weight, _pieces(how.schedule, attempt.servers, place, size))
+    rank, size = attempt.rank, attempt.buffers.size
+    _Sum(attempt, weight, _pieces(how.schedule, attempt.servers, rank, size))
 
 
 @lru_cache(maxsize=4)  # the same in most merges; 100 servers have a ring of 19,800 transfers
 def _pieces(
-    schedule: Literal["ring", "halving"], servers: int, place: int, size: int
+    schedule: Literal["ring", "halving"], servers: int, rank: int, size: int
 ) -> list[list[ServerStep]]:
-    """The pieces of the model, each with the steps of the server at `place`."""
-    steps = steps_of(SCHEDULES[schedule](servers), place, size)
+    """The pieces of the model, each with the steps of the server at `rank`."""
+    steps = steps_of(SCHEDULES[schedule](servers), rank, size)
     pieces = max(1, -(-size // (servers * PIECE))) if schedule == "ring" else 1
     return [[_part(step, each, pieces) for step in steps] for each in range(pieces)]
 
@@ -65,7 +65,7 @@ class _Sum:
             if send:
                 self._send(send, number, piece)
             if receive:
-                self._awaited[self._attempt.message(receive.place, number, piece)] = receive
+                self._awaited[self._attempt.message(receive.rank, number, piece)] = receive
                 return
 
     def _receive(self, message: MessageKey) -> None:
@@ -80,7 +80,7 @@ class _Sum:
         elif send.fresh:
             scale(self._attempt.buffers, send.start, send.stop, self._weight)
         target = ("sum", send.start) if send.staging is None else ("staging", send.staging)
-        self._attempt.send(send.place, (area, send.start, send.stop), target, step, piece)
+        self._attempt.send(send.rank, (area, send.start, send.stop), target, step, piece)
 
 
 def _part(step: ServerStep, piece: int, pieces: int) -> ServerStep:

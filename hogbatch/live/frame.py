@@ -50,7 +50,7 @@ class PlottedValue(NamedTuple):
     """A value of evaluations that is shown with its course."""
 
     name: str
-    of: Callable[[Evaluation], float | None]
+    get: Callable[[Evaluation], float | None]
     style: str
     occasional: bool = False  # not in all evaluations, so the latest one is shown
 
@@ -243,7 +243,7 @@ class Drawing:
         lines = [Text() for _ in range(height + 1)]
         for number, value in enumerate(values):
             start = number * (width + len(GAP))
-            best = value.of(run.best) if run.best is not None else None
+            best = value.get(run.best) if run.best is not None else None
             note = f"{GAP}best {loss_text(best)}" if value.name not in TRAINING and best else ""
             figure = self._figure(value, note)
             if cell_len(figure.plain) > width:
@@ -304,15 +304,15 @@ def _metric(name: str, evaluation: Evaluation) -> float | None:
 def _latest(run: RunState, value: PlottedValue) -> float | None:
     """The value of the last evaluation, or of the last one that has it."""
     if not value.occasional:
-        return value.of(run.history[-1])
-    values = (value.of(each) for each in reversed(run.history))
+        return value.get(run.history[-1])
+    values = (value.get(each) for each in reversed(run.history))
     return next((found for found in values if found is not None), None)
 
 
 def _points(run: RunState, value: PlottedValue) -> tuple[Point, ...]:
     """The course of a value, thinned if there are many evaluations: training seconds and values."""
     step = 1 + len(run.history) // MOST_POINTS
-    points = [(each.seconds, value.of(each)) for each in run.history[-1::-step]]
+    points = [(each.seconds, value.get(each)) for each in run.history[-1::-step]]
     return tuple((seconds, found) for seconds, found in reversed(points) if found is not None)
 
 

@@ -9,6 +9,7 @@ The command line reads this table to describe its flags, so NumPy is imported on
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -32,7 +33,7 @@ class LossAndMetrics(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(ABC):
     """A loss, and how to interpret the scores of a model that was trained with it.
 
     The docstring of each subclass is the loss of one row with scores z and label y.
@@ -77,31 +78,24 @@ class Loss:
 
         UsageError if this loss does not define probabilities.
         """
-        self.expect_probabilities()
-        raise NotImplementedError
+        raise self._no_probabilities()
 
     def expect_probabilities(self) -> None:
         """UsageError if this loss does not define probabilities."""
         if not self.has_probabilities:
-            raise UsageError(
-                f"loss {self.name} does not define probabilities; use decision values (scores)"
-            )
+            raise self._no_probabilities()
+
+    def _no_probabilities(self) -> UsageError:
+        return UsageError(
+            f"loss {self.name} does not define probabilities; use decision values (scores)"
+        )
 
     def expect_predictions(self) -> None:
         """UsageError if the scores do not determine which labels a row has."""
 
+    @abstractmethod
     def predict(self, scores: "Floats") -> "NDArray[Any]":
         """The most likely labels for scores[B, C], in the encoding of the training targets."""
-        raise NotImplementedError
-
-    def measure(
-        self, predicted: "NDArray[np.float64]", labels: "NDArray[np.float64]"
-    ) -> LossAndMetrics:
-        """Loss and metrics of predictions [N] of real labels [N], both in the unit of the labels.
-
-        Rows whose loss is not finite are not counted.
-        """
-        raise NotImplementedError
 
 
 class OneScore(Loss):
@@ -205,17 +199,6 @@ class Squared(Loss):
     def predict(self, scores: "Floats") -> "NDArray[Any]":
         """The score itself, float32[B]."""
         return scores[:, 0]
-
-    def measure(
-        self, predicted: "NDArray[np.float64]", labels: "NDArray[np.float64]"
-    ) -> LossAndMetrics:
-        """The mean over the rows with a finite error."""
-        import numpy as np
-
-        squares = (predicted - labels) ** 2
-        counted = squares[np.isfinite(squares)]
-        mean = float(counted.mean()) if len(counted) else math.nan
-        return LossAndMetrics(mean / 2, self.metric_values([mean * len(counted)], len(counted)))
 
 
 _LOSSES: Final[tuple[Loss, ...]] = (

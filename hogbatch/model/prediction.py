@@ -21,7 +21,7 @@ from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import Floats, Model, load_model
-from hogbatch.model.losses import LOSSES
+from hogbatch.model.losses import LOSSES, Loss
 from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
@@ -65,11 +65,23 @@ def evaluate_file(
     labels, loss = encode(raw, model.encoding), LOSSES[model.network.loss]
     if model.encoding.kind == "real":
         assert raw.labels is not None  # encode() requires them
-        measured = loss.measure(model.predict(raw.inputs), raw.labels)
-        return {"rows": raw.rows, "loss": measured.loss, **measured.metrics}
+        return {"rows": raw.rows, **measure_numbers(loss, model.predict(raw.inputs), raw.labels)}
     if model.network.outputs == 1:
         return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
     return {"rows": raw.rows, **_measure(model, raw.inputs, labels, index)}
+
+
+def measure_numbers(
+    loss: Loss, predicted: NDArray[np.float64], labels: NDArray[np.float64]
+) -> dict[str, float]:
+    """Squared loss and metrics of predictions [N] of real labels [N], in the unit of the labels.
+
+    Rows whose error is not finite are not counted.
+    """
+    squares = (predicted - labels) ** 2
+    counted = squares[np.isfinite(squares)]
+    mean = float(counted.mean()) if len(counted) else float("nan")
+    return {"loss": mean / 2, **loss.metric_values([mean * len(counted)], len(counted))}
 
 
 def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:

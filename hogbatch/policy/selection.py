@@ -42,15 +42,15 @@ class Selection:
                 chosen = together
         return chosen
 
-    def operate(self, which: Iterable[int]) -> Operations:
-        """Return the operations with which the workers `which` learn fastest together.
+    def operate(self, workers: Iterable[int]) -> Operations:
+        """Return the operations with which `workers` learn fastest together.
 
         Each in turn gets the best operation for what the others do.
         """
         operations: Operations = {}
         total = Load()
         for _ in range(SWEEPS):
-            for number in which:
+            for number in workers:
                 if number in operations:
                     total -= self._load(number, operations[number])
                 worker = self._workers[number]

@@ -5,6 +5,7 @@ slots as they are at that moment, in place, with the kernels of a real run; betw
 batch, stages of other batches run.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ class LoopKernels(NamedTuple):
     layers: int
 
 
-class StagedBatch:
+class StagedBatch(ABC):
     """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
 
     stages = 2
@@ -96,8 +97,9 @@ class StagedBatch:
         if first < stop:
             self._run(first, stop)
 
+    @abstractmethod
     def _run(self, first: int, stop: int) -> None:
-        raise NotImplementedError
+        """Run the stages [first, stop), of which there is at least one."""
 
     def _look_up(self) -> None:
         """Use the hash tables of this moment."""

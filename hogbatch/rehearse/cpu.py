@@ -181,7 +181,7 @@ class RehearsedCpu:
             self._end_range(team, part)
             return
         stop = min(part.start + work.batch_size, part.stop)
-        rows = self._assignment.orders.of(work.epoch)[part.start : stop]
+        rows = self._assignment.orders.row_order(work.epoch)[part.start : stop]
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
             work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon

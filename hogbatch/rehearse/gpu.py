@@ -307,7 +307,7 @@ class RehearsedGpu:
 
     def _rows(self, interval: ReplicaInterval) -> RowNumbers:
         """The row numbers of an interval."""
-        order = self._assignment.orders.of(interval.lease.work.epoch)
+        order = self._assignment.orders.row_order(interval.lease.work.epoch)
         return order[interval.start : interval.stop]
 
 

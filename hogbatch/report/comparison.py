@@ -153,9 +153,9 @@ def _result_row(each: ReportedRun, kind: LossKind) -> tuple[str, ...]:
         seconds_text(run.seconds),
         "-" if run.epochs is None else f"{run.epochs:.2f}",
         "-" if speed is None else f"{speed:,.0f}",
-        loss_text(kind.of(best)) if best else "-",
+        loss_text(kind.get(best)) if best else "-",
         _seconds(best.seconds if best else None),
-        loss_text(kind.of(final)) if final else "-",
+        loss_text(kind.get(final)) if final else "-",
         _metric(run.best),
         _metric(final),
     )
@@ -165,8 +165,8 @@ def best_evaluation(run: RunState, kind: LossKind) -> Evaluation | None:
     """The evaluation of the model that is kept, or with the lowest loss without a test set."""
     if run.best is not None:
         return run.best
-    finite = [each for each in run.history if _is_finite(kind.of(each))]
-    return min(finite, key=lambda each: kind.of(each) or 0.0, default=None)
+    finite = [each for each in run.history if _is_finite(kind.get(each))]
+    return min(finite, key=lambda each: kind.get(each) or 0.0, default=None)
 
 
 def _results_note(runs: Sequence[ReportedRun], kind: LossKind, target: float | None) -> str:
@@ -198,7 +198,7 @@ def _compared(runs: Sequence[ReportedRun]) -> LossKind:
     """The first kind of loss that every run with evaluations has."""
     evaluated = [each.run.history for each in runs if each.run.history]
     for kind in LOSS_KINDS:
-        if all(any(_is_finite(kind.of(e)) for e in history) for history in evaluated):
+        if all(any(_is_finite(kind.get(e)) for e in history) for history in evaluated):
             return kind
     return LOSS_KINDS[0]
 
@@ -208,7 +208,7 @@ def common_loss(runs: Sequence[ReportedRun]) -> float | None:
     kind = _compared(runs)
     lowest = []
     for each in runs:
-        losses = [loss for e in each.run.history if _is_finite(loss := kind.of(e))]
+        losses = [loss for e in each.run.history if _is_finite(loss := kind.get(e))]
         if not losses:
             return None
         lowest.append(min(loss for loss in losses if loss is not None))
@@ -218,7 +218,7 @@ def common_loss(runs: Sequence[ReportedRun]) -> float | None:
 def seconds_to(run: RunState, kind: LossKind, target: float) -> float | None:
     """The training seconds of the first evaluation with a loss of at most `target`."""
     for each in run.history:
-        loss = kind.of(each)
+        loss = kind.get(each)
         if loss is not None and loss <= target:
             return each.seconds
     return None

@@ -34,7 +34,7 @@ class LossKind(NamedTuple):
     """A loss that evaluations have; its curves differ from others by their dashes."""
 
     name: str
-    of: Callable[[Evaluation], float | None]
+    get: Callable[[Evaluation], float | None]
     connected: bool = False  # the curve continues over evaluations that do not have this loss
 
 
@@ -94,7 +94,7 @@ def loss_curves(
         points = [
             (x(each), loss)
             for each in run.history
-            if (loss := kind.of(each)) is not None or not kind.connected
+            if (loss := kind.get(each)) is not None or not kind.connected
         ]
         curves.append(curve(name, points, style, most=most))
     return curves

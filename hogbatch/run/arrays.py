@@ -76,8 +76,8 @@ def _is_table(X: Any, options: TableOptions) -> bool:
 
 def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration of a run on arrays; UsageError for settings of files."""
-    given = {"data": ARRAYS, **settings}
-    config, default = merge_sources(given, settings_file(given)), TrainConfig()
+    values = {"data": ARRAYS, **settings}
+    config, default = merge_sources(values, settings_file(values)), TrainConfig()
     for name in FILES_ONLY:
         if getattr(config, name) != getattr(default, name):
             instead = "; give X_test and y_test" if name == "test" else ""

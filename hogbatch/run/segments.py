@@ -56,23 +56,23 @@ class RunSegments:
     """The shared memory segments of a run, filled and ready to be sent to workers."""
 
     def __init__(
-        self, data: Segment, given: TrainingRows, network: Network, slots: int, run_dir: Path
+        self, data: Segment, training: TrainingRows, network: Network, slots: int, run_dir: Path
     ) -> None:
         """`data` is filled; the model has `slots` optimizer slots for each parameter."""
         self.data = data
         layout = arrange(
             SharedModel.fields(network.parameters, slots),
-            EpochOrders.fields(given.rows),
+            EpochOrders.fields(training.rows),
             Fences.fields(),
         )
         self.shared = Segment.create("shared", layout)
         self.model = SharedModel.of(self.shared)
         self.fences = Fences.of(self.shared)
         self.quarantined = QuarantinedRows(run_dir)
-        self._network, self._given = network, given
+        self._network, self._training = network, training
         self.orders = EpochOrders.attach(self.shared)
         self._start: ModelCopy | None = None
-        self.features, self.fingerprint = given.features, given.fingerprint
+        self.features, self.fingerprint = training.features, training.fingerprint
         self.initialise_model()
 
     @classmethod
@@ -80,14 +80,14 @@ class RunSegments:
         cls, config: TrainConfig, data: LoadedData | DividedData, network: Network, run_dir: Path
     ) -> Self:
         """The segments of a run on `data`, whose rows are copied, unless they are divided."""
-        slots, given = OPTIMIZERS[config.optimizer].slots, TrainingRows.of(config, data)
+        slots, training = OPTIMIZERS[config.optimizer].slots, TrainingRows.of(config, data)
         if isinstance(data, DividedData):
-            given = replace(given, rows=0, parts=())  # they have their order on the servers
-            return cls(segment_of(DividedFiles.of(data)), given, network, slots, run_dir)
+            training = replace(training, rows=0, parts=())  # they have their order on the servers
+            return cls(segment_of(DividedFiles.of(data)), training, network, slots, run_dir)
         segment = Segment.create("data", arrange(dataset.fields(data.train, data.test)))
         dataset.fill(segment, data.train, data.test)
         segment.make_read_only()
-        return cls(segment, given, network, slots, run_dir)
+        return cls(segment, training, network, slots, run_dir)
 
     def initialise_model(self) -> None:
         """Set the initial weights, and the optimizer slots and counters to 0.
@@ -99,8 +99,8 @@ class RunSegments:
             return
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
-        given = self._given
-        self._network.initialise(self.model.params, given.seed, given.mean_square)
+        training = self._training
+        self._network.initialise(self.model.params, training.seed, training.mean_square)
 
     def start_from(self, model: ModelCopy) -> None:
         """Begin with `model` in place of initial weights; UsageError if its size differs."""
@@ -140,13 +140,13 @@ class RunSegments:
         With weights of rows, these rows do not occur. Divided rows are ordered within their parts,
         and none of them comes last: only the epoch in which they are quarantined is without them.
         """
-        order, given = self.orders.of(epoch), self._given
-        if given.parts is not None:
-            order[:] = order_of_parts(given.parts, given.seed, epoch)
+        order, training = self.orders.row_order(epoch), self._training
+        if training.parts is not None:
+            order[:] = order_of_parts(training.parts, training.seed, epoch)
             return
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), given.seed, epoch, last, given.weights)
+        order[:] = epoch_order(len(order), training.seed, epoch, last, training.weights)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""
-        self.quarantined.add(self.orders.of(epoch), epoch, start, stop)
+        self.quarantined.add(self.orders.row_order(epoch), epoch, start, stop)

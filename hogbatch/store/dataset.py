@@ -79,7 +79,7 @@ class EpochOrders:
         """The orders in `segment`."""
         return cls(segment.array("order/even"), segment.array("order/odd"))
 
-    def of(self, epoch: int) -> NDArray[np.int64]:
+    def row_order(self, epoch: int) -> NDArray[np.int64]:
         """The row numbers [N] in the order of `epoch`; they are overwritten by epoch + 2."""
         return self.odd if epoch % 2 else self.even
 

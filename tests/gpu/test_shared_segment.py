@@ -65,7 +65,7 @@ def test_an_engine_trains_in_a_segment(make_cuda, segment, nothing_measured):
     model, orders = SharedModel.of(segment), EpochOrders.attach(segment)
     given.network.initialise(model.params, seed=0)
     for number in range(2):
-        orders.of(number)[:] = given.orders.of(number)
+        orders.row_order(number)[:] = given.orders.row_order(number)
     before = model.params.copy()
     rig = Rehearsal(replace(given, model=model, orders=orders), device=device)
     try:

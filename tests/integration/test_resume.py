@@ -186,7 +186,7 @@ compute = cpu.CpuEngine._compute
 
 def killed_by_a_row(self, work, start, stop, *others):
     if work.task == "train" and work.lease:
-        if int(os.environ["ROW"]) in self._assignment.orders.of(work.epoch)[start:stop]:
+        if int(os.environ["ROW"]) in self._assignment.orders.row_order(work.epoch)[start:stop]:
             os.kill(os.getpid(), 11)
     return compute(self, work, start, stop, *others)
 

@@ -12,13 +12,13 @@ from hogbatch.errors import UsageError
 SOURCE = "the data frame"
 
 
-def table_of(given: Any) -> Table:
+def table_of(frame: Any) -> Table:
     """The columns of a data frame (pandas, Polars, Arrow), or of a dictionary of arrays or lists.
 
     UsageError for a column with more than one dimension, or columns of different lengths.
     """
-    names = keys_of(given)
-    named = zip(names, columns_of(given), strict=True)
+    names = keys_of(frame)
+    named = zip(names, columns_of(frame), strict=True)
     columns = {n: _column(name, _cells(column)) for n, (name, column) in enumerate(named)}
     return Table(SOURCE, tuple(map(str, names)), columns)
 

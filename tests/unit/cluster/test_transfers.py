@@ -17,12 +17,12 @@ from tests.support.property_tests import max_examples
 
 
 class Server:
-    """One server that executes its steps; `others` are all servers by place."""
+    """One server that executes its steps; `others` are all servers by rank."""
 
-    def __init__(self, schedule, place, change, others):
+    def __init__(self, schedule, rank, change, others):
         size = len(change)
-        self.steps = steps_of(schedule, place, size)
-        self.place, self.change, self.others = place, change, others
+        self.steps = steps_of(schedule, rank, size)
+        self.rank, self.change, self.others = rank, change, others
         self.sum = np.full(size, np.nan, np.float32)
         self.staging = np.full(staging_size(schedule, size), np.nan, np.float32)
         self.arrived = set()
@@ -37,7 +37,7 @@ class Server:
             self._send(send)
             self.sent = True
             return True
-        if receive and (receive.place, self.step) not in self.arrived:
+        if receive and (receive.rank, self.step) not in self.arrived:
             return False
         if receive:
             here = slice(receive.start, receive.stop)
@@ -52,7 +52,7 @@ class Server:
 
     def _send(self, send):
         source = (self.change if send.fresh else self.sum)[send.start : send.stop]
-        other = self.others[send.place]
+        other = self.others[send.rank]
         if send.staging is None:
             assert not np.isnan(source).any()  # what is sent is complete
             target = other.sum[send.start : send.stop]
@@ -63,14 +63,14 @@ class Server:
             target = other.staging[send.staging : send.staging + len(source)]
             assert np.isnan(target).all()  # never overwritten before it was added
             target[:] = source
-        other.arrived.add((self.place, self.step))
+        other.arrived.add((self.rank, self.step))
 
 
 def run(schedule, changes, choose):
     """Execute a schedule; `choose` picks the server that acts next among all that can."""
     servers = []
-    for place, change in enumerate(changes):
-        servers.append(Server(schedule, place, change, servers))
+    for rank, change in enumerate(changes):
+        servers.append(Server(schedule, rank, change, servers))
     waiting = list(servers)
     while waiting:
         server = choose(waiting)
@@ -92,7 +92,7 @@ def test_all_servers_end_with_the_same_bits_whatever_the_order(name, count, size
     favoured = data.draw(st.integers(0, count))  # a server that is far ahead of all others
 
     def choose(waiting):
-        ahead = [server for server in waiting if server.place == favoured]
+        ahead = [server for server in waiting if server.rank == favoured]
         return ahead[0] if ahead else order.choice(waiting)
 
     sums = run(SCHEDULES[name](count), changes, choose)
@@ -106,11 +106,11 @@ def test_all_servers_end_with_the_same_bits_whatever_the_order(name, count, size
 def test_staging_offsets_of_a_receiver_do_not_overlap(name, count):
     schedule, size = SCHEDULES[name](count), 1000
     areas = dict[int, list[tuple[int, int]]]()
-    for place in range(count):
-        for send, _ in steps_of(schedule, place, size):
+    for rank in range(count):
+        for send, _ in steps_of(schedule, rank, size):
             if send and send.staging is not None:
                 end = send.staging + send.stop - send.start
-                areas.setdefault(send.place, []).append((send.staging, end))
+                areas.setdefault(send.rank, []).append((send.staging, end))
     for each in areas.values():
         each.sort()
         assert all(first[1] <= second[0] for first, second in pairwise(each))
@@ -120,16 +120,16 @@ def test_staging_offsets_of_a_receiver_do_not_overlap(name, count):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_senders_and_receivers_agree(name):
     schedule = SCHEDULES[name](7)
-    steps = [steps_of(schedule, place, 100) for place in range(7)]
+    steps = [steps_of(schedule, rank, 100) for rank in range(7)]
     for number in range(len(schedule.steps)):
         sends = {
-            (place, each[number].send.place, *each[number].send[1:4])
-            for place, each in enumerate(steps)
+            (rank, each[number].send.rank, *each[number].send[1:4])
+            for rank, each in enumerate(steps)
             if each[number].send
         }
         receives = {
-            (each[number].receive.place, place, *each[number].receive[1:4])
-            for place, each in enumerate(steps)
+            (each[number].receive.rank, rank, *each[number].receive[1:4])
+            for rank, each in enumerate(steps)
             if each[number].receive
         }
         assert sends == receives

@@ -12,6 +12,7 @@ from hogbatch.data.encode import ENCODERS
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract, reference
 from hogbatch.model.losses import LOSSES, Loss, can_hash, choose_loss, encodings_for, kinds_where
+from hogbatch.model.prediction import measure_numbers
 from tests.support.kernel_cases import SET, labels_for, score_width
 
 losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -147,8 +148,9 @@ def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
 
 
 def test_a_squared_loss_measures_predictions_and_skips_rows_that_are_not_finite():
-    measured = LOSSES["squared"].measure(np.array([1.0, 5.0, np.inf]), np.array([2.0, 2.0, 0.0]))
-    assert measured == (2.5, {"rmse": pytest.approx(math.sqrt(5))})
+    predicted, labels = np.array([1.0, 5.0, np.inf]), np.array([2.0, 2.0, 0.0])
+    measured = measure_numbers(LOSSES["squared"], predicted, labels)
+    assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5))}
 
 
 def test_logistic_probabilities_have_the_second_class_last():

@@ -378,7 +378,7 @@ def test_one_worker_trains_as_on_one_thread(monkeypatch):
     plain = dense()
     replica = RehearsedReplica(plain, by_rows=False)
     replica.begin(np.arange(1))
-    replica.train(plain.orders.of(0), BATCH, 0.1)
+    replica.train(plain.orders.row_order(0), BATCH, 0.1)
     assert_allclose(rig.given.model.params, replica.params, atol=1e-6)
     assert_allclose(rig.done[0].loss, replica.totals[LOSS], rtol=1e-5)
 

@@ -72,12 +72,12 @@ def test_the_form_of_the_rows_is_kept():
 def test_neighbouring_epochs_have_orders_of_their_own():
     segment = Segment.create("shared", arrange(EpochOrders.fields(4)))
     orders = EpochOrders.attach(segment)
-    orders.of(0)[:] = [0, 1, 2, 3]
-    orders.of(1)[:] = [3, 2, 1, 0]
+    orders.row_order(0)[:] = [0, 1, 2, 3]
+    orders.row_order(1)[:] = [3, 2, 1, 0]
     again = EpochOrders.attach(segment)
-    assert again.of(0).tolist() == again.of(2).tolist() == [0, 1, 2, 3]
-    assert again.of(1).tolist() == [3, 2, 1, 0]
-    assert again.of(1).dtype == np.int64
+    assert again.row_order(0).tolist() == again.row_order(2).tolist() == [0, 1, 2, 3]
+    assert again.row_order(1).tolist() == [3, 2, 1, 0]
+    assert again.row_order(1).dtype == np.int64
     segment.close()
 
 

@@ -177,7 +177,7 @@ def test_a_skipped_row_is_reported_by_its_number_in_the_set(data, staged, monkey
     if staged:
         monkeypatch.setattr("workers.feed.MAX_MEMORY_FRACTION", 0.0)
     given = given_for(data)
-    bad = int(given.orders.of(1)[77])
+    bad = int(given.orders.row_order(1)[77])
     values = given.train.labels.values
     values.flags.writeable = True  # only a memory fault can cause this
     values[bad] = np.nan
