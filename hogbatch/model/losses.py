@@ -53,6 +53,7 @@ class Loss(ABC):
     higher_is_better: ClassVar[bool] = True  # of the metrics
     bounded_gradient: ClassVar[bool] = True  # the derivative by each score, for any label
     has_probabilities: ClassVar[bool] = True
+    has_predictions: ClassVar[bool] = True  # the scores determine which labels a row has
     normalised: ClassVar[bool] = False  # probabilities sum to 1 over the outputs of a row
     label_lists: ClassVar[bool] = False  # a row can have any number of labels
 
@@ -92,6 +93,11 @@ class Loss(ABC):
 
     def expect_predictions(self) -> None:
         """UsageError if the scores do not determine which labels a row has."""
+        if not self.has_predictions:
+            raise UsageError(
+                f"loss {self.name} ranks labels but does not decide how many apply: request the "
+                "best K (top, --top K) or all probabilities (predict_proba, --proba)"
+            )
 
     @abstractmethod
     def predict(self, scores: "Floats") -> "NDArray[Any]":
@@ -153,12 +159,7 @@ class SoftmaxOfLists(Softmax):
     encoding = "multilabel"
     metrics = PRECISIONS
     label_lists = True
-
-    def expect_predictions(self) -> None:
-        raise UsageError(
-            f"loss {self.name} ranks labels but does not decide how many apply: request the "
-            "best K (top, --top K) or all probabilities (predict_proba, --proba)"
-        )
+    has_predictions = False
 
 
 class IndependentLabels(Loss):
