@@ -56,7 +56,8 @@ def test_a_setting_decides_whatever_the_cells_are(expected):
 def test_column_numbers_are_a_header(first, following, expected):
     decision = header(first, following)
     assert decision.header == decision.numbered == expected
-    assert ("(0 to " in decision.note and "--header no" in decision.note) == expected
+    note = decision.note or ""
+    assert ("(0 to " in note and "--header no" in note) == expected
 
 
 def test_numbers_beside_names_are_said():

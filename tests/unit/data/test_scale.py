@@ -133,7 +133,7 @@ def test_what_is_done_is_said():
     assert fit("auto", sparse, 5)[1] == f"sparse features divided by their largest |value|{off}"
     assert fit("standard", sparse, 5)[1] == f"sparse features scaled to deviation 1{off}"
     assert fit("max", dense, 5)[1] == f"dense features divided by their largest |value|{off}"
-    assert fit("none", dense, 5) == (None, "")
+    assert fit("none", dense, 5) == (None, None)
     with pytest.raises(
         UsageError, match="scale must be one of auto, none, standard, max, quantile; got 'x'"
     ):
@@ -157,7 +157,7 @@ def test_what_is_done_is_said():
     ],
 )
 def test_dense_columns_in_scale_are_left_alone(values):
-    assert fit("auto", column(values), 1) == (None, "")
+    assert fit("auto", column(values), 1) == (None, None)
     both = np.stack([np.resize(values, 1000), np.arange(1000.0)], axis=1)
     scaler, _ = fit("auto", double_inputs(both), 2)
     assert scaler is not None, "one column out of scale and all are scaled"
@@ -187,7 +187,7 @@ def test_dense_columns_out_of_scale_are_standardised(values):
 
 @pytest.mark.parametrize("values", [[1, 1], [0.001, 0.0001], [-10, 1], [0, 0]])
 def test_sparse_features_in_scale_are_left_alone(values):
-    assert fit("auto", sparse_column(values), 2) == (None, "")
+    assert fit("auto", sparse_column(values), 2) == (None, None)
 
 
 @pytest.mark.parametrize("values", [[0.0009], [1, -10.01], [1e9, 1]])
