@@ -6,7 +6,7 @@ driver may crash it. So GPUs are probed in a short-lived process:
     python -m hogbatch.kernels.gpu.probe
 
 prints one line {"devices": [{"ordinal": 0, "name": "...", "memory": bytes}], "reason": "..."};
-`reason` is empty when there are devices. `find_gpus` runs it and reads the line.
+`reason` is null when there are devices. `find_gpus` runs it and reads the line.
 """
 
 import importlib.util

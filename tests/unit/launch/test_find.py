@@ -20,7 +20,7 @@ def gpu(ordinal):
 def server(monkeypatch):
     """Simulates a server with the given cores and GPUs; returns the list of its GPU probes."""
 
-    def make(*gpus, cores=4, smt=1, quota=None, reason=""):
+    def make(*gpus, cores=4, smt=1, quota=None, reason=None):
         probes = []
 
         def find_gpus():

@@ -57,7 +57,7 @@ def cupy(monkeypatch):
 
 def test_gpus_are_described(cupy):
     cupy(count=2)
-    assert probe.probe() == ProbeResult((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)), None)
+    assert probe.probe() == ProbeResult((Gpu(0, "Fake 0", 1024), Gpu(1, "Fake 1", 1024)))
 
 
 def test_no_cupy(monkeypatch):
